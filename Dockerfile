@@ -1,6 +1,7 @@
 # Photon's images. No BuildKit needed: docker-compose 1.29 builds it too.
 #   photon   every service, and the command line; target `photon`
 #   certs    the same with a mount point for each of IDENTITIES; target `certs`
+#   spark    the same with Java and Spark, for a join on Spark; target `spark`
 #   hbase    an HBase of one machine with its Thrift servers; target `hbase`
 #   prometheus   Prometheus and Alertmanager, for the profile monitoring; target `prometheus`
 # Bookworm by name: it has the Java 17 that HBase wants. Without an image registry: deploy/docker/base_image.sh.
@@ -34,13 +35,11 @@ RUN /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /whe
  && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-deps --no-compile /wheel/*.whl \
  && python -m compileall -q -j 0 /opt/photon/lib/python3.11/site-packages/photon
 
-FROM ${BASE_IMAGE} AS photon
-LABEL org.opencontainers.image.title="photon" org.opencontainers.image.licenses="Apache-2.0"
+FROM ${BASE_IMAGE} AS runtime
 # A volume that is empty takes owner and content of its mount point: this is what makes it writable without root
 RUN groupadd --gid 10001 photon && useradd --uid 10001 --gid photon --home-dir /nonexistent --no-create-home photon \
  && install -d -o photon -g photon -m 0750 /state /output /registry /key /certs /logs /logs/queries /logs/clicks \
     /feed /feed/1 /feed/1/queries /feed/1/clicks /feed/2 /feed/2/queries /feed/2/clicks
-COPY --from=wheels /opt/photon /opt/photon
 ENV PATH=/opt/photon/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /state
@@ -48,10 +47,37 @@ STOPSIGNAL SIGTERM
 ENTRYPOINT ["photon"]
 CMD ["--help"]
 
+FROM runtime AS photon
+LABEL org.opencontainers.image.title="photon" org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=wheels /opt/photon /opt/photon
+
 FROM photon AS certs
 ARG IDENTITIES
 USER root
 RUN for each in ca $IDENTITIES; do install -d -o photon -g photon -m 0700 "/certs/$each"; done
+USER 10001:10001
+
+FROM runtime AS java
+USER root
+# ca-certificates-java takes over the authorities that the base image trusts; one of its scripts wants man's directory
+RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless ca-certificates >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+
+FROM ${BASE_IMAGE} AS spark-packages
+WORKDIR /source
+COPY deploy/docker/spark-requirements.txt deploy/docker/build-requirements.txt ./
+RUN python -m venv /build && /build/bin/pip install --quiet --no-cache-dir -r build-requirements.txt \
+ && /build/bin/pip install --quiet --no-cache-dir --no-deps --no-build-isolation --no-compile --target /packages \
+    -r spark-requirements.txt \
+ && cd /packages && rm -rf bin pyspark/data pyspark/examples pyarrow/include \
+ && find . -type d -name tests -prune -exec rm -rf {} + && python -m compileall -q -j 0 .
+
+# Photon comes last: what it is changes more often than Java and Spark
+FROM java AS spark
+LABEL org.opencontainers.image.title="photon-spark" org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=spark-packages /packages /opt/photon/lib/python3.11/site-packages
+COPY --from=wheels /opt/photon /opt/photon
 USER 10001:10001
 
 # Debian's Prometheus and Alertmanager, for the profile monitoring where their images cannot be pulled. Before HBase: a builder
@@ -64,12 +90,6 @@ USER prometheus
 WORKDIR /prometheus
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/usr/bin/prometheus"]
-
-FROM ${BASE_IMAGE} AS java
-# ca-certificates-java takes over the authorities that the base image trusts; one of its scripts wants man's directory
-RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless ca-certificates >/dev/null \
- && rm -rf /var/lib/apt/lists/*
 
 # Jars that lie in deploy/hbase/.cache already (PHOTON_HBASE_CACHE=deploy/hbase/.cache standalone.py fetch) are taken as they are
 FROM java AS jars

@@ -255,7 +255,8 @@ proto: install           ## regenerate the protobuf code next to each .proto
 	  src/photon/tables/timestamps/timestamps.proto
 
 audit: install           ## known flaws in what the image is made of
-	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r deploy/docker/requirements.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+	  -r deploy/docker/requirements.txt -r deploy/docker/spark-requirements.txt
 
 sbom: install            ## what the image is made of, as CycloneDX: build/photon.cdx.json
 	@mkdir -p build

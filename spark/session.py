@@ -97,9 +97,9 @@ class SparkMissing(PhotonError):
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns the active session, or a new one at ``master`` (``None`` means spark-submit's, else ``local[*]``),
-    able to run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing, and
-    WorkerPythonWrong if the executors' Python cannot run it."""
+    """Returns the active session, or a new one at ``master`` (``None`` means that of ``settings``, else
+    spark-submit's, else ``local[*]``), able to run Photon's code on its executors. ``settings`` are Spark's own.
+    Raises SparkMissing, and WorkerPythonWrong if the executors' Python cannot run it."""
     check_present()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -107,6 +107,7 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
     from photon.spark.shipping import ship
     from photon.spark.worker_python import check
 
+    master = master or (settings or {}).get("spark.master")
     active = SparkSession.getActiveSession()
     if active is not None:
         for name in RUNTIME:

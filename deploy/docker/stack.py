@@ -26,12 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILT = ("wan", "certs")
-"""Services that build all images, without a profile."""
 APPLIED = ".photon-applied.toml"
 """Next to the deployment file: a copy of the settings that the running processes were started with by this script."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
-ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "status", "wan")
+ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "spark", "status", "wan")
 """Order in which kinds of processes are restarted."""
 NO_IMAGE = (
     "pull access denied",
@@ -82,10 +80,8 @@ class Stack:
         self._environment = {**patience, **os.environ, "COMPOSE_PROJECT_NAME": self.project}
         if insecure:
             self._environment["PHOTON_TLS"] = ""
-        self._built = BUILT
         if hbase:
             self._environment |= {"PHOTON_HBASE": "hbase:9090", "COMPOSE_PROFILES": "hbase"}
-            self._built = (*BUILT, "hbase-east")
 
     def run(self, *arguments: str, timeout: float = 1200.0) -> str:
         """Returns Compose's standard output. Raises Failed."""
@@ -107,7 +103,7 @@ class Stack:
     def build(self) -> None:
         """Builds the images, from the cache where nothing has changed."""
         began = time.monotonic()
-        self.run("build", *self._built)
+        self.run("build")
         self._say(f"images are there after {time.monotonic() - began:.0f} s")
 
     def up(self) -> None:

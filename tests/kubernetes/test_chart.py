@@ -22,6 +22,7 @@ from photon.cli.main import main
 from photon.config.rights import RIGHTS
 from photon.fleet.processes import KINDS
 from photon.supervision.services import MOUNTS
+from tests.unit.deploy.scripts import on_spark
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "kubernetes"
@@ -45,11 +46,12 @@ def built() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the values of both deployment files."""
+    """A directory with the values of both deployment files, and of one with the join of ``b`` on Spark."""
     directory = tmp_path_factory.mktemp("values")
-    for name in ("three-zones", "three-clusters"):
-        to = directory / f"{name}.yaml"
-        done = CliRunner().invoke(main, ["up", str(CHART.parent / f"{name}.toml"), "--helm", str(to)])
+    (directory / "spark.toml").write_text(on_spark((CHART.parent / "three-zones.toml").read_text(), "b"))
+    for file in (CHART.parent / "three-zones.toml", CHART.parent / "three-clusters.toml", directory / "spark.toml"):
+        to = directory / f"{file.stem}.yaml"
+        done = CliRunner().invoke(main, ["up", str(file), "--helm", str(to)])
         assert done.exit_code == 0, done.output
     (directory / "all.yaml").write_text(ALL)
     return directory
@@ -68,6 +70,7 @@ def rendered(*words: str | Path) -> Objects:
 
 CASES = {
     "zones": ("three-zones", "values-three-zones.yaml"),
+    "spark": ("spark", "values-three-zones.yaml"),
     "east": ("three-clusters", "values-three-clusters.yaml", "--set", "region=east"),
     "central": ("three-clusters", "values-three-clusters.yaml", "--set", "region=central"),
     "west": ("three-clusters", "values-three-clusters.yaml", "--set", "region=west"),
@@ -183,6 +186,26 @@ def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -
             assert mount.get("readOnly") or mount["name"] in ("tmp", "state", "output", "registry"), (name, mount)
 
 
+def test_a_join_on_spark_is_one_pod_like_the_dispatcher_that_it_replaces(made: Path) -> None:
+    services, spark = (
+        {name: (template, container) for name, template, container in pods(rendered("-f", made / f"{file}.yaml"))}
+        for file in ("three-zones", "spark")
+    )
+    assert services.keys() - spark.keys() == {"joiner-b"}
+    template, container = spark["dispatcher-b"]
+    words = "serve spark --datacentre b --listen 0.0.0.0:7050 --config /etc/photon/spark.toml"
+    assert container["args"] == words.split()
+    image = f"registry.example.com/photon-join:{__version__}-spark"
+    assert [name for name, (_, each) in spark.items() if each["image"] == image] == ["dispatcher-b"]
+    replaced, its = services["dispatcher-b"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe] == its[probe]
+    assert container["volumeMounts"] == its["volumeMounts"]
+    assert template["spec"]["terminationGracePeriodSeconds"] == replaced["spec"]["terminationGracePeriodSeconds"]
+    [scratch] = [each["emptyDir"] for each in template["spec"]["volumes"] if each["name"] == "tmp"]
+    assert scratch == {"sizeLimit": "1Gi"}
+
+
 def test_replicas_are_evicted_one_at_a_time_and_a_pipeline_together(objects: Objects) -> None:
     """A pipeline's pods have to be on one node: a budget would keep the second joiner of two on a drained one, and
     the first waits for it."""
@@ -264,7 +287,9 @@ def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
     assert policies.keys() == ports.keys()
     for name, each in policies.items():
         kind = each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
-        [rule] = each["spec"]["ingress"]
+        rule, *more = each["spec"]["ingress"]
+        own = {**spark, "photon/datacentre": name.rpartition("-")[2]}  # its executors
+        assert more == [{"from": [{"podSelector": {"matchLabels": own}}]}] * (kind == "spark")
         assert [port["port"] for port in rule["ports"]] == ports[name] == ["photon"]
         selectors = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
         let_in = {labels["app.kubernetes.io/component"]: labels.get("photon/datacentre") for labels in selectors}

@@ -215,15 +215,16 @@ class Containers:
             environment = {f"PHOTON_SET_datacentre__{each.datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
         elif kind == "sink":
             environment = dict.fromkeys(_variables(self._settings.sink[each.name].into))
-        if kind in ("joiner", "verifier", "dispatcher", "compute", "sink"):
+        if kind in ("joiner", "verifier", "dispatcher", "spark", "compute", "sink"):
             after = {"certs": DONE, f"registry-{near}": STARTED}
         volumes = {"key": "key:/key:ro", "logs": f"logs-{each.datacentre}:/logs:ro",
                    "registry": f"{service.name}:/registry", "state": f"state-{each.datacentre}:/state",
                    "output": f"output-{each.datacentre}:/output"}  # fmt: skip
-        return self._photon(
+        made = self._photon(
             kind, service.serve(self._config, *more), each.identity, networks, health,
             *(volumes[mount] for mount in MOUNTS[kind]), after=after, ports=ports, environment=environment,
         )  # fmt: skip
+        return made | (ON_SPARK if kind == "spark" else {})
 
     def _hbase(self, datacentre: str) -> dict[str, Any]:
         """HBase for the file map, with the profile. Its Thrift servers allow everything, so it has its own network,
@@ -322,6 +323,13 @@ class Containers:
                 }, ports=["127.0.0.1:${PHOTON_GRAFANA:-3000}:3000"], depends_on=["prometheus"],
             ),
         }  # fmt: skip
+
+
+ON_SPARK = {
+    "image": f"${{PHOTON_IMAGE:-{IMAGE}}}-spark", "build": {"<<": _Alias("build"), "target": "spark"},
+    "pids_limit": 1024, "tmpfs": ["/tmp:size=512m,mode=1777,exec"],
+}  # fmt: skip
+"""What Java needs: many threads, and a place for its libraries, which it unpacks and then runs."""
 
 
 def _service(each: Process) -> str:

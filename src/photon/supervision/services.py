@@ -18,16 +18,17 @@ ETC = "/etc/photon"
 file."""
 PORTS = {"joiner": 7040, "dispatcher": 7050}
 """Ports of kinds that are found by discovery; each container has its own address."""
-MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512}
+MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
 """MB of one container; others have 384."""
 MOUNTS = {
     "registry": ("key", "registry"), "cache": (), "copies": ("state",), "status": (),
     "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"),
     "verifier": ("key", "logs", "state", "output"), "dispatcher": ("key", "logs", "state", "output"),
-    "operator": ("key", "logs", "state", "output"), "sink": ("state", "output"), "compute": ("state", "output"),
+    "spark": ("key", "logs", "state", "output"), "operator": ("key", "logs", "state", "output"),
+    "sink": ("state", "output"), "compute": ("state", "output"),
 }  # fmt: skip
 """Volumes that a kind of process needs besides its certificate."""
-_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "compute", "sink", "status")
+_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "spark", "compute", "sink", "status")
 _OF_ALL = ("registry", "compute", "sink")  # kinds that ``photon serve`` runs for no datacentre
 
 
@@ -55,10 +56,10 @@ def services(settings: Settings) -> Iterator[Service]:
     for each in found:
         if each.kind == "registry":
             yield _service(each)
-    for datacentre in settings.datacentre:
+    for datacentre, pipeline in settings.datacentre.items():
         name = f"joiner-{datacentre}"
         joiner = of_datacentre("joiner", datacentre, name, f"{name}:{PORTS['joiner']}")
-        own = [joiner, *(each for each in found if each.datacentre == datacentre)]
+        own = [each for each in found if each.datacentre == datacentre] + [joiner] * (not pipeline.on_spark)
         own += [replace(each, datacentre=datacentre, region=settings.region(datacentre))
                 for each in found if each.kind == "compute"]  # fmt: skip
         for kind in _ORDER:
@@ -100,9 +101,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         at = f"datacentre.{name}"
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
-        if pipeline.on_spark:
-            yield f"{at}.pipeline: the image has no Java for a join on Spark; run it by photon spark join"
-        if not pipeline.discover or pipeline.joiners or pipeline.dispatchers:
+        if not pipeline.on_spark and (not pipeline.discover or pipeline.joiners or pipeline.dispatchers):
             yield f"{at}: joiners and dispatchers are found; write discover = true and name none of them"
         if pipeline.dispatcher is None:
             yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'

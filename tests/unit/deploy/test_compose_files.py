@@ -21,11 +21,11 @@ from photon.config.settings import Settings
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
 from photon.supervision.containers import HBASE_IMAGE, IMAGE, PROMETHEUS_IMAGE, Containers, NotForContainers
-from tests.unit.deploy.scripts import refusal
+from tests.unit.deploy.scripts import COMPOSE as FILE
+from tests.unit.deploy.scripts import on_spark, refusal
 from tests.unit.refusals import photon
 
 ROOT = Path(__file__).parents[3]
-FILE = ROOT / "deploy" / "compose" / "photon.toml"
 PERSON_LINES_MAX = 250
 
 
@@ -40,6 +40,10 @@ def document(found: Settings | None = None) -> dict[str, Any]:
 
 
 SERVICES: Mapping[str, dict[str, Any]] = document()["services"]
+WITH_SPARK: Mapping[str, dict[str, Any]] = document(
+    convert(tomllib.loads(on_spark(FILE.read_text(), "west")), "file")
+)["services"]
+BOTH = [*SERVICES.items(), *WITH_SPARK.items()]
 
 
 def networks(service: str) -> set[str]:
@@ -94,6 +98,26 @@ def test_what_cannot_be_in_containers_is_one_line_before_anything_is_written(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert said in refusal(tmp_path, "--compose", FILE.read_text(), old, new)
+
+
+def test_a_join_on_spark_is_one_service_like_the_dispatcher_that_it_replaces() -> None:
+    assert SERVICES.keys() - WITH_SPARK.keys() == {"joiner-west"}
+    driver, dispatcher = WITH_SPARK["dispatcher-west"], SERVICES["dispatcher-west"]
+    assert driver["command"] == ["serve", "spark", "--datacentre", "west", "--config", "/etc/photon/photon.toml"]
+    assert driver["healthcheck"]["test"] == ["CMD", "photon", "health", "dispatcher-west:7050"]
+    certified = [each.replace("certs-dispatcher", "certs-spark") for each in dispatcher["volumes"]]
+    assert driver["volumes"] == certified
+    assert "certs-spark-west:/certs/spark-west" in WITH_SPARK["certs"]["volumes"]
+    for same in ("networks", "depends_on", "environment", "restart", "stop_grace_period", "init", "read_only"):
+        assert driver[same] == dispatcher[same], same
+    assert {name for name, each in WITH_SPARK.items() if each["image"].endswith("-spark")} == {"dispatcher-west"}
+    assert driver["build"]["target"] == "spark"
+
+
+def test_a_datacentre_on_spark_keeps_its_tables_of_joiners() -> None:
+    """Its join may move there and back."""
+    named = f'{on_spark(FILE.read_text(), "west")}[datacentre.west.joiners.w1]\naddress = "w1:7101"\n'
+    assert document(convert(tomllib.loads(named), "file"))["services"].keys() == WITH_SPARK.keys()
 
 
 SINKS = """
@@ -272,7 +296,7 @@ def test_each_identity_has_a_volume_of_its_own_and_no_service_sees_another_s() -
 
 
 def test_what_every_container_is_denied_and_how_much_it_gets() -> None:
-    for name, each in SERVICES.items():
+    for name, each in BOTH:
         for limit in ("read_only", "mem_limit", "pids_limit", "cpu_shares", "restart"):
             assert each[limit], (name, limit)
         assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
@@ -298,20 +322,22 @@ def test_a_deployment_without_a_gateway_is_one_region() -> None:
 
 
 def test_the_pinned_packages_are_those_that_are_allowed() -> None:
-    lines = (ROOT / "deploy" / "docker" / "requirements.txt").read_text().splitlines()
+    files = [ROOT / "deploy" / "docker" / f"{which}requirements.txt" for which in ("", "spark-")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     pins = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines if "==" in x)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for each in [*project["dependencies"], *project["optional-dependencies"]["hbase"]]:
+    extras = project["optional-dependencies"]
+    for each in [*project["dependencies"], *extras["hbase"], *extras["spark"]]:
         wanted = Requirement(each)
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), each
 
 
-BUILT = re.compile(r"\$\{[A-Z_]+_IMAGE:-photon-join(?:-hbase|-prometheus)?:(.+)\}(?:-certs)?")
+BUILT = re.compile(r"\$\{[A-Z_]+_IMAGE:-photon-join(?:-hbase|-prometheus)?:(.+)\}(?:-certs|-spark)?")
 
 
 def test_no_image_that_is_built_here_can_be_pulled_or_has_a_name_of_others() -> None:
     """``photon`` is another project's at Docker Hub, and a pull would overwrite the built image."""
-    for name, service in SERVICES.items():
+    for name, service in BOTH:
         if name == "grafana":  # a public image
             continue
         built = BUILT.fullmatch(service["image"])
@@ -323,6 +349,6 @@ def test_no_image_that_is_built_here_can_be_pulled_or_has_a_name_of_others() -> 
 
 def test_docs_name_the_images_that_compose_names() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text()
-    for image in (IMAGE, f"{IMAGE}-certs", HBASE_IMAGE, PROMETHEUS_IMAGE):
+    for image in (IMAGE, f"{IMAGE}-certs", f"{IMAGE}-spark", HBASE_IMAGE, PROMETHEUS_IMAGE):
         assert f"| `{image}` |" in page
     assert f"FROM {IMAGE}\n" in (ROOT / "docs" / "kafka.md").read_text()

@@ -89,7 +89,7 @@ spec:
     {{- end }}
   containers:
     - name: photon
-      image: "{{ required "image.repository is missing: name where your nodes pull the image from" $values.image.repository }}:{{ $values.image.tag | default $.root.Chart.Version }}"
+      image: "{{ required "image.repository is missing: name where your nodes pull the image from" $values.image.repository }}:{{ $values.image.tag | default $.root.Chart.Version }}{{ if eq .kind "spark" }}-spark{{ end }}"
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if .replicas }}
       command:
@@ -109,11 +109,14 @@ spec:
         {{- if $values.deployment.tls }}
         - {name: PHOTON_HEALTH_TLS, value: /certs}
         {{- end }}
+        {{- if eq .kind "spark" }}
+        - {name: SPARK_LOCAL_HOSTNAME, value: {{ ternary "[$(POD_IP)]" "$(POD_IP)" $values.ipv6 | quote }}}
+        {{- end }}
         {{- if eq .kind "operator" }}
         - {name: PHOTON_CONFIG, value: /etc/photon/{{ $values.deployment.config }}}
         - {name: PHOTON_AUDIT, value: /state/audit.jsonl}
         {{- end }}
-      {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "operator")) }}
+      {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "spark" "operator")) }}
       envFrom: {{ toJson $values.logs.envFrom }}
       {{- else if and $values.sinks.envFrom (has .kind (list "sink" "compute" "verifier" "operator")) }}
       envFrom: {{ toJson $values.sinks.envFrom }}
@@ -159,7 +162,7 @@ spec:
         {{- end }}
   volumes:
     - {name: settings, configMap: {name: photon-settings{{ if not (has .kind (list "registry" "operator")) }}-{{ .datacentre }}{{ end }}}}
-    - {name: tmp, emptyDir: {sizeLimit: 64Mi}}
+    - {name: tmp, emptyDir: {sizeLimit: {{ ternary "1Gi" "64Mi" (eq .kind "spark") }}}}
     {{- if $values.deployment.tls }}
     - name: certs
       projected:
