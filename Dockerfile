@@ -8,20 +8,23 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS wheels
+# Of pyproject.toml, for instance "kafka parquet"
+ARG EXTRAS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
-COPY deploy/docker/requirements.txt deploy/docker/build-requirements.txt ./
+COPY deploy/docker/*requirements.txt ./
 # Without what no process loads: a second backend, tools for building, symbols of debuggers. Compiled here: at run time
 # the file system cannot be written
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils >/dev/null && rm -rf /var/lib/apt/lists/* \
- && python -m venv /build && /build/bin/pip install --quiet -r build-requirements.txt \
+ && python -m venv /build && /build/bin/pip install --quiet --require-hashes -r build-requirements.txt \
  && python -m venv --without-pip /opt/photon \
- && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-compile -r requirements.txt \
+ && for each in $EXTRAS; do set -- "$@" -r "$each-requirements.txt"; done \
+ && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-compile --require-hashes -r requirements.txt "$@" \
  && cd /opt/photon/lib/python3.11/site-packages \
  && find . -type d -name tests -prune -exec rm -rf {} + \
  && find . \( -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.pyx' -o -name '*.pyi' -o -name '*.a' \) -delete \
  && rm -rf numpy/f2py numpy/distutils zstandard/_cffi*.so && find pygments/lexers -name '[a-z]*.py' ! -name python.py -delete \
- && find uvloop zstandard thriftpy2 -name '*.so' -exec strip --strip-unneeded {} + && python -m compileall -q -j 0 /opt/photon/lib
+ && find uvloop zstandard $(ls -d thriftpy2 2>/dev/null) -name '*.so' -exec strip --strip-unneeded {} + && python -m compileall -q -j 0 /opt/photon/lib
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY adapters adapters
 COPY config config
@@ -67,9 +70,9 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
 FROM ${BASE_IMAGE} AS spark-packages
 WORKDIR /source
 COPY deploy/docker/spark-requirements.txt deploy/docker/build-requirements.txt ./
-RUN python -m venv /build && /build/bin/pip install --quiet --no-cache-dir -r build-requirements.txt \
- && /build/bin/pip install --quiet --no-cache-dir --no-deps --no-build-isolation --no-compile --target /packages \
-    -r spark-requirements.txt \
+RUN python -m venv /build && /build/bin/pip install --quiet --no-cache-dir --require-hashes -r build-requirements.txt \
+ && /build/bin/pip install --quiet --no-cache-dir --no-deps --no-build-isolation --no-compile --require-hashes \
+    --target /packages -r spark-requirements.txt \
  && cd /packages && rm -rf bin pyspark/data pyspark/examples pyarrow/include \
  && find . -type d -name tests -prune -exec rm -rf {} + && python -m compileall -q -j 0 .
 

@@ -130,9 +130,9 @@ $(KUBERNETES)/swagger.json: | $(KUBERNETES)/helm
 	@install -m 644 "$(call module,$(API))/api/openapi-spec/swagger.json" $@
 
 $(KUBERNETES)/crds.yaml: | $(KUBERNETES)/helm
-	@cat "$(call module,$(CERT_MANAGER))/deploy/crds/cert-manager.io_certificates.yaml" \
-	  "$(call module,$(PROMETHEUS_OPERATOR))/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml" \
-	  > $@.part && mv $@.part $@
+	@operator="$(call module,$(PROMETHEUS_OPERATOR))/example/prometheus-operator-crd/monitoring.coreos.com"; \
+	cat "$(call module,$(CERT_MANAGER))/deploy/crds/cert-manager.io_certificates.yaml" \
+	  "$${operator}_servicemonitors.yaml" "$${operator}_prometheusrules.yaml" > $@.part && mv $@.part $@
 
 # A control plane, kubelet, kube-proxy and kubectl in one program, for the test with PHOTON_FULL=1.
 $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/cluster/go.mod

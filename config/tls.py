@@ -31,8 +31,9 @@ _HANDSHAKE_PROBLEMS = {
 # gRPC prefixes it with the address, and with the fact that all addresses failed.
 _BEFORE_REASON = "Failed to connect to remote host: "
 _CLOSED = ("Socket closed", "Connection reset")
-_CLOSED_PLAIN = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
-_CLOSED_TLS = "it closes the connection at once; is our certificate from its authority, and does it speak TLS?"
+# A gateway accepts connections for a process that is down, too.
+_CLOSED_PLAIN = "closes the connection: it is down behind a gateway, or demands TLS and [tls] is missing here"
+_CLOSED_TLS = "closes the connection: it is down behind a gateway, or does not trust our certificate's authority"
 
 Options = Sequence[tuple[str, int | str]]
 

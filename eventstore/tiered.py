@@ -106,14 +106,18 @@ class TieredEventStore:
         confirmed, at_hand = confirmed_by_map(found, named)
         hits = found if confirmed.all() else found.take(np.flatnonzero(confirmed))
         best = self._first(hits, len(keys))
-        with_hits = int(np.count_nonzero(best >= 0))
-        self.cache.count(hits=with_hits, misses=len(keys) - with_hits)
+        self._count(named, int(np.count_nonzero(best >= 0)))
         several, ambiguous = self._several(keys, places)
         wanted = self._places_to_read(named, places.complete, hits, best, at_hand, several)
         settled = places.complete and not (several and any(log.rewritten for log in self.file_map.logs()))
         return LookUp(
             keys, np.asarray(as_of, np.int64), read_past_ns, hits, best, wanted, several, ambiguous, settled
         )
+
+    def _count(self, named: PlacesToRead, hits: int) -> None:
+        """``hits``: keys with a record at hand. The others are misses if the map has them: no cache can have a key
+        that is in no log."""
+        self.cache.count(hits=hits, misses=len(np.unique(named.rows)) - hits)
 
     def _first(self, hits: FoundRecords, keys: int) -> I64:
         best = np.full(keys, -1)

@@ -36,8 +36,7 @@ class WholeSets(TieredEventStore):
         many = {row: int(counts[row]) for row in np.flatnonzero(counts > SET_MAX).tolist()}
         right, at_hand = confirmed_by_map(found, named)
         hits = found.take(np.flatnonzero(right & final[found.rows]))
-        with_hits = len(np.unique(hits.rows))
-        self.cache.count(hits=with_hits, misses=int(np.count_nonzero(final)) - with_hits)
+        self._count(named, len(np.unique(hits.rows)))
         given_up = [number for number, log in enumerate(named.logs) if log.identity in self.given_up()]
         left = ~at_hand & final[named.rows] & (counts[named.rows] <= SET_MAX) & ~np.isin(named.in_log, given_up)
         none = np.full(len(keys), -1)

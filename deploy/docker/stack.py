@@ -81,7 +81,8 @@ class Stack:
         if insecure:
             self._environment["PHOTON_TLS"] = ""
         if hbase:
-            self._environment |= {"PHOTON_HBASE": "hbase:9090", "COMPOSE_PROFILES": "hbase"}
+            extras = f"{self._environment.get('PHOTON_EXTRAS', '')} hbase".strip()
+            self._environment |= {"PHOTON_HBASE": "hbase:9090", "PHOTON_EXTRAS": extras, "COMPOSE_PROFILES": "hbase"}
 
     def run(self, *arguments: str, timeout: float = 1200.0) -> str:
         """Returns Compose's standard output. Raises Failed."""

@@ -1,15 +1,18 @@
-"""The ``photon …`` commands that stand in the blocks of a document."""
+"""The ``photon …`` commands that stand in the blocks of a document, in its prose and in the cells of its tables."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^\s*```\s*([\w ]*)\s*$")
+SPAN = re.compile(r"`([^`]+)`")
+OPEN = re.compile(r"…|\.\.\.|[\[A-Z].*")  # from here on it is the reader's to fill in
 HERE = re.compile(r"<<-?\s*['\"]?(\w+)")
 SEPARATORS = ("|", "||", "&&", ";", "&", "(", ")", "{", "}", "then", "do", "if", "while", "!", "until", "$(", "time")
 
@@ -34,6 +37,37 @@ def commands_of(text: str) -> Iterator[tuple[int, list[str]]]:
         while line.rstrip().endswith("\\"):
             line = line.rstrip()[:-1] + next(lines)[1]
         yield from ((number, words) for words in _photon(line))
+
+
+def named_in(text: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, words from ``photon`` on) of each command between backticks, outside blocks. It may be cut short."""
+    for number, line in _outside(text):
+        for span in SPAN.findall(line):
+            for words in _photon(span.replace("\\|", "|")):
+                known = takewhile(lambda word: not OPEN.fullmatch(word), words)
+                yield number, list(known)
+
+
+def commands_in_tables(text: str) -> Iterator[tuple[int, str]]:
+    """(line, first cell) of each row of a table of commands."""
+    inside = False
+    for number, line in _outside(text):
+        if not line.lstrip().startswith("|"):
+            inside = False
+        elif (cell := re.split(r"(?<!\\)\|", line)[1].strip()) == "command":
+            inside = True
+        elif inside and set(cell) - set("-: "):
+            yield number, cell
+
+
+def _outside(text: str) -> Iterator[tuple[int, str]]:
+    """Lines outside blocks."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif not inside:
+            yield number, line
 
 
 def _photon(line: str) -> Iterator[list[str]]:

@@ -13,13 +13,16 @@ import time
 from pathlib import Path
 from subprocess import PIPE
 
+import pytest
+
 from photon.cli.errors import DONE, FAILED, USAGE
 from photon.config.disk import RealDisk
 from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
-from tests.integration.commands import photon, until
+from tests.integration.commands import photon, running, until
 from tests.integration.forked import Process, begin
 from tests.integration.join_logs import Following, Logs
+from tests.unit.cli.test_sink import line as record
 from tests.unit.outputs.helpers import lines, written_output
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
@@ -217,3 +220,35 @@ def test_a_damaged_range_is_skipped_and_standard_output_has_nothing_but_records(
     assert done.err.count("a damaged range of the output is skipped") == 1
     again = photon("read", output, "--cursor", cursor)
     assert (again.code, again.out, again.err) == (DONE, "", "")
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("follower", ["read", "sink"])
+def test_a_follower_waits_for_an_output_that_has_not_begun(tmp_path: Path, follower: str, empty: bool) -> None:
+    output, log, lake = tmp_path / "out", tmp_path / "log", tmp_path / "lake"
+    if empty:
+        output.mkdir()
+    command = (
+        ("read", output) if follower == "read" else ("sink", "parquet", output, "--into", lake, "--roll-age", "1s")
+    )
+    assert photon(*command).code == USAGE
+    with running(*command, "--follow", log=log) as process:
+        until(lambda: b"waiting until there is an output" in log.read_bytes(), WAIT_S, "it says that it waits")
+        if empty:
+            output.rmdir()
+        slot = written_output(tmp_path)
+        slot.append(1, record(3))
+        if follower == "read":
+            until(lambda: record(3) in log.read_bytes(), WAIT_S, "the records come")
+        else:
+            until(lambda: list(lake.glob("joined/*.parquet")), WAIT_S, "the records come")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == DONE
+
+
+def test_a_follower_that_waits_can_be_ended(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running("sink", "parquet", tmp_path / "out", "--into", tmp_path / "lake", "--follow", log=log) as process:
+        until(lambda: b"waiting until" in log.read_bytes(), WAIT_S, "it says that it waits")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == DONE

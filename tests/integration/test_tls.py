@@ -21,8 +21,8 @@ from tests.integration.rig import Rig
 
 STRANGER = "stranger"
 OTHER_AUTHORITY = "its certificate is not from the authority in our ca.crt"
-NOT_OURS = "it closes the connection at once; is our certificate from its authority"
-NO_TLS = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
+NOT_OURS = "or does not trust our certificate's authority"
+NO_TLS = "or demands TLS and [tls] is missing here"
 OTHER_PROCESS = "its certificate is of another process; is the address right?"
 ASK_S = 10.0
 REFUSED_S = 2.0

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from photon.cli.errors import DONE, FAILED
+import pytest
+
+from photon.cli.errors import DONE, FAILED, USAGE
 from photon.outputs.log.copier import whole_ns
 from tests.integration.commands import photon, running, until
 from tests.integration.forked import Process
@@ -182,3 +184,21 @@ def test_what_retention_took_is_one_line(broker: Broker, tmp_path: Path) -> None
     assert done.err.count("\n") == 1
     assert photon(*command, "--accept-lost-offsets").code == DONE
     assert len(joined(output)) == 60 - 5
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_is_refused_at_the_start(broker: Broker, tmp_path: Path, policy: str) -> None:
+    name = f"packed-{policy.replace(',', '-')}"
+    queries, clicks = broker.make(f"{name}-queries"), broker.make(f"{name}-clicks", cleanup_policy=policy)
+    config, output = tmp_path / "join.toml", tmp_path / "out"
+    config.write_text(CONFIG)
+    done = photon("join", "--primary", queries, "--foreign", clicks, "--output", output, "--config", config, "--once")
+    assert (done.code, done.err.count("\n")) == (USAGE, 1)
+    assert f"topic {name}-clicks at" in done.err
+    assert f"is compacted (cleanup.policy={policy})" in done.err
+    (tmp_path / "photon.toml").write_text(
+        CONFIG + DEPLOYMENT.format(address=broker.address, queries=f"{name}-queries", clicks=f"{name}-clicks")
+    )
+    relay = photon("serve", "relay", "--config", tmp_path / "photon.toml", "--datacentre", "east")
+    assert relay.code == USAGE
+    assert f"is compacted (cleanup.policy={policy})" in relay.err

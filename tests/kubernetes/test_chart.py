@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -31,9 +32,21 @@ CHART = ROOT / "deploy" / "helm" / "photon"
 REPOSITORY = "image.repository=registry.example.com/photon-join"
 ALL = """
 tls: {certManager: {enabled: true}}
+serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/photon"}}
 serviceMonitor: {enabled: true}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
 joiners: {autoscaling: {enabled: true}}
-networkPolicy: {monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
+networkPolicy:
+  monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}]
+  egress: {enabled: true, rules: [{to: [{ipBlock: {cidr: 10.9.0.0/16}}], ports: [{port: 443}]}]}
+extraEnv: [{name: AWS_REGION, value: eu-west-1}]
+volumes:
+  - {name: host, mountPath: /var/log, kinds: [eventstore], source: {hostPath: {path: /var/log}}}
+  - {name: authorities, mountPath: /etc/ssl/own, source: {secret: {secretName: authorities}}}
+supplementalGroups: [0]
+priorityClassName: billing
+nodeSelector: {disk: ssd}
+podLabels: {azure.workload.identity/use: "true"}
 """
 Objects = list[dict[str, Any]]
 
@@ -128,16 +141,18 @@ def validator(version: str, kind: str) -> jsonschema.Draft7Validator:
 
 
 def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Name, template, its one container."""
+    """Name without the release's, template, its one container."""
     for each in objects:
         if each["kind"] in ("StatefulSet", "Deployment"):
             template = each["spec"]["template"]
             [container] = template["spec"]["containers"]
-            yield each["metadata"]["name"], template, container
+            yield each["metadata"]["name"].removeprefix("photon-"), template, container
 
 
 def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
-    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+    """By name, without the release's. Services are called as the file says, certificates as secrets are."""
+    release = "" if kind in ("Service", "Certificate") else "photon-"
+    return {each["metadata"]["name"].removeprefix(release): each for each in objects if each["kind"] == kind}
 
 
 def test_it_is_what_the_api_takes(objects: Objects) -> None:
@@ -161,8 +176,94 @@ def test_an_image_has_to_be_named_and_has_the_charts_version(made: Path) -> None
     values = ("-f", made / "three-zones.yaml")
     done = helm("template", CHART, "--kube-version", "1.34", *values, "--set", "image.repository=")
     assert "image.repository is missing" in done.stderr
-    images = {container["image"] for _, _, container in pods(rendered(*values))}
-    assert images == {f"registry.example.com/photon-join:{__version__}"}
+    digest = "sha256:" + "0" * 64
+    for given, end in (
+        ("image.tag=", f":{__version__}"),
+        ("image.tag=x", ":x"),
+        (f"image.digest={digest}", f"@{digest}"),
+    ):
+        images = {container["image"] for _, _, container in pods(rendered(*values, "--set", given))}
+        assert images == {f"registry.example.com/photon-join{end}"}
+
+
+def test_what_is_given_for_all_pods_is_in_all_of_them(objects: Objects) -> None:
+    account = of_kind(objects, "ServiceAccount")
+    assert [*account] == ["photon"]
+    for name, template, container in pods(objects):
+        spec = template["spec"]
+        assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("photon", "billing")
+        assert spec["securityContext"]["supplementalGroups"] == [0]
+        assert spec["nodeSelector"]["disk"] == "ssd"
+        assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+        assert {"name": "AWS_REGION", "value": "eu-west-1"} in container["env"]
+        mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert mounted["/etc/ssl/own"] == "authorities"
+        assert ("/var/log" in mounted) == name.startswith("eventstore-"), name
+        assert {*mounted.values()} == {each["name"] for each in spec["volumes"]} | (
+            {"registry"} & {*mounted.values()}
+        )
+
+
+def test_nothing_is_named_after_another_release(made: Path) -> None:
+    """Two releases of one namespace share nothing but what the deployment files name: hosts, secrets."""
+    done = helm("template", "other", CHART, "--kube-version", "1.34", "-f", made / "three-zones.yaml")
+    for each in filter(None, yaml.safe_load_all(done.stdout)):
+        if each["kind"] != "Service":
+            assert re.match("other(-|$)", each["metadata"]["name"]), each["metadata"]["name"]
+    for _, template, _ in pods([each for each in yaml.safe_load_all(done.stdout) if each]):
+        for volume in template["spec"]["volumes"]:
+            named = volume.get("configMap", {}).get("name") or volume.get("persistentVolumeClaim", {}).get(
+                "claimName"
+            )
+            assert named is None or named.startswith(("other-", "photon-logs-"))
+
+
+def test_egress_is_to_itself_to_name_servers_and_to_what_is_named(objects: Objects) -> None:
+    spec = of_kind(objects, "NetworkPolicy")["default"]["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    own, names, *others, bucket = spec["egress"]
+    assert own == {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "photon"}}}]}
+    assert {each["port"] for each in names["ports"]} == {53}
+    assert all("ipBlock" in each["to"][0] for each in others)
+    assert bucket["ports"] == [{"port": 443}]
+
+
+def test_its_alerts_are_those_of_prometheus_and_its_job_is_theirs(objects: Objects) -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/photon.rules.yml").read_text())
+    [found] = of_kind(objects, "PrometheusRule").values()
+    assert (found["spec"], found["metadata"]["labels"]) == (rules, {"release": "prometheus"})
+    [monitor] = of_kind(objects, "ServiceMonitor").values()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "photon"}]
+
+
+def test_what_it_says_at_the_end_names_what_is_there(made: Path, tmp_path: Path) -> None:
+    """Helm shows notes with a cluster only: here they are rendered as any other file."""
+    chart = shutil.copytree(CHART, tmp_path / "photon")
+    (chart / "templates/NOTES.txt").rename(chart / "NOTES.txt")
+    (chart / "templates/notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}')
+    words = ("-s", "templates/notes.yaml", "-f", made / "three-zones.yaml")
+    done = helm("template", "other", chart, "--kube-version", "1.34", *words)
+    assert done.returncode == 0, done.stderr
+    said = yaml.safe_load(done.stdout)["notes"]
+    objects = rendered("-f", made / "three-zones.yaml")
+    for kind, name in re.findall(r"(deploy|service)/([a-z0-9-]+)", said):
+        there = of_kind(objects, {"deploy": "Deployment", "service": "Service"}[kind])
+        assert name.removeprefix("other-") in there, name
+    assert said.count("photon status registry") == said.count("port-forward") == 2
+
+
+def test_its_readme_has_the_values_of_the_schema() -> None:
+    from deploy.helm.readme import as_markdown
+
+    assert (CHART / "README.md").read_text() == as_markdown(), "run deploy/helm/readme.py"
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for name, value in values.items():
+        inner = schema["properties"][name]
+        for key in [name] if not isinstance(value, dict) or "description" in inner else value:
+            row = name if key == name else f"{name}.{key}"
+            assert f"| `{row}" in (CHART / "README.md").read_text(), row
 
 
 def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -> None:
@@ -273,7 +374,7 @@ def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None
 def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
     """As the table of rights says, method by method; from other clusters only what is called across."""
     policies = of_kind(objects, "NetworkPolicy")
-    closed = policies.pop("photon-default")["spec"]
+    closed = policies.pop("default")["spec"]
     assert "ingress" not in closed
     spark = {"app.kubernetes.io/instance": "photon", "app.kubernetes.io/component": "spark"}
     assert not closed["podSelector"]["matchLabels"].items() <= spark.items()  # its executors call its driver
@@ -315,7 +416,7 @@ def test_each_replica_is_called_by_its_own_name(objects: Objects) -> None:
     services = of_kind(objects, "Service")
     for number, replica in enumerate(replicas):
         wanted = services[f"registry-{replica}"]["spec"]["selector"]
-        assert wanted["statefulset.kubernetes.io/pod-name"] == f"registry-{number}"
+        assert wanted["statefulset.kubernetes.io/pod-name"] == f"photon-registry-{number}"
 
 
 def test_joiners_are_scaled_by_lag_and_nothing_else_is(objects: Objects) -> None:
@@ -346,7 +447,7 @@ def test_a_cluster_has_what_is_in_its_region_under_the_names_of_the_file(made: P
 def test_a_datacentre_that_is_held_is_left_alone(made: Path) -> None:
     found = rendered("-f", made / "three-zones.yaml", "--set-json", 'hold=["b"]')
     for each in found:
-        if each["kind"] in ("StatefulSet", "Deployment") and each["metadata"]["name"] != "registry":
+        if each["kind"] in ("StatefulSet", "Deployment") and each["metadata"]["name"] != "photon-registry":
             held = each["metadata"]["name"].endswith("-b")
             if each["kind"] == "Deployment":
                 assert each["spec"]["paused"] == held
@@ -360,7 +461,7 @@ def test_a_pipeline_reads_a_file_of_its_own_which_waits_while_it_is_held(objects
         labels = template["metadata"]["labels"]
         own = labels["app.kubernetes.io/component"] not in ("registry", "operator")
         assert settings == "photon-settings" + own * f"-{labels.get('photon/datacentre')}", name
-        assert settings in of_kind(objects, "ConfigMap")
+        assert settings.removeprefix("photon-") in of_kind(objects, "ConfigMap")
 
 
 def test_names_that_yaml_takes_for_something_else_stay_names(made: Path) -> None:
@@ -402,6 +503,13 @@ def test_memory_and_access_to_a_store_are_given_where_they_are_needed(made: Path
         ("antiAffinity=never", "at '/antiAffinity': value must be one of 'required', 'preferred'"),
         ("storage.state.size=50 GB", "at '/storage/state/size': '50 GB' does not match pattern"),
         ("between.type=NodePort", "at '/between/type': value must be one of 'ClusterIP', 'LoadBalancer'"),
+        ("image.digest=sha256:1", "at '/image/digest': 'sha256:1' does not match pattern"),
+        ("serviceAccount.annotations=x", "at '/serviceAccount/annotations': got string, want object"),
+        (
+            "volumes[0].name=logs,volumes[0].mountPath=/x,volumes[0].source.emptyDir.medium=",
+            "at '/volumes/0/name': 'not' failed",
+        ),
+        ("extraEnv[0].value=x", "at '/extraEnv/0': missing property 'name'"),
         ("zones.c=zone-c", 'zones: the deployment has no "c"; there are: a, b'),
         ("hold={c}", 'hold: the deployment has no "c"; there are: a, b'),
     ],

@@ -182,7 +182,7 @@ class Site:
         before = self.kubectl(*pods)
         values.write_text(values.read_text().replace("16MiB", "8MiB"))
         self.run(*command, "-f", values, "-f", CHART / "values-three-zones.yaml")
-        self.kubectl("rollout", "status", "statefulset/registry", "--timeout", "900s")
+        self.kubectl("rollout", "status", "statefulset/photon-registry", "--timeout", "900s")
         assert self.kubectl(*pods) == before
         files = [
             self.kubectl("get", "configmap", f"photon-settings{each}", "-o", "yaml") for each in ("", "-a", "-b")
@@ -221,7 +221,7 @@ class Site:
         serve_metrics(self.cluster, [*pages, made_up.address])
         self.upgrade(*SCALED)
         self.cluster.wait("asked for the lag", lambda: "ValidMetricFound" in self.kubectl(
-            "get", "hpa", "joiner-a", "-o", "jsonpath={.status.conditions[*].reason}"), UP_S)  # fmt: skip
+            "get", "hpa", "photon-joiner-a", "-o", "jsonpath={.status.conditions[*].reason}"), UP_S)  # fmt: skip
         assert self.joiners() == 1
 
     def becomes(self, joiners: int) -> None:
@@ -229,16 +229,16 @@ class Site:
 
     def keeps(self) -> None:
         """An upgrade leaves the second joiner alone."""
-        second = ("get", "pod", "joiner-a-1", "-o", "jsonpath={.metadata.uid}")
+        second = ("get", "pod", "photon-joiner-a-1", "-o", "jsonpath={.metadata.uid}")
         before = self.kubectl(*second)
         self.upgrade(*SCALED)
         assert self.kubectl(*second) == before
         soon = {"spec": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}}
-        self.kubectl("patch", "hpa", "joiner-a", "--type", "merge", "-p", json.dumps(soon))
+        self.kubectl("patch", "hpa", "photon-joiner-a", "--type", "merge", "-p", json.dumps(soon))
 
     def joiners(self) -> int:
         """Of a."""
-        return int(self.kubectl("get", "statefulset", "joiner-a", "-o", "jsonpath={.status.replicas}"))
+        return int(self.kubectl("get", "statefulset", "photon-joiner-a", "-o", "jsonpath={.status.replicas}"))
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_restarts_upgrades_and_drains_under_traffic_lose_and_double_nothing(
 ) -> None:
     deployment = Deployment(tmp_path, "three-zones.toml")
     deployment.prepare()
-    replicas = {f"registry-registry-{number}": zone for number, zone in enumerate(ZONES)}
+    replicas = {f"registry-photon-registry-{number}": zone for number, zone in enumerate(ZONES)}
     site = Site(cluster, deployment, "default", {**volumes("a", ZONES[0]), **volumes("b", ZONES[1]), **replicas})
     site.prepare()
     rows: list[tuple[str, float, float]] = []
@@ -291,7 +291,7 @@ def test_restarts_upgrades_and_drains_under_traffic_lose_and_double_nothing(
         cluster.wait("joins in both", lambda: all([*each.glob("joined/*")] for each in outputs), UP_S)
         time.sleep(2 * QUIET_S)
         happens("nothing", lambda: time.sleep(QUIET_S))
-        happens("replicas restarted", lambda: site.restart("statefulset/registry"))
+        happens("replicas restarted", lambda: site.restart("statefulset/photon-registry"))
         happens("pipeline a restarted", lambda: site.restart("statefulset,deployment", "-l", "photon/datacentre=a"))
         happens("upgraded", site.changes)
         happens("node of a drained", lambda: drain("node1"))
@@ -315,9 +315,9 @@ def test_clusters_that_only_call_each_other_by_name_join_once_and_one_may_be_awa
     deployment.prepare()
     a, b, c = ZONES
     volumes_of = {
-        "east": {**volumes("east", a), "registry-registry-0": a, "registry-registry-1": b},
-        "central": {"registry-registry-0": c},
-        "west": {**volumes("west", b), "registry-registry-0": b, "registry-registry-1": c},
+        "east": {**volumes("east", a), "registry-photon-registry-0": a, "registry-photon-registry-1": b},
+        "central": {"registry-photon-registry-0": c},
+        "west": {**volumes("west", b), "registry-photon-registry-0": b, "registry-photon-registry-1": c},
     }
     sites = {region: Site(cluster, deployment, region, there) for region, there in volumes_of.items()}
     for site in sites.values():
@@ -328,7 +328,7 @@ def test_clusters_that_only_call_each_other_by_name_join_once_and_one_may_be_awa
                      CHART / "values-three-clusters.yaml", *SETTINGS, "--set", f"region={region}")  # fmt: skip
         cluster.wait("joins in both", lambda: all([*each.glob("joined/*")] for each in outputs), UP_S)
         with Gaps(outputs) as gaps:
-            cluster.kubectl("-n", "central", "scale", "statefulset/registry", "--replicas", "0")
+            cluster.kubectl("-n", "central", "scale", "statefulset/photon-registry", "--replicas", "0")
             cluster.wait("central away", lambda: not cluster.kubectl("-n", "central", "get", "pods", "-o", "name"))
             time.sleep(2 * QUIET_S)
     found = deployment.check("east", "west")

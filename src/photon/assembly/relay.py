@@ -153,6 +153,7 @@ async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> Top
     while True:
         try:
             topic = await asyncio.to_thread(KafkaTopic, topic_address(address, side), settings)
+            await asyncio.to_thread(topic.refuse_compacted)
             return TopicRelay(room.disk, topic, room.logs(side), accept_lost=accept_lost)
         except TopicUnreachable as error:
             if str(error) != said:

@@ -74,7 +74,7 @@ def show(at: Deployed) -> int:
 def _show(details: Details, now_ns: int) -> None:
     progress = details.progress
     asked = progress.cache_hits + progress.cache_misses
-    ratio = f"{progress.cache_hits / asked:.1%} of {asked:,} keys" if asked else "nothing was asked yet"
+    ratio = f"{progress.cache_hits / asked:.1%} of {asked:,} keys that are there" if asked else "no key was found yet"
     per_read = f", {size(progress.log_bytes / progress.log_reads)} each" if progress.log_reads else ""
     lag = progress.bytes_known - progress.bytes_read
     missing = missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"

@@ -52,7 +52,7 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]
     asker = Asker(at.settings, names, at.tls, at.base)
     with asyncio.Runner() as runner:
         try:
-            yield names, lambda: runner.run(asker.look(time.monotonic()))
+            yield names, lambda: runner.run(asker.look())
         finally:
             runner.run(asker.close())
 

@@ -73,7 +73,7 @@ def read(
         raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
     if with_watermark and output_format == "table":
         raise UsageError("--with-watermark and -o table exclude each other")
-    place = named_place(output, config, datacentre)
+    place = named_place(output, config, datacentre, follow=follow)
     watermark = _watermarks(place, kinds, config, datacentre) if with_watermark else lambda cursor: b""
     kept = CursorFile(UrlDisk(), cursor_file) if cursor_file is not None else None
     try:
@@ -86,8 +86,23 @@ def read(
             kept.close()
 
 
-def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
-    """The place that OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
+def named_place(
+    output: Path | None, config: Path | None, datacentre: str | None, *, follow: bool = False
+) -> OutputPlace:
+    """The place that OUTPUT, or --config and --datacentre, name; with ``follow`` also one where no output is yet.
+    Raises UsageError, ConfigError."""
+    from photon.outputs.output_places import NotBegun
+
+    try:
+        return _named_place(output, config, datacentre)
+    except NotBegun as not_begun:
+        if not follow:
+            raise
+        say(f"{not_begun}; waiting until there is an output")
+        return not_begun.place
+
+
+def _named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
     from photon.outputs.mirrored import place_at
 
     if config is None:

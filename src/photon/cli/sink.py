@@ -47,7 +47,8 @@ class _Published:
     def batches(self, cursor: bytes | None, sleep: Callable[[float], object]) -> Iterator[Batch]:
         from photon.library import Output
 
-        return Output(named_place(self.output, self.at.given, self.at.datacentre)).batches(
+        place = named_place(self.output, self.at.given, self.at.datacentre, follow=self.follow)
+        return Output(place).batches(
             kinds=self.kinds, cursor=cursor, follow=self.follow, cleared_only=self.cleared_only,
             until=self.stop.is_set, sleep=sleep,
         )  # fmt: skip
@@ -244,7 +245,7 @@ def objects(
         raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
     if removable and follow:
         raise UsageError("--removable and --follow contradict each other; give one of them")
-    place = named_place(output, at.given, at.datacentre)
+    place = named_place(output, at.given, at.datacentre, follow=follow)
     stop, begun = stop_flag(), time.monotonic()
 
     sink = ObjectSink(RealDisk(), place, into, kinds)

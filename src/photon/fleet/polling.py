@@ -1,10 +1,10 @@
 """Polls the processes of a deployment: those that its file names, and those found in addition. All pollers use it.
 
 Joiners that the file does not name are in the registry's list of slots, under the address of their last process.
-Dispatchers with a free name are found through the workers that share their state, and through that state if it is on
-this machine. A found process that never answered is not shown: it may be long gone. One that answered and is now
-silent is shown as down for ``SHOWN_S``, then as gone; the verifier reports what it left undone, or another worker
-does it.
+A silent one is shown as down until it is back: when it ended for good, a neighbour redoes its slot and notes no
+address there, or an operator retires the slot. Dispatchers with a free name are found through the workers that share
+their state, and through that state if it is on this machine. Of these, one that never answered is not shown: it may
+be long gone, and its work is another worker's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ ASK_S = 1.5
 LIST_S = 1.5  # longest wait for the registry's list of slots
 RECONNECT_MS = 2_000  # longest time until a process that came back is found
 FOUND_MAX = 256  # largest number of processes of a kind in one datacentre that the deployment file does not name
-SHOWN_S = 60.0
 _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 
 
@@ -101,14 +100,14 @@ async def gathered(tls: Tls | None, processes: Iterable[Process], *, details: bo
 
 
 class Discovered:
-    """Processes of one kind in one datacentre that the file does not name: their last known address, and when each
-    last answered. Pure."""
+    """Processes of one kind in one datacentre that the file does not name: their last known address, and which have
+    answered. Pure."""
 
     def __init__(self, kind: str, datacentre: str, named: Iterable[str]) -> None:
         """``named``: addresses in the file, which are asked anyway."""
         self._kind, self._datacentre, self._named = kind, datacentre, frozenset(named)
         self._processes: dict[str, Process] = {}
-        self._answered_s: dict[str, float] = {}
+        self._answered: set[str] = set()
 
     def heard_list(self, slots: Iterable[KnownSlot]) -> None:
         """Takes joiners from the registry's list. While the registry does not answer, the last list holds."""
@@ -125,16 +124,16 @@ class Discovered:
     def candidates(self) -> Sequence[Process]:
         return list(self._processes.values())
 
-    def shows(self, name: str, *, up: bool, now_s: float) -> bool:
+    def shows(self, name: str, *, up: bool) -> bool:
+        """False if it is silent and always was."""
         if up:
-            self._answered_s[name] = now_s
-        last_s = self._answered_s.get(name)
-        return last_s is not None and now_s - last_s <= SHOWN_S
+            self._answered.add(name)
+        return name in self._answered
 
     def _hear(self, found: Mapping[str, str]) -> None:
         kept = sorted(found.items())[:FOUND_MAX]
         self._processes = {name: of_datacentre(self._kind, self._datacentre, name, at) for name, at in kept}
-        self._answered_s = {name: at for name, at in self._answered_s.items() if name in self._processes}
+        self._answered &= self._processes.keys()
 
 
 def once(heard: Iterable[Heard]) -> list[Heard]:
@@ -170,13 +169,13 @@ class _Finder:
                 self._joiners.heard_list(slots)
         return [*self._named, *self._workers.candidates(), *self._joiners.candidates()]
 
-    def shown(self, heard: Sequence[Heard], now_s: float) -> list[Heard]:
-        """The answers to show: without found processes that never answered, and without duplicates."""
-        found = {process: among for among in (self._joiners, self._workers) for process in among.candidates()}
+    def shown(self, heard: Sequence[Heard]) -> list[Heard]:
+        """The answers to show: without dispatchers that never answered, and without duplicates."""
+        workers = set(self._workers.candidates())
         shown = once(
             each
             for each in heard
-            if (among := found.get(each.process)) is None or among.shows(each.process.name, up=each.up, now_s=now_s)
+            if each.process not in workers or self._workers.shows(each.process.name, up=each.up)
         )
         self._workers.heard_workers(shown, _workers_at(self._state))
         return shown
@@ -199,14 +198,14 @@ class Asker:
         self._finders = [_Finder(settings, name, tls, base) for name in datacentres]
         self._gatherer = Gatherer(tls)
 
-    async def look(self, now_s: float) -> list[Heard]:
-        """Asks all of them. ``now_s``: monotonic."""
+    async def look(self) -> list[Heard]:
+        """Asks all of them."""
         wanted = [await finder.processes() for finder in self._finders]
         heard = await self._gatherer.gather([*self._common, *(process for some in wanted for process in some)])
         said = {each.process: each for each in heard}
         shown: dict[Process, Heard] = {process: said[process] for process in self._common}
         for finder, processes in zip(self._finders, wanted, strict=True):
-            answers = finder.shown([said[process] for process in dict.fromkeys(processes)], now_s)
+            answers = finder.shown([said[process] for process in dict.fromkeys(processes)])
             shown.update((each.process, each) for each in answers)
         return list(shown.values())
 

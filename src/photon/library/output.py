@@ -24,6 +24,7 @@ from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader
 from photon.outputs.mirrored import place_at
+from photon.outputs.output_places import NotBegun
 
 POLL_S = 0.2
 """The interval of checks for new lines while there is nothing to read."""
@@ -144,10 +145,10 @@ def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
-    """The output of ``datacentre`` (None means the only one). Raises ConfigError, UsageError."""
+    """The output of ``datacentre`` (None means the only one). Raises ConfigError, UsageError, NotBegun."""
     settings = load(config, environment=os.environ)
     name = pipeline_named(settings, datacentre)[0]
     place = output_here(settings, config.parent, name)
     if not place.state.is_dir() and not place.states(UrlDisk()):
-        raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
+        raise NotBegun(f"{place.state}: no such directory; datacentre {name} has not begun here", place)
     return place

@@ -224,6 +224,7 @@ def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions,
     from photon.outputs.kafka_topic import KafkaTopic
 
     client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
+    client.refuse_compacted()
     return TopicRelay(disk, client, directory, accept_lost=options.accept_lost_offsets)
 
 

@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError
 from typing import Any
 
+from photon.config.errors import UsageError
 from photon.config.extras import needed
+from photon.config.structured import get_logger
 from photon.config.topic_address import TopicAddress
 from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
 
 ANSWER_S = 5.0
 MESSAGES = 10_000
 FETCH_KIB = 16 << 10  # of fetched messages that were not read yet, at most
+
+log = get_logger(__name__)
 
 
 class KafkaTopic:
@@ -39,6 +43,26 @@ class KafkaTopic:
     def _unreachable(self, error: Exception) -> TopicUnreachable:
         kafka = error.args[0].str() if isinstance(error, self._kafka.KafkaException) else "no answer"
         return TopicUnreachable(f"{self._where}: {kafka}")
+
+    def refuse_compacted(self) -> None:
+        """Raises UsageError if messages vanish from the topic without a trace, TopicUnreachable."""
+        topic = self._admin_api.ConfigResource(self._admin_api.ConfigResource.Type.TOPIC, self.name)
+        try:
+            config = self._admin.describe_configs([topic], request_timeout=ANSWER_S)[topic].result(ANSWER_S)
+        except self._kafka.KafkaException as error:
+            if error.args[0].code() != self._kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._unreachable(error) from None
+            why = "its configuration may not be read (DescribeConfigs)"
+            log.warning("a topic must not be compacted, which nobody could check", topic=self._where, why=why)
+            return
+        except TimeoutError as error:
+            raise self._unreachable(error) from None
+        policy = config["cleanup.policy"].value
+        if "compact" in policy.split(","):
+            raise UsageError(
+                f"{self._where}: is compacted (cleanup.policy={policy}): events vanish from it before they are read, "
+                "and nothing shows it; read a topic with cleanup.policy=delete"
+            )
 
     def ends(self) -> dict[int, Ends]:
         """See ``Topic``."""

@@ -25,7 +25,7 @@ from photon.objects.api import Meta
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, DamagedRange, slot_of
-from photon.outputs.output_places import OutputPlace
+from photon.outputs.output_places import NotBegun, OutputPlace
 from photon.outputs.published import Listing, OutputFile, PublishedDamaged, SlotOutput, ordered
 
 MANIFEST = "manifest.jsonl"
@@ -115,10 +115,12 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
 class _Read(NamedTuple):
     """A manifest, cached as long as the object is unchanged."""
 
-    meta: Meta
+    meta: Meta | None
     slots: Mapping[str, SlotOutput]
     output: str
 
+
+_NOTHING = _Read(None, {}, "")  # before there is one
 
 _read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # the cache of this process, the newest last
 READ_MAX = 64
@@ -143,17 +145,19 @@ def _read_now(where: ObjectPath) -> _Read:
 class MirroredPlace(OutputPlace):
     """``output``: the URL; ``state``: the same. One caller at a time."""
 
+    may_begin: bool = False  # An absent manifest means an output that has not begun, until there was one.
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
     _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last read, and when
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
-        """Raises UsageError if there is no output, OSError."""
+        """Raises NotBegun if there is no output, OSError."""
         place = cls(url, url)
         try:
             place.look_up()
         except FileNotFoundError:
-            raise UsageError(f"{url}: has no {MANIFEST}: photon sink objects has put no output there") from None
+            why = f"{url}: has no {MANIFEST}: photon sink objects has put no output there"
+            raise NotBegun(why, cls(url, url, may_begin=True)) from None
         return place
 
     def identity(self, disk: Disk) -> str:
@@ -169,9 +173,16 @@ class MirroredPlace(OutputPlace):
 
     def _look(self) -> _Read:
         if not self._looked or self.monotonic() - self._looked[0][0] >= LOOK_S:
-            read = _read_now(ObjectPath(self.output) / MANIFEST)
-            self._looked[:] = [(self.monotonic(), read)]
+            self._looked[:] = [(self.monotonic(), self._now())]
         return self._looked[0][1]
+
+    def _now(self) -> _Read:
+        try:
+            return _read_now(ObjectPath(self.output) / MANIFEST)
+        except FileNotFoundError:
+            if self.may_begin and all(before is _NOTHING for _, before in self._looked):
+                return _NOTHING
+            raise
 
     def states(self, disk: Disk) -> list[Path]:
         """One for each slot; the paths do not exist."""
@@ -203,5 +214,6 @@ class _Slot:
 
 
 def place_at(output: Path) -> OutputPlace:
-    """The output of ``photon join`` in a directory, or mirrored output below a URL. Raises UsageError, OSError."""
+    """The output of ``photon join`` in a directory, or mirrored output below a URL. Raises NotBegun, UsageError,
+    OSError."""
     return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace.of_join(output)

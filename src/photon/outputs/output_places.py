@@ -39,6 +39,14 @@ def is_kept(disk: Disk, directory: Path) -> bool:
     return disk.exists(directory / COPY_NAME)
 
 
+class NotBegun(UsageError):
+    """No output is at ``place`` yet. One that follows it may wait there."""
+
+    def __init__(self, why: str, place: OutputPlace) -> None:
+        super().__init__(why)
+        self.place = place
+
+
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
     """Directories of one pipeline's output."""
@@ -51,15 +59,21 @@ class OutputPlace:
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
-        """The output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is none."""
-        state = output / EMBEDDED_STATE
-        if state.is_dir():
-            return cls(output, state)
+        """The output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is none;
+        NotBegun if one can still be made there."""
+        place = cls(output, output / EMBEDDED_STATE)
+        if place.state.is_dir():
+            return place
+        if not output.exists():
+            raise NotBegun(f"{output}: no such directory", place)
         if not output.is_dir():
-            raise UsageError(f"{output}: {'not a directory' if output.exists() else 'no such directory'}")
+            raise UsageError(f"{output}: not a directory")
+        none = f"{output}: no output of photon join; a deployment's is named with --config FILE"
+        if not any(output.iterdir()):
+            raise NotBegun(none, place)
         if any((output / kind).is_dir() for kind in KINDS):
             raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
-        raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")
+        raise UsageError(none)
 
     def states(self, disk: Disk) -> list[Path]:
         """State directories of all publishers, slots first."""

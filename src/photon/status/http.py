@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import h11
 
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import Readings
+from photon.config.structured import get_logger
 from photon.config.tls import CannotListen
 
 CONNECTIONS_MAX = 64
-"""Largest number of connections; further ones are closed at once."""
+"""Largest number of connections. A further one takes the place of the connection that has kept us waiting longest."""
 HEADERS_BYTES_MAX = 16 << 10
 REQUEST_S = 10.0
 """Time limit for a request's headers, the next request on an idle connection, and sending an answer."""
 READ_BYTES = 8 << 10
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PRIVATE_NAMES = ("localhost", "local", "internal", "svc")
+"""Last labels of names that nobody can register, such as those of a cluster's services."""
+_HOST = re.compile(r"\[([^]]*)\](?::\d*)?|([^:]*)(?::\d*)?")
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
     ("Referrer-Policy", "no-referrer"),
 )
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +82,14 @@ def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
 class HttpServer:
     """Made by ``listen_http``."""
 
-    def __init__(self, answers: Answers, questions: Questions | None = None) -> None:
+    def __init__(self, answers: Answers, questions: Questions | None = None, names: Iterable[str] = ()) -> None:
+        """``names``: hosts of its addresses, besides the one it listens on."""
         self._answers = answers
         self._questions = questions or {}
+        self._names = {name.lower() for name in names}
         self._open: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        """Connections whose client is to send or to take something, in the order in which they began to wait."""
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -89,6 +101,7 @@ class HttpServer:
         except (OSError, ValueError, OverflowError) as error:
             raise CannotListen(f"{address}: the status page cannot listen there: {error}") from None
         self.port = self._server.sockets[0].getsockname()[1]
+        self._names.add(host.lower())
 
     def start_in_thread(self, address: str) -> None:
         """Serves until the process ends, for a program without an event loop. Raises CannotListen."""
@@ -109,13 +122,34 @@ class HttpServer:
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
+            slowest = next(iter(self._waiting), None)
+            if slowest is None:
+                writer.transport.abort()
+                return
+            del self._waiting[slowest]
+            slowest.cancel()
         task = asyncio.create_task(self._serve(reader, writer))
         self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._waiting[task] = None
+        task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        self._waiting.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._converse(reader, writer)
+            writer.close()
+            async with asyncio.timeout(REQUEST_S):
+                await writer.wait_closed()
+        except (TimeoutError, OSError):
+            pass
+        finally:
+            writer.transport.abort()  # its client may never take the rest
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers requests until the connection can be closed. Raises TimeoutError, OSError."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_BYTES_MAX)
         try:
             while connection.our_state is h11.IDLE:
@@ -123,7 +157,7 @@ class HttpServer:
                     request = await _request(connection, reader)
                 if request is None:
                     return
-                answer = await self._answer(request)
+                answer = await self._answer_or_500(request)
                 async with asyncio.timeout(REQUEST_S):
                     writer.write(_sent(connection, request, answer))
                     await writer.drain()
@@ -131,16 +165,30 @@ class HttpServer:
                     return  # the other end wants it closed
                 connection.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            with contextlib.suppress(h11.LocalProtocolError, OSError):
+            with contextlib.suppress(h11.LocalProtocolError):
                 writer.write(_refused(connection, error.error_status_hint))
-        except (TimeoutError, OSError):
-            pass
+
+    async def _answer_or_500(self, request: h11.Request) -> Answer:
+        """Meanwhile the connection does not wait for its client."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.pop(task, None)
+        try:
+            return await self._answer(request)
+        except Exception:  # a bug in one answer must not end the connection without a word
+            log.exception("no answer to a request could be made")
+            return plain("no answer could be made; the log of this process says why", 500)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            self._waiting[task] = None
 
     async def _answer(self, request: h11.Request) -> Answer:
+        host = next((value for name, value in request.headers if name == b"host"), b"").decode("ascii", "replace")
+        if not self._is_ours(host):
+            return plain(
+                "This page answers to IP addresses, to names without a dot, and to the host that its address in the "
+                'deployment file names (status = "HOST:PORT"). A proxy in front may also set the header Host.',
+                421,
+            )
         if request.method not in (b"GET", b"HEAD"):
             return Answer(b"", "text/plain", 405, (("Allow", "GET, HEAD"),))
         path, _, query = request.target.decode("ascii", "replace").partition("?")
@@ -148,6 +196,20 @@ class HttpServer:
             return await self._questions[path](query)
         return self._answers(path) or plain(
             "nothing is here; see /, /status.json, /explain.json?id=, /metrics and /healthz", 404
+        )
+
+    def _is_ours(self, host: str) -> bool:
+        """False if ``host``, a header, may be a name that somebody else made lead here (DNS rebinding): a foreign web
+        page would ask in the browser of a person who may see ours. Browsers never leave the header empty."""
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = (found[1] or found[2] or "").lower().removesuffix(".")
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return found[1] is None and (
+            "." not in name or name.rpartition(".")[2] in PRIVATE_NAMES or name in self._names
         )
 
 

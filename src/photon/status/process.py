@@ -147,7 +147,7 @@ class StatusService:
     async def gather(self) -> dict[str, Any]:
         """Polls all processes once. Returns the content of status.json."""
         begun = self._clock.monotonic()
-        self._heard = await self._asker.look(begun)
+        self._heard = await self._asker.look()
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
@@ -225,7 +225,9 @@ async def serve_status(
     tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls(Role.STATUS)
     service = StatusService(settings, name, tls, room.clock, base)
     asking = Asking(settings, base, tls, EXPLAIN_S, operator=operator)
-    server = HttpServer(service.answer, {EXPLAIN_PATH: Explained(lambda question: explain(asking, question)).answer})
+    explained = Explained(lambda question: explain(asking, question))
+    names = [each.rpartition(":")[0] for each in (address, room.pipeline.status) if each]
+    server = HttpServer(service.answer, {EXPLAIN_PATH: explained.answer}, names)
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)

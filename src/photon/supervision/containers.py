@@ -42,6 +42,7 @@ x-build: &build
   context: .
   args:
     BASE_IMAGE: ${{BASE_IMAGE:-python:3.11-slim-bookworm}}
+    EXTRAS: ${{PHOTON_EXTRAS:-}}
 
 x-hardened: &hardened
   restart: unless-stopped
@@ -165,7 +166,8 @@ class Containers:
             f"exec photon certs for {self._config} --ca /certs/ca --each-in /certs --renew"
         )
         volumes = ["key:/key", "certs-ca:/certs/ca", *(f"certs-{each}:/certs/{each}" for each in names)]
-        arguments = {"IDENTITIES": " ".join(names), "BASE_IMAGE": "${BASE_IMAGE:-python:3.11-slim-bookworm}"}
+        arguments = {"IDENTITIES": " ".join(names), "BASE_IMAGE": "${BASE_IMAGE:-python:3.11-slim-bookworm}",
+                     "EXTRAS": "${PHOTON_EXTRAS:-}"}  # fmt: skip
         build = {"<<": _Alias("build"), "target": "certs", "args": arguments}
         return {
             "<<": _Alias("photon"), "image": f"${{PHOTON_IMAGE:-{IMAGE}}}-certs", "build": build, "restart": "no",

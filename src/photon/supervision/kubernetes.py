@@ -22,6 +22,7 @@ from photon.supervision.services import ETC, MEMORY, MOUNTS, PORTS, Service, dir
 KEY_FILE, CERTIFICATES = "/key/key", "/certs"
 _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _EVERYWHERE = ("photon.v1.Metrics", "photon.v1.Explain")
+LOGS, HOST_LOGS = "/logs/", "/var/log/"  # directories of logs: of a claim, and of the node
 _MORE = {"registry": ("photon.v1.RegistryOperator", "photon.v1.RaftPeer", "photon.v1.Timestamps")}
 """gRPC services of a kind of process besides the one that reports its health."""
 
@@ -85,7 +86,7 @@ def _made(settings: Settings, each: Service, config: str) -> dict[str, Any]:
 def _mounts(settings: Settings, kind: str, datacentre: str) -> list[str]:
     """Leaves out the logs if they are elsewhere."""
     pipeline = settings.datacentre.get(datacentre)
-    local = pipeline is not None and not ("://" in pipeline.primary and "://" in pipeline.foreign)
+    local = pipeline is not None and any(each.startswith(LOGS) for each in (pipeline.primary, pipeline.foreign))
     return [each for each in MOUNTS[kind] if each != "logs" or local]
 
 
@@ -101,8 +102,11 @@ def _problems(settings: Settings) -> Iterator[str]:
                 yield f"{table}.{name}: names things of Kubernetes: write a-z, 0-9 and -, a letter first"
     for name, pipeline in settings.datacentre.items():
         for side, place in (("primary", pipeline.primary), ("foreign", pipeline.foreign)):
-            if "://" not in place and not place.startswith("/logs/"):
-                yield f"datacentre.{name}.{side} = {place!r}: must be a URL, or below '/logs', where its volume is"
+            if "://" not in place and not place.startswith((LOGS, HOST_LOGS)):
+                yield (
+                    f"datacentre.{name}.{side} = {place!r}: must be a URL, or below '/logs', where its volume is, or "
+                    "below '/var/log', where the chart's value `volumes` brings the node's"
+                )
     made = [f"{kind}-{name}" for kind in ("joiner", "operator") for name in settings.datacentre]
     yield from problems(settings, ["registry", *made])
     across = {each.title for each in called_across(settings)}

@@ -46,7 +46,7 @@ def test_a_full_disk_in_any_step_loses_nothing() -> None:
     def told(seed: int) -> list[str]:
         return run_seed(seed, FULL, story=True, kind=SparkJoinWorld).story or []
 
-    reach("spark join, full disk", range(60), told, [f"is no more: .*No space left.*{step}" for step in STEPS])
+    reach("spark join, full disk", range(200), told, [f"is no more: .*No space left.*{step}" for step in STEPS])
 
 
 @pytest.mark.parametrize("name", sorted(ABLATIONS))

@@ -60,7 +60,7 @@ async def test_they_run_and_are_asked_as_all_processes_are(tmp_path: Path, monke
                     assert not serving.done(), serving
                     await asyncio.sleep(0.05)
             assert await healthy(process, None, 5.0)
-            [same] = await asker.look(0.0)
+            [same] = await asker.look()
             assert (same.process, same.up) == (process, True)
         finally:
             stop.set()

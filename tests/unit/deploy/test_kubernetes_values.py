@@ -39,8 +39,9 @@ def test_each_process_is_a_service_that_listens_everywhere(tmp_path: Path, name:
         assert each["host"].partition(".")[0] == each["name"]
 
 
-def test_logs_that_are_elsewhere_need_no_volume(tmp_path: Path) -> None:
-    text = (HELM / "three-zones.toml").read_text().replace('"/logs/', '"s3://bucket/')
+@pytest.mark.parametrize("elsewhere", ["s3://bucket/", "/var/log/"])
+def test_logs_that_are_elsewhere_need_no_claim(tmp_path: Path, elsewhere: str) -> None:
+    text = (HELM / "three-zones.toml").read_text().replace('"/logs/', f'"{elsewhere}')
     (tmp_path / "photon.toml").write_text(text)
     found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
     assert not [each["name"] for each in found["services"] if "logs" in each["mounts"]]

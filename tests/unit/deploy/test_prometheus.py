@@ -72,6 +72,15 @@ def test_what_is_asked_for_is_there(file: Path) -> None:
     assert asked
 
 
+def test_alerts_are_grouped_by_labels_that_their_metrics_have() -> None:
+    of_page = {"datacentre", "service", "process"}
+    for labels, expr in re.findall(r"\bby \(([\w, ]+)\) \(((?:[^()]|\([^()]*\))*)\)", RULES.read_text()):
+        metrics = _metrics_in(expr)
+        assert metrics, expr
+        for name in metrics - OF_PROCESSES:
+            assert set(labels.split(", ")) <= {*METRICS[name].labels, *of_page}, (labels, name)
+
+
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a file."""
 

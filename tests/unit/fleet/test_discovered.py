@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.fleet.polling import SHOWN_S, Discovered, Heard, once
+from photon.fleet.polling import Discovered, Heard, once
 from photon.fleet.processes import Process
 from photon.idregistry.witness import KnownSlot
 from tests.unit.fleet.heard import said, silent
@@ -31,17 +31,15 @@ def test_those_of_the_datacentre_that_can_be_called_are_asked() -> None:
     assert _found(found) == [("auto-1", "b:2"), ("auto-2", "c:2")]
 
 
-def test_who_never_answered_is_not_shown_and_who_did_is_for_a_while() -> None:
-    found = Discovered("joiner", "east", [])
-    found.heard_list([slot("auto-1", "b:2 b:8:1")])
-    assert not found.shows("auto-1", up=False, now_s=0.0)
-    assert found.shows("auto-1", up=True, now_s=1.0)
-    assert found.shows("auto-1", up=False, now_s=1.0 + SHOWN_S)
-    assert not found.shows("auto-1", up=False, now_s=1.5 + SHOWN_S)
-    assert found.shows("auto-1", up=True, now_s=99.0)
-    found.heard_list([])
-    found.heard_list([slot("auto-1", "b:2 b:8:1")])
-    assert not found.shows("auto-1", up=False, now_s=99.0)
+def test_who_never_answered_is_not_shown_and_who_did_is_while_others_name_it() -> None:
+    found = Discovered("dispatcher", "east", [])
+    found.heard_workers([], {"auto1": "b:2"})
+    assert not found.shows("auto1", up=False)
+    assert found.shows("auto1", up=True)
+    assert found.shows("auto1", up=False)
+    found.heard_workers([], {"auto2": "c:2"})
+    found.heard_workers([], {"auto1": "b:2"})
+    assert not found.shows("auto1", up=False)
 
 
 def _dispatcher(worker: str, address: str, *living: tuple[str, str]) -> Heard:

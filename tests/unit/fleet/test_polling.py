@@ -6,6 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
@@ -13,6 +16,7 @@ from photon.config.settings import Settings
 from photon.fleet.doctor.gathering import processes
 from photon.fleet.numbers import counts_of
 from photon.fleet.polling import Asker
+from photon.idregistry.witness import KnownSlot
 from photon.lab.onlooker import Onlooker, lag_bytes
 from photon.supervision.ports import free_ports
 from tests.deployments import addresses, datacentre, join, replica, write
@@ -44,8 +48,8 @@ async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_pat
     try:
         settings = settings_of(tmp_path, east=named.port)
         asker = Asker(settings, ["east"], None, tmp_path)
-        first = await asker.look(0.0)
-        second = await asker.look(1.0)
+        first = await asker.look()
+        second = await asker.look()
         assert [each.process.name for each in first if each.up] == ["east"]
         assert [each.process.name for each in second if each.up] == ["east", "auto2"]
         assert "auto3" not in {each.process.name for each in second}  # it never answered
@@ -58,11 +62,61 @@ async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_pat
             await server.stop(0.0)
 
 
+async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def joiner(address: str) -> HealthyServer:
+        return await listen(address, "photon.v1.Joiner", metrics=ProcessMetrics())
+
+    here = await joiner("127.0.0.1:0")
+    address = f"127.0.0.1:{here.port}"
+    listed = [KnownSlot("auto-1", "east", f"{address} a:7:1", 1, 1, False, ())]
+
+    class Registry:
+        def __init__(self) -> None:
+            self.recovery = self
+
+        async def list_slots(self, *, timeout: float) -> list[KnownSlot]:
+            return listed
+
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("photon.fleet.polling.registry_client", lambda settings, tls: Registry())
+    settings = settings_of(tmp_path, east=free_ports(1)[0])
+    settings.datacentre["east"] = replace(settings.datacentre["east"], discover=True)
+    asker, later = Asker(settings, ["east"], None, tmp_path), Asker(settings, ["east"], None, tmp_path)
+
+    async def up(asker: Asker) -> list[bool]:
+        return [each.up for each in await asker.look() if each.process.name == "auto-1"]
+
+    try:
+        assert await up(asker) == [True]
+        await here.stop(0.0)
+        for _ in range(3):  # no clock lets it be forgotten, nor does a page that begins now
+            assert await up(asker) == await up(later) == [False]
+        here = await joiner(address)
+        for _ in range(200):
+            if await up(asker) == [True]:
+                break
+            await asyncio.sleep(0.1)
+        assert await up(asker) == [True]
+        await here.stop(0.0)
+        for note, retired in (("a:8:1", False), (f"{address} a:7:1", True)):
+            assert await up(asker) == [False]
+            before, listed[0] = listed[0], KnownSlot("auto-1", "east", note, 2, 2, retired, ())
+            assert await up(asker) == []
+            listed[0] = before
+    finally:
+        await asker.close()
+        await later.close()
+
+
 async def test_who_belongs_to_several_datacentres_is_heard_once(tmp_path: Path) -> None:
     east, west = await dispatcher("auto1"), await dispatcher("auto1")
     try:
         asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None, tmp_path)
-        heard = await asker.look(0.0)
+        heard = await asker.look()
         assert [each.process.title for each in heard].count("registry r1") == 1
         assert {each.process.datacentre for each in heard if each.up} == {"east", "west"}
         await asker.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
+from structlog.testing import capture_logs
 
 from photon.config.disk import RealDisk
 from photon.config.topic_address import TopicAddress
@@ -85,6 +86,28 @@ def test_an_end_that_a_broker_does_not_know_yet_is_no_end(brokers: str) -> None:
     topic._admin = Client(topic._admin)
     with pytest.raises(TopicUnreachable, match=r"^topic clicks at .*: no answer$"):
         topic.ends()
+    topic.close()
+
+
+def test_a_policy_that_may_not_be_read_is_said(brokers: str) -> None:
+    class Client:
+        def __init__(self, problem: int) -> None:
+            self._problem = problem
+
+        def describe_configs(self, asked: list[Any], **_: Any) -> Any:
+            def result(_: float) -> Any:
+                raise KafkaException(KafkaError(self._problem))
+
+            return {asked[0]: SimpleNamespace(result=result)}
+
+    topic = KafkaTopic(TopicAddress(brokers, "clicks"), {})
+    topic._admin = Client(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with capture_logs() as lines:
+        topic.refuse_compacted()
+    assert [line["why"] for line in lines] == ["its configuration may not be read (DescribeConfigs)"]
+    topic._admin = Client(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    with pytest.raises(TopicUnreachable):
+        topic.refuse_compacted()
     topic.close()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
@@ -27,7 +30,7 @@ from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import RETIRED_NAME, DamagedRange
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
 from photon.outputs.next_read import CursorLost
-from photon.outputs.output_places import EMBEDDED_STATE
+from photon.outputs.output_places import EMBEDDED_STATE, NotBegun
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import WrittenSlot, lines
@@ -344,8 +347,25 @@ def test_it_is_read_as_the_output_itself(bucket: MemoryBucket, tmp_path: Path) -
 
 
 def test_what_is_not_there_is_told(bucket: MemoryBucket) -> None:
-    with pytest.raises(UsageError, match=r"s3://lake/x: has no manifest\.jsonl"):
+    with pytest.raises(NotBegun, match=r"s3://lake/x: has no manifest\.jsonl"):
         MirroredPlace.at(INTO)
+
+
+def test_who_follows_waits_for_a_manifest_that_has_not_begun_and_not_for_one_that_is_gone(
+    bucket: MemoryBucket, tmp_path: Path
+) -> None:
+    with pytest.raises(NotBegun) as told:
+        MirroredPlace.at(INTO)
+    now = itertools.count(0, 100)
+    place = replace(cast(MirroredPlace, told.value.place), monotonic=lambda: float(next(now)))
+    output = Output(place)
+    assert lines_of(output) == []
+    publish(tmp_path, 1, 2)
+    sink(tmp_path).pass_(all_of_it=True)
+    assert [offsets(batch.data) for batch in output.batches()] == [[1, 2]]
+    bucket.data.clear()
+    with pytest.raises(FileNotFoundError):
+        lines_of(output)
 
 
 @pytest.mark.parametrize(

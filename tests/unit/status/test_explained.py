@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import orjson
 import pytest
@@ -39,6 +40,7 @@ class _Everybody:
         ("id=a+b%2Fc.log:7", Question(b"a b/c.log:7", Place("a b/c.log", 7))),
         ("id=%C3%A4", Question("ä".encode())),
         ("id=%ff", Question(b"\xff")),
+        ("id=%ff:12", Question(b"\xff:12")),
         ("id=%2F%2Fs%3D&base64=1", Question(b"\xff\xfb")),
     ],
 )
@@ -52,7 +54,17 @@ async def test_a_question_is_asked(query: str, question: Question) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["", "id=", "id=a&id=b", "name=x", "id=" + "x" * QUERY_BYTES_MAX, "&".join(["id=a"] * 9), "id=x&base64=1"],
+    [
+        "",
+        "id=",
+        "id=a&id=b",
+        "name=x",
+        "id=" + "x" * QUERY_BYTES_MAX,
+        "&".join(["id=a"] * 9),
+        "id=x&base64=1",
+        "id=%ff%fe&base64=1",
+        "id=%C3%A4&base64=1",
+    ],
 )
 async def test_what_is_no_question_is_refused(query: str) -> None:
     everybody = _Everybody()
@@ -60,6 +72,16 @@ async def test_what_is_no_question_is_refused(query: str) -> None:
     assert answer.status == 400
     assert orjson.loads(answer.body)["error"]
     assert not everybody.asked
+
+
+async def test_every_query_is_answered() -> None:
+    rnd = random.Random(56)
+    pieces = ["id=", "&", "base64=1", "%ff", "%fe%C3", "%00", "%0a", ":12", "=", "+", "a", "%ED%A0%80", ";", "\ufffd"]
+    for _ in range(5_000):
+        query = "".join(rnd.choices(pieces, k=rnd.randrange(9)))
+        answer = await Explained(_Everybody().ask).answer(query)
+        assert answer.status in (200, 400), query
+        assert isinstance(orjson.loads(answer.body), dict)
 
 
 async def test_one_at_a_time() -> None:

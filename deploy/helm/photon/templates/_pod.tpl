@@ -31,10 +31,16 @@ set --{{ range . }} {{ .replica }}{{ end }}; shift "$POD_INDEX"
 {{- define "photon.pod" -}}
 {{- $values := .root.Values }}
 {{- $memory := get $values.memory .kind | default .memory }}
+{{- $more := list }}
+{{- $kind := .kind }}
+{{- range $values.volumes }}{{ if or (not .kinds) (has $kind .kinds) }}{{ $more = append $more . }}{{ end }}{{ end }}
 {{- $every := ternary "[::]" "0.0.0.0" $values.ipv6 }}
 metadata:
   labels:
     {{- include "photon.labels" . | nindent 4 }}
+    {{- with $values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     {{- if has "state" .mounts }}
     photon/machine: {{ quote .datacentre }}
     {{- end }}
@@ -54,11 +60,25 @@ spec:
     fsGroup: 10001
     fsGroupChangePolicy: OnRootMismatch
     seccompProfile: {type: RuntimeDefault}
+    {{- with $values.supplementalGroups }}
+    supplementalGroups: {{ toJson . }}
+    {{- end }}
+  serviceAccountName: {{ $values.serviceAccount.name | default (ternary .root.Release.Name "default" $values.serviceAccount.create) }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
   {{- with $values.image.pullSecrets }}
   imagePullSecrets: {{ toJson . }}
   {{- end }}
   {{- with $values.tolerations }}
   tolerations: {{ toJson . }}
+  {{- end }}
+  {{- $nodes := $values.nodeSelector }}
+  {{- if and (ne .kind "registry") (get $values.zones .region) }}
+  {{- $nodes = merge (dict "topology.kubernetes.io/zone" (get $values.zones .region)) $nodes }}
+  {{- end }}
+  {{- with $nodes }}
+  nodeSelector: {{ toJson . }}
   {{- end }}
   {{- if eq .kind "registry" }}
   topologySpreadConstraints:
@@ -66,8 +86,6 @@ spec:
       topologyKey: topology.kubernetes.io/zone
       whenUnsatisfiable: {{ ternary "DoNotSchedule" "ScheduleAnyway" (eq $values.antiAffinity "required") }}
       labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, app.kubernetes.io/component: registry}}
-  {{- else if get $values.zones .region }}
-  nodeSelector: {topology.kubernetes.io/zone: {{ get $values.zones .region | quote }}}
   {{- end }}
   affinity:
     {{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/component" "registry")) }}
@@ -89,7 +107,7 @@ spec:
     {{- end }}
   containers:
     - name: photon
-      image: "{{ required "image.repository is missing: name where your nodes pull the image from" $values.image.repository }}:{{ $values.image.tag | default $.root.Chart.Version }}{{ if eq .kind "spark" }}-spark{{ end }}"
+      image: "{{ required "image.repository is missing: name where your nodes pull the image from" $values.image.repository }}{{ with $values.image.digest }}@{{ . }}{{ else }}:{{ $values.image.tag | default $.root.Chart.Version }}{{ if eq .kind "spark" }}-spark{{ end }}{{ end }}"
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if .replicas }}
       command:
@@ -115,6 +133,9 @@ spec:
         {{- if eq .kind "operator" }}
         - {name: PHOTON_CONFIG, value: /etc/photon/{{ $values.deployment.config }}}
         - {name: PHOTON_AUDIT, value: /state/audit.jsonl}
+        {{- end }}
+        {{- range $values.extraEnv }}
+        - {{ toJson . }}
         {{- end }}
       {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "spark" "operator")) }}
       envFrom: {{ toJson $values.logs.envFrom }}
@@ -160,8 +181,11 @@ spec:
         {{- range .mounts }}
         - {name: {{ . }}, mountPath: /{{ . }}{{ if has . (list "key" "logs") }}, readOnly: true{{ end }}}
         {{- end }}
+        {{- range $more }}
+        - {name: {{ .name }}, mountPath: {{ .mountPath }}, readOnly: true}
+        {{- end }}
   volumes:
-    - {name: settings, configMap: {name: photon-settings{{ if not (has .kind (list "registry" "operator")) }}-{{ .datacentre }}{{ end }}}}
+    - {name: settings, configMap: {name: {{ .root.Release.Name }}-settings{{ if not (has .kind (list "registry" "operator")) }}-{{ .datacentre }}{{ end }}}}
     - {name: tmp, emptyDir: {sizeLimit: {{ ternary "1Gi" "64Mi" (eq .kind "spark") }}}}
     {{- if $values.deployment.tls }}
     - name: certs
@@ -180,9 +204,12 @@ spec:
     {{- if has "logs" .mounts }}
     - {name: logs, persistentVolumeClaim: {claimName: {{ $values.logs.claim }}{{ .datacentre }}}}
     {{- end }}
+    {{- range $more }}
+    - {{ toJson (merge (dict "name" .name) .source) }}
+    {{- end }}
     {{- range list "state" "output" }}
     {{- if has . $.mounts }}
-    - {name: {{ . }}, persistentVolumeClaim: {claimName: photon-{{ . }}-{{ $.datacentre }}}}
+    - {name: {{ . }}, persistentVolumeClaim: {claimName: {{ $.root.Release.Name }}-{{ . }}-{{ $.datacentre }}}}
     {{- end }}
     {{- end }}
 {{- end }}

@@ -535,8 +535,8 @@ def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> 
 async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
     asker = Asker(settings, sorted(settings.datacentre), tls, base)
     try:
-        await asker.look(time.monotonic())
-        heard = await asker.look(time.monotonic())
+        await asker.look()
+        heard = await asker.look()
         return list(await asyncio.gather(*(_one(asker, each.process) for each in heard)))
     finally:
         await asker.close()

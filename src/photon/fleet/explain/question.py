@@ -61,13 +61,13 @@ class Question:
 
 def question_of(text: str, *, raw: bool = False) -> Question:
     """``text``: an event id, or LOG:OFFSET; with ``raw`` the base64 of an id that is not UTF-8. Raises UsageError."""
+    event_id = text.encode("utf-8", "surrogateescape")
     if raw:
         try:
-            event_id = b64decode(text, validate=True)
+            event_id = b64decode(event_id, validate=True)
         except ValueError:
-            raise UsageError(f"{text[:80]}: not base64; give what event_id_raw_base64 of a record says") from None
-    else:
-        event_id = text.encode("utf-8", "surrogateescape")
+            given = shown(event_id)[:80]
+            raise UsageError(f"{given}: not base64; give what event_id_raw_base64 of a record says") from None
     if not event_id or len(event_id) > ID_BYTES_MAX or b"\n" in event_id:
         raise UsageError(
             f"an event id has 1 to {ID_BYTES_MAX} bytes on one line; give it as it stands in event_id of a record, "
@@ -75,7 +75,7 @@ def question_of(text: str, *, raw: bool = False) -> Question:
         )
     question = Question(event_id)
     found = None if raw or question.time_ns is not None else _PLACE.fullmatch(text)
-    if found is None:
+    if found is None or shown(event_id) != text:  # no log that is read has a name that is not UTF-8
         return question
     return Question(event_id, Place(found[1], int(found[2])))
 
