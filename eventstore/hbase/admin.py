@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from photon.config.clock import SystemClock
 from photon.config.errors import PhotonError, UsageError
-from photon.eventstore.hbase.api import HBaseUnavailable
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
-from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
+from photon.rows.hbase.servers import Servers
+from photon.rows.hbase.thrift2 import connector, types_of
 
 ANSWER_SECONDS_MAX = 60.0
 FOREVER_S = 2**31 - 1  # HBase's time to live for rows that never expire
@@ -54,7 +55,7 @@ def make_table(
 ) -> TableMade:
     """Makes the table unless it is there. ``admin``: host:port of a Thrift 2 server.
 
-    Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, UsageError.
+    Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, RowsFailed, UsageError.
     """
     made = False
     if table.encode() not in hbase.call(lambda c: c.tables(), f"list tables (for {table})"):
@@ -89,30 +90,12 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     """False if another process created it first."""
-    service = types_of()
-    client = connector(admin, service, "hbase.admin", ANSWER_SECONDS_MAX)()
-    namespace, _, name = table.rpartition(":")
-    full = service.TTableName(ns=namespace.encode() or None, qualifier=name.encode())
-    family = service.TColumnFamilyDescriptor(
-        name=FAMILY,
-        bloomnFilterType=ROW_BLOOM,
-        dataBlockEncoding=FAST_DIFF,
-        maxVersions=1,
-        timeToLive=FOREVER_S if ttl_s is None else ttl_s,
-    )
+    connect = connector(admin, types_of(), "hbase.admin", ANSWER_SECONDS_MAX)
+    servers = Servers([admin], "hbase.admin", SystemClock(), 0.0, [connect])
+    ttl_s = FOREVER_S if ttl_s is None else ttl_s
     try:
-        client.createTable(
-            service.TTableDescriptor(tableName=full, columns=[family], attributes=_ATTRIBUTES), split_keys(regions)
+        return servers.create(
+            table.encode(), {FAMILY: 1}, ttl_s=ttl_s, attributes=_ATTRIBUTES, splits=split_keys(regions)
         )
-    except service.TIOError as error:
-        said = (error.message or "").splitlines() or ["no reason given"]
-        if "TableExistsException" in said[0]:
-            return False
-        raise CannotMakeTable(f"HBase's Thrift 2 server at {admin} does not make {table}: {said[0][:300]}") from None
-    except Exception as error:
-        raise HBaseUnavailable(
-            f"HBase's Thrift 2 server at {admin} did not make {table}: {str(error) or type(error).__name__}"
-        ) from None
     finally:
-        client.close()
-    return True
+        servers.close()

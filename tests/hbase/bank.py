@@ -11,7 +11,7 @@ from typing import Any
 
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.observing import Worker, observer
-from photon.tables.store.hbase import HBaseRows
+from photon.tables.store import on_hbase
 from photon.tables.tables import Tables, TransactionFace
 from photon.tables.timestamps.client import RegistryOracle
 
@@ -24,7 +24,7 @@ EACH = 100
 
 
 def opened(thrift: Sequence[str], replicas: Mapping[str, str]) -> Tables:
-    rows = HBaseRows(thrift, "bank")
+    rows = on_hbase(thrift, "bank")
     tables = Tables(rows, RegistryOracle(replicas))
     tables.around.limits.grace_s = 0.5
 

@@ -13,8 +13,9 @@ from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.file_map import FileMapUnavailable, MapKind, MapSettings
-from photon.eventstore.hbase.connection import ANSWER_SECONDS_MAX, ThriftHBase
+from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase_file_map import HBaseFileMap
+from photon.rows.hbase.connection import ANSWER_SECONDS_MAX
 
 TABLE = "photon_test"
 DEADLINE_S = 300.0

@@ -16,9 +16,8 @@ import pytest
 
 import photon
 from deploy.hbase.standalone import Standalone
-from photon.computing.hbase_rows import VersionedRows
-from photon.computing.hbase_store import HBaseStore
-from photon.computing.store import Store
+from photon.computing.store import Store, hbase_rows, on_hbase
+from photon.rows.hbase.rows import HBaseRows
 from tests.hbase.thrift_servers import Thrift2
 from tests.integration.commands import Process, children, drawn_seed, running, until
 from tests.integration.commands import photon as command
@@ -69,33 +68,17 @@ for stream in ("seen", "sums"):
 
 
 @pytest.fixture
-def rows(hbase: Standalone) -> Iterator[VersionedRows]:
-    rows = VersionedRows([f"127.0.0.1:{hbase.ports.admin}"], "computing:contract")
+def rows(hbase: Standalone) -> Iterator[HBaseRows]:
+    rows = hbase_rows([f"127.0.0.1:{hbase.ports.admin}"], "computing:contract")
     rows.create()
     yield rows
     rows.close()
 
 
 @pytest.fixture
-def opened(rows: VersionedRows) -> Callable[[], Store]:
+def opened(rows: HBaseRows) -> Callable[[], Store]:
     name = uuid4().hex
-    return lambda: HBaseStore(rows, name, INTERVAL)
-
-
-def test_a_row_has_what_the_highest_version_gave_it(rows: VersionedRows) -> None:
-    assert not rows.create()
-    row = uuid4().bytes.replace(b"\xff", b"x")
-    rows.put([(row, {b"a": b"new", b"b": b"x"})], 7)
-    rows.put([(row, {b"a": b"late"})], 6)
-    assert rows.get([row, b"none" + row]) == [{b"a": (b"new", 7), b"b": (b"x", 7)}, {}]
-    assert not rows.replace(row, b"a", None, {b"a": b"no"}, 8)
-    assert rows.replace(row, b"a", b"new", {b"a": b"newer"}, 8)
-    rows.put([(row, {b"big": b"x" * (5 << 20)})], 8)
-    rows.delete([(row, 7)])
-    assert {name: cell.version for name, cell in rows.get([row])[0].items()} == {b"a": 8, b"big": 8}
-    assert [(name, cells.keys()) for name, cells in rows.scan(row, [b"a"])] == [(row, {b"a"})]
-    rows.delete([(row, 8)])
-    assert list(rows.scan(row)) == []
+    return lambda: on_hbase(rows, name, INTERVAL)
 
 
 def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_admin_server_that_is_not_there(config: Path, hbase: Standalone) -> N
     config.write_text(config.read_text().replace("photon_init", "photon_else").replace(str(hbase.ports.admin), "1"))
     code, said = init(config)
     assert code == 1
-    assert said.startswith("photon: no Thrift 2 server of HBase answers at 127.0.0.1:1: ")
+    assert "table photon_else: no Thrift 2 server of HBase answers at 127.0.0.1:1: " in said
     assert said.count("\n") == 1
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.hbase.standalone import Standalone
 from photon.tables.collecting import collect
 from photon.tables.observing import Worker
-from photon.tables.store.hbase import HBaseRows
+from photon.tables.store import on_hbase
 from photon.tables.verifying import verify
 from tests.hbase import bank
 from tests.hbase.thrift_servers import Thrift2
@@ -32,7 +32,7 @@ def test_the_sum_stays_whoever_is_killed(hbase: Standalone, tmp_path: Path) -> N
     chance = random.Random(28)
     with Thrift2(hbase) as second:
         thrift = [f"127.0.0.1:{hbase.ports.admin}", second.address]
-        rows = HBaseRows(thrift, "bank")
+        rows = on_hbase(thrift, "bank")
         rows.create()
         rows.close()
         tables = bank.opened(thrift, registry.peers)

@@ -26,8 +26,7 @@ from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
 from photon.computing.owner import Owner
-from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import Commit, Store
+from photon.computing.store import Commit, Store, in_file
 from photon.computing.table import NAME as TABLE_NAME
 from photon.computing.table import SPARK_NAME, Table
 from photon.computing.topology import Source, Topology
@@ -217,7 +216,7 @@ class Site:
 
     def store(self, interval: Interval) -> Store:
         if self.shared is None:
-            return SqliteStore(self.state / f"{interval.id}.db", interval)
+            return in_file(self.state / f"{interval.id}.db", interval)
         for stream, directory in self.published.items():
             self.shared.check_directory(self.disk, interval.id, stream, directory)
         return self.shared.store(interval)

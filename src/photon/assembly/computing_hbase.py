@@ -1,6 +1,7 @@
 """A topology with its state in HBase, whose intervals are spread over processes on several machines.
 
-``hbase.json`` in a machine's state directory says where. Besides what the owners keep (``hbase_store``), HBase has
+``hbase.json`` in a machine's state directory says where. Besides the rows of
+``photon.computing.store``, HBase has
 
     TOPOLOGY 0 0            c:m  the intervals, as in ``intervals.json``; made by the first process
     TOPOLOGY 0 INTERVAL 0 g c:m  the machine it is given to by ``photon compute init``; the last word counts
@@ -22,21 +23,21 @@ from typing import TypeVar
 import msgspec
 
 from photon.computing.errors import ComputingError, Fenced
-from photon.computing.hbase_rows import VersionedRows
-from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval
 from photon.computing.journal import Status
-from photon.computing.store import fenced
+from photon.computing.store import Store, fenced, hbase_rows, on_hbase, prefix_of
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.versioned_file import decoded
 from photon.outputs.output_places import EMBEDDED_STATE
+from photon.rows.api import Cell, Change, Put, Read
+from photon.rows.hbase.rows import HBaseRows
 
 FILE_NAME = "hbase.json"
 TABLE = "photon_computing"
 DIRECTORY_NAME = "computing.id"
-_CELL = b"m"
+_COLUMN = b"cm"
 T = TypeVar("T")
 
 
@@ -81,15 +82,15 @@ def write_place(disk: Disk, state: Path, place: Place) -> None:
 
 
 class Shared:
-    """The state of one topology in HBase. Raises UsageError, ComputingError."""
+    """The state of one topology in HBase. Raises UsageError, ComputingError, RowsFailed."""
 
-    def __init__(self, place: Place, topology: str, rows: VersionedRows | None = None) -> None:
+    def __init__(self, place: Place, topology: str, rows: HBaseRows | None = None) -> None:
         self.place = place
-        self.rows = rows or VersionedRows(place.thrift, place.table)
+        self.rows = rows or hbase_rows(place.thrift, place.table)
         self._topology = topology
 
-    def store(self, interval: Interval) -> HBaseStore:
-        return HBaseStore(self.rows, self._topology, interval)
+    def store(self, interval: Interval) -> Store:
+        return on_hbase(self.rows, self._topology, interval)
 
     def intervals(self, made: bytes) -> bytes:
         """The topology's intervals; ``made`` if there are none yet."""
@@ -98,8 +99,8 @@ class Shared:
     @property
     def id(self) -> str | None:
         """Id of the intervals. `None` if there are none."""
-        [cells] = self.rows.get([prefix_of(self._topology, "")])
-        return _decoded(cells[_CELL].value, _Id).id if _CELL in cells else None
+        [cell] = self._read([prefix_of(self._topology, "")])
+        return _decoded(cell.value, _Id).id if cell else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
         """Gives them to this machine, regardless of who had them."""
@@ -107,18 +108,16 @@ class Shared:
         for each in intervals:
             row = self._row(each, b"g")
             while True:
-                [cells] = self.rows.get([row])
-                before = cells.get(_CELL)
+                [before] = self._read([row])
                 if before is not None and before.value == new:
                     break
-                expected, version = (None, 0) if before is None else before
-                if self.rows.replace(row, _CELL, expected, {_CELL: new}, version + 1):
+                version, expected = (0, None) if before is None else (before.version, before.value)
+                if self.rows.commit(Change(row, [Cell(_COLUMN, version + 1, new)], expected), []):
                     break
 
     def given(self, intervals: Sequence[str]) -> dict[str, Given]:
-        found = self.rows.get([self._row(each, b"g") for each in intervals])
-        named = zip(intervals, found, strict=True)
-        return {each: _decoded(cells[_CELL].value, Given) for each, cells in named if _CELL in cells}
+        found = self._read([self._row(each, b"g") for each in intervals])
+        return {each: _decoded(cell.value, Given) for each, cell in zip(intervals, found, strict=True) if cell}
 
     def check_given(self, intervals: Sequence[str]) -> None:
         """Raises Fenced if one belongs to another machine."""
@@ -137,15 +136,15 @@ class Shared:
             )
 
     def say(self, status: Status) -> None:
-        self.rows.put([(self._row(status.interval, b"s"), {_CELL: msgspec.json.encode(status)})], status.at_ns)
+        cell = Cell(_COLUMN, status.at_ns, msgspec.json.encode(status))
+        self.rows.put([Put(self._row(status.interval, b"s"), [cell])])
 
     def statuses(self, intervals: Sequence[str]) -> list[Status]:
         """The last status of the owners on all machines."""
-        found = self.rows.get([self._row(each, b"s") for each in intervals])
         out = []
-        for cells in found:
+        for cell in self._read([self._row(each, b"s") for each in intervals]):
             with contextlib.suppress(ComputingError):  # of another release
-                out += [_decoded(cells[_CELL].value, Status)] if _CELL in cells else []
+                out += [_decoded(cell.value, Status)] if cell else []
         return out
 
     def close(self) -> None:
@@ -156,9 +155,15 @@ class Shared:
 
     def _first(self, row: bytes, value: bytes) -> bytes:
         """The stored value: ``value`` if there was none."""
-        if self.rows.replace(row, _CELL, None, {_CELL: value}, 1):
+        if self.rows.commit(Change(row, [Cell(_COLUMN, 1, value)], None), []):
             return value
-        return self.rows.get([row])[0][_CELL].value
+        [cell] = self._read([row])
+        assert cell is not None
+        return cell.value
+
+    def _read(self, rows: Sequence[bytes]) -> list[Cell | None]:
+        found = self.rows.read([Read(row, (_COLUMN,)) for row in rows])
+        return [cells[0] if cells else None for cells in found]
 
 
 def machine_id() -> str:

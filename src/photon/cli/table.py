@@ -85,11 +85,9 @@ def init(at: Deployed, not_durable: bool) -> int:
             f"tables.durable: is not set: HBase at {settings.thrift[0]} keeps what it acknowledged only on HDFS; "
             "set tables.durable = true if it stands there; --not-durable makes tables that a crash may leave torn"
         )
-    existed = settings is not None and not settings.thrift and (at.base / settings.file).is_file()
     with open_tables(at.settings, at.base) as tables:
         assert settings is not None
-        store: Any = tables.around.store
-        made = store.create() if settings.thrift else not existed
+        made = tables.around.store.create()
         tables.around.timestamp()  # checks that the oracle answers
     durable = not settings.thrift or settings.durable
     where = f"HBase, table {settings.table}" if settings.thrift else f"SQLite, {settings.file}"
@@ -176,7 +174,7 @@ def _show_row(at: Deployed, database: Path | None, table: str, row: str, columns
 
 
 def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
-    from photon.tables.api import EVER
+    from photon.rows.api import EVER
     from photon.tables.cell import Lock, read_meta
     from photon.tables.collecting import locks as locks_of
 

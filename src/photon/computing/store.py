@@ -1,18 +1,82 @@
-"""The persistent state of an interval's owner: the contract of stores, and one in memory.
+"""The persistent state of an interval's owner: one row for each key, in a store of rows (``photon.rows``).
 
 A store belongs to one interval of keys. Acquiring it returns a *sequencer*, higher than all before; each commit
-compares it in its own transaction, so that an owner that was replaced unknowingly writes nothing (MillWheel 6.2). A
-commit is atomic.
+compares it, so that an owner that was replaced unknowingly writes nothing (MillWheel 6.2). A commit is atomic: it
+takes effect at one moment, a change of the interval's own row that compares its previous head, with sequencer and
+version:
+
+    i                     c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
+    r NUMBER              c:r, the redo beyond REDO_PARTS
+    k COMPUTATION 0 KEY   c:m (msgpack, as ``_RowMeta``), c:0, c:1, … data that is longer than INLINE_BYTES
+    o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions on their way
+
+In memory and in SQLite the rows of a commit are written in that step. HBase changes one row at a time, so there are
+these steps, and a crash after each:
+
+    1. redo beyond REDO_PARTS      nothing has happened
+    2. the interval's row, if it has the head that this owner wrote last: THE MOMENT
+    3. the rows of the redo        the interval's next owner does this before anything else
+    4. it returns; the next one begins
+
+Every version is one more than the last and is that of all cells of its commit, so a row has the value of the highest
+commit, regardless of the order of writes. Hence the rules:
+
+- **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by anybody at any time: it writes what was
+  committed, at the version it was committed with.
+- **A zombie writes nothing** (MillWheel 6.2): its head has been replaced, so step 2 is refused. It may still write
+  rows of its earlier commits (step 3), which its successor wrote before its own first commit: the same bytes at the
+  same version, below all later ones. That holds for every row, even untouched ones, without comparing anything in
+  them.
+- **Redo parts that are newer than the head's commit prove that its rows are written**: an owner begins step 1 only
+  after step 3 of the previous commit.
+- **A removed row stays as an empty cell**: a compaction of HBase forgets deletions, and then a slow write would
+  restore the row. After GRACE_S, when no earlier write can still be on its way, the cell is deleted.
+
+Timers are in memory, read from the rows at the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+import secrets
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from photon.computing.errors import Fenced, Retired
+import msgspec
+
+from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.intervals import Interval
+from photon.config.clock import NS_PER_S, Clock, SystemClock
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
+from photon.rows.api import Cell, Change, Delete, Put, Read, Rows, RowsFailed, behind
+from photon.rows.hbase.rows import HBaseRows
+from photon.rows.memory import MemoryRows
+from photon.rows.sqlite import SqliteRows
+
+APPLICATION = 0x50484F43  # of a SQLite file: "PHOC"
+GROUPS = ({b"c": 1},)
+THREADS = 3  # per process and Thrift server of HBase: a connection occupies one of its 16 threads
+CALL_SECONDS_MAX = 60.0  # seconds for a call of HBase with its repetitions: a region may be moving
+PART_BYTES = 1 << 20  # per cell: HBase refuses more than 10 MiB
+INLINE_BYTES = 512  # of data in the meta: more is not read at the start
+REDO_PARTS = 8  # in the interval's own row
+ROW_BYTES_MAX = 64 << 20
+KEY_BYTES_MAX = 1_000  # longer ones are hashed
+GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
+PAGE_ROWS, PAGE_WHOLE_ROWS = 1_000, 100
+SWEEP_S = 20.0  # wait of ``close`` for a sweep under way: every run may be short, and none would finish one
+_HEAD, _META = b"chead", b"cm"
+_LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
+
+D = TypeVar("D")
+Cells = Mapping[bytes, Cell]  # column -> its cell
 
 
 class Row(NamedTuple):
@@ -49,123 +113,446 @@ class Commit:
     standing: bytes = b""  # positions, cursors, watermarks: the engine's state as a whole
 
 
-class Store(Protocol):
-    """Errors of the disk or network are raised as OSError or ComputingError; then all was written, or nothing."""
+class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=2):
+    interval: str
+    low: int
+    high: int
+    sequencer: int = 0
+    version: int = 1  # of this row: one more with each change
+    owner: str = ""
+    token: str = ""  # unique to this owner
+    successors: tuple[str, ...] = ()
+    committed: int = 0  # the version of the last commit
+    standing: int = 0  # parts of that commit's standing
+    redo: int = 0  # parts of its redo
+    removed: int = 0  # rows removed up to this version are deleted GRACE_S after
+    since_ns: int = 0  # this time
 
-    interval: Interval
 
+class _RowMeta(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    computation: str
+    key: str
+    event_ns: int | None
+    wall_ns: int | None
+    aside: int
+    parts: int  # cells that have the data
+    data: bytes  # if there are none
+
+
+class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
+    sender: str
+    target: str
+    last: int
+    parts: int
+    data: bytes
+
+
+class _Timers:
+    """The next timers of keys, in order."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []  # may contain outdated entries
+
+    def put(self, key: str, time_ns: int | None) -> None:
+        if time_ns == self._times.get(key):
+            return
+        if time_ns is None:
+            del self._times[key]
+            return
+        self._times[key] = time_ns
+        heapq.heappush(self._heap, (time_ns, key))
+        if len(self._heap) > 2 * len(self._times) + 1_000:
+            self._heap = [(at, name) for name, at in self._times.items()]
+            heapq.heapify(self._heap)
+
+    def due(self, until_ns: int, limit: int) -> list[Due]:
+        heap, found = self._heap, dict[tuple[int, str], None]()
+        while heap and heap[0][0] <= until_ns and len(found) < limit:
+            time_ns, key = due = heapq.heappop(heap)
+            if self._times.get(key) == time_ns:
+                found[due] = None
+        for due in found:
+            heapq.heappush(heap, due)
+        return list(map(Due._make, found))
+
+
+@dataclass(slots=True)
+class _Index:
+    """The index of all rows, so that they need not be read."""
+
+    # By computation and whether on the wall clock
+    timers: dict[tuple[str, bool], _Timers] = field(default_factory=dict)
+    aside: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Sender and target -> the last numbers of its chunks, in order.
+    lasts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def put(self, computation: str, key: str, event_ns: int | None, wall_ns: int | None, aside: int) -> None:
+        for wall, at in ((False, event_ns), (True, wall_ns)):
+            timers = self.timers.get((computation, wall))
+            if timers is None and at is not None:
+                timers = self.timers[computation, wall] = _Timers()
+            if timers is not None:
+                timers.put(key, at)
+        if aside:
+            self.aside[computation, key] = aside
+        elif self.aside:
+            self.aside.pop((computation, key), None)
+
+
+class Store:
+    """Of one interval. Raises ComputingError, RowsFailed; then all of a commit was written, or nothing."""
+
+    def __init__(
+        self, rows: Rows, interval: Interval | None, *, where: object, base: bytes = b"", clock: Clock | None = None,
+        closes: bool = False,
+    ) -> None:  # fmt: skip
+        """Creates only the interval's own row; ``None`` means that it is there. ``where``: for people; ``base``: see
+        ``prefix_of``; ``closes``: the rows belong to this store."""
+        self._rows, self._base, self._where, self._closes = rows, base, where, closes
+        self._clock = clock or SystemClock()
+        self._head: _Head | None = None  # the last one that this store wrote, as the owner
+        self._known: _Index | None = None
+        self._sweeping: threading.Thread | None = None
+        if interval is not None and not self._cells():
+            self._swap(None, _Head(interval=interval.id, low=interval.low, high=interval.high))
+        head = self._now()[1]
+        self.interval = Interval(head.low, head.high, head.interval)
+        if interval is not None and interval != self.interval:
+            is_, wanted = (f"{each.id} ({each.low:#010x} to {each.high:#010x})" for each in (self.interval, interval))
+            raise ComputingError(f"{where}: has the interval {is_}, not {wanted}")
+
+    # -- the interval's row
     def successors(self) -> tuple[str, ...]:
         """The intervals that replaced a retired one; otherwise empty."""
-        ...
+        return self._now()[1].successors
 
     def acquire(self, owner: str, *, revive: bool = False) -> int:
         """The sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: return a
         retired store to use. Raises Retired."""
-        ...
+        while True:
+            before, head, cells = self._now()
+            if head.successors and not revive:
+                raise Retired(self.interval.id, head.successors)
+            new = msgspec.structs.replace(
+                head, sequencer=head.sequencer + 1, version=head.version + 1, owner=owner,
+                token=secrets.token_hex(8), successors=(),
+            )  # fmt: skip
+            if self._swap(before, new):
+                break
+        self._redo(head, cells)
+        self._head, self._known = new, None
+        return new.sequencer
 
     def standing(self) -> bytes:
         """Empty if nothing was committed yet."""
-        ...
-
-    def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
-        """The existing rows among these keys."""
-        ...
-
-    def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
-        """At most ``limit`` keys whose next timer is not after ``until_ns``, by time."""
-        ...
-
-    def chunks(self) -> Iterable[Chunk]:
-        """Unacknowledged chunks, by sender and number."""
-        ...
-
-    def aside(self) -> Iterable[tuple[str, str, int]]:
-        """(computation, key, number) for keys with records or timers set aside."""
-        ...
-
-    def scan(self) -> Iterator[Row]:
-        """All rows, for a split or a merge."""
-        ...
+        _, head, cells = self._now()
+        return self._joined(cells, b"cs", head.standing, head.committed)
 
     def commit(self, sequencer: int, commit: Commit) -> None:
         """Durable when it returns. Raises Fenced, Retired; then nothing was written."""
-        ...
+        head = self._owned(sequencer)
+        version = head.version + 1
+        puts = self._puts(commit, version)
+        standing, redo = _parts(commit.standing), list[bytes]()
+        own = [Cell(b"cs%d" % n, version, part) for n, part in enumerate(standing)]
+        if not self._rows.atomic:
+            redo = _parts(msgspec.msgpack.encode(puts))
+            numbered = [(self._redo_row(n), Cell(b"cr", version, part)) for n, part in enumerate(redo)]
+            self._rows.put([Put(row, [cell]) for row, cell in numbered[REDO_PARTS:]])
+            own += [Cell(b"cr%d" % n, version, part) for n, part in enumerate(redo[:REDO_PARTS])]
+        new = msgspec.structs.replace(
+            self._sweep_sometimes(head), version=version, committed=version, standing=len(standing), redo=len(redo)
+        )
+        self._own(head, new, own, puts)
+        self._note(commit)
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:
         """Prevents any further acquisition or commit. Raises Fenced."""
-        ...
+        head = self._owned(sequencer)
+        self._own(head, msgspec.structs.replace(head, version=head.version + 1, successors=successors))
 
-    def close(self) -> None: ...
+    def _owned(self, sequencer: int) -> _Head:
+        if self._head is None or self._head.sequencer != sequencer:
+            raise Fenced(fenced(self.interval.id))
+        if self._head.successors:
+            raise Retired(self.interval.id, self._head.successors)
+        return self._head
 
+    def _own(self, head: _Head, new: _Head, cells: Sequence[Cell] = (), puts: Sequence[Put] = ()) -> None:
+        self._head = None  # this owner commits nothing more unless all is written
+        if self._swap(msgspec.json.encode(head), new, cells, puts):
+            self._head = new
+            return
+        if successors := self.successors():
+            raise Retired(self.interval.id, successors)
+        raise Fenced(fenced(self.interval.id))
 
-@dataclass
-class MemoryStore:
-    """For tests: lives as long as it is referenced, across any number of engines."""
+    def _swap(self, before: bytes | None, new: _Head, cells: Sequence[Cell] = (), puts: Sequence[Put] = ()) -> bool:
+        written = [Cell(_HEAD, new.version, msgspec.json.encode(new)), *cells]
+        return self._rows.commit(Change(self._base + b"i", written, before), puts)
 
-    interval: Interval
-    sequencer: int = 0
-    retired: tuple[str, ...] = ()
-    rows: dict[str, dict[str, Row]] = field(default_factory=dict)
-    kept: bytes = b""
-    _chunks: dict[tuple[str, str, int], Chunk] = field(default_factory=dict)
+    def _cells(self) -> Cells:
+        return _by_column(self._rows.read([Read(self._base + b"i", (b"c",))])[0])
 
-    def successors(self) -> tuple[str, ...]:
-        return self.retired
+    def _now(self) -> tuple[bytes, _Head, Cells]:
+        cells = self._cells()
+        if _HEAD not in cells:
+            raise ComputingError(f"{self._where}: its interval is not there")
+        data = cells[_HEAD].value
+        try:
+            return data, decoded(data, _Head), cells
+        except DECODE_ERRORS as error:
+            raise ComputingError(f"{self._where}: cannot be read: {error}") from None
 
-    def acquire(self, owner: str, *, revive: bool = False) -> int:
-        self.retired = () if revive else self.retired
-        self._check(self.sequencer)
-        self.sequencer += 1
-        return self.sequencer
+    def _redo(self, head: _Head, cells: Cells) -> None:
+        """Writes the rows of the last commit."""
+        found = [cells.get(b"cr%d" % n) for n in range(min(head.redo, REDO_PARTS))]
+        beyond = self._rows.read([Read(self._redo_row(n), (b"cr",)) for n in range(REDO_PARTS, head.redo)])
+        found += [each[0] if each else None for each in beyond]
+        parts = [each for each in found if each is not None]
+        if any(each.version > head.committed for each in parts):
+            return  # a later owner did it and went on to the next commit
+        if len(parts) < head.redo or any(each.version < head.committed for each in parts):
+            raise self._damaged("the last commit is not there in full")
+        if parts:
+            puts = self._decoded(b"".join(each.value for each in parts), msgspec.msgpack.Decoder(list[Put]))
+            self._rows.put(puts)
 
-    def standing(self) -> bytes:
-        return self.kept
-
+    # -- rows
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
-        rows = self.rows.get(computation, {})
-        return {key: rows[key] for key in keys if key in rows}
-
-    def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
-        rows = self.rows.get(computation, {}).values()
-        times = ((row.wall_ns if wall else row.event_ns, row.key) for row in rows)
-        return sorted(Due(at, key) for at, key in times if at is not None and at <= until_ns)[:limit]
-
-    def chunks(self) -> Iterable[Chunk]:
-        return [self._chunks[place] for place in sorted(self._chunks, key=lambda at: (at[0], at[2]))]
-
-    def aside(self) -> Iterable[tuple[str, str, int]]:
-        return [(row.computation, row.key, row.aside) for row in self.scan() if row.aside]
+        """The existing rows among these keys."""
+        found = self._rows.read([Read(self._key_row(computation, key), (b"c",)) for key in keys])
+        rows = (self._row(_by_column(cells)) for cells in found)
+        return {row.key: row for row in rows if row is not None}
 
     def scan(self) -> Iterator[Row]:
-        for rows in self.rows.values():
-            yield from rows.values()
+        """All rows, for a split or a merge."""
+        for _, cells in self._scan(b"k", b"c", PAGE_WHOLE_ROWS):
+            if (row := self._row(_by_column(cells))) is not None:
+                yield row
 
-    def commit(self, sequencer: int, commit: Commit) -> None:
-        self._check(sequencer)
-        for row in commit.rows:
-            rows = self.rows.setdefault(row.computation, {})
-            if row.data is None:
-                rows.pop(row.key, None)
-            else:
-                rows[row.key] = row
-        for sender, target, upto in commit.done:
-            for place in [at for at in self._chunks if at[:2] == (sender, target) and at[2] <= upto]:
-                del self._chunks[place]
-        self._chunks.update(((chunk.sender, chunk.target, chunk.last), chunk) for chunk in commit.added)
-        self.kept = commit.standing
+    def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
+        """At most ``limit`` keys whose next timer is not after ``until_ns``, by time."""
+        timers = self._index().timers.get((computation, wall))
+        return [] if timers is None else timers.due(until_ns, limit)
 
-    def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:
-        self._check(sequencer)
-        self.retired = successors
+    def aside(self) -> Iterable[tuple[str, str, int]]:
+        """(computation, key, number) for keys with records or timers set aside."""
+        return [(*place, count) for place, count in self._index().aside.items()]
+
+    def chunks(self) -> Iterable[Chunk]:
+        """Unacknowledged chunks, by sender and number."""
+        found = []
+        for _, each in self._scan(b"o", b"c", PAGE_WHOLE_ROWS):
+            cells = _by_column(each)
+            if (meta := self._meta(cells[_META], _CHUNK)) is not None:
+                data = meta.data or self._joined(cells, b"c", meta.parts, cells[_META].version)
+                found.append(Chunk(meta.sender, meta.target, meta.last, data))
+        return sorted(found, key=lambda chunk: (chunk.sender, chunk.last))
 
     def close(self) -> None:
-        pass
+        """Waits for a sweep under way."""
+        if self._sweeping is not None:
+            self._sweeping.join(SWEEP_S)
+        if self._closes:
+            self._rows.close()
 
-    def _check(self, sequencer: int) -> None:
-        if self.retired:
-            raise Retired(self.interval.id, self.retired)
-        if sequencer != self.sequencer:
-            raise Fenced(fenced(self.interval.id))
+    def _row(self, cells: Cells) -> Row | None:
+        meta_cell = cells.get(_META)
+        if meta_cell is None or (meta := self._meta(meta_cell, _ROW)) is None:
+            return None
+        data = meta.data or self._joined(cells, b"c", meta.parts, meta_cell.version)
+        return Row(meta.computation, meta.key, data, meta.event_ns, meta.wall_ns, meta.aside)
+
+    def _scan(self, kind: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
+        """Rows of a kind that have the column, or family."""
+        begin, end = self._base + kind, behind(self._base + kind)
+        while True:
+            found = self._rows.scan(begin, end, (column,), limit)
+            yield from found
+            if len(found) < limit:
+                return
+            begin = found[-1][0] + b"\0"
+
+    def _index(self) -> _Index:
+        if self._known is None:
+            self._known = index = _Index()
+            for _, [cell] in self._scan(b"k", _META, PAGE_ROWS):
+                if (row := self._meta(cell, _ROW)) is not None:
+                    index.put(row.computation, row.key, row.event_ns, row.wall_ns, row.aside)
+            for _, [cell] in self._scan(b"o", _META, PAGE_ROWS):
+                if (chunk := self._meta(cell, _CHUNK)) is not None:
+                    index.lasts.setdefault((chunk.sender, chunk.target), []).append(chunk.last)
+        return self._known
+
+    def _note(self, commit: Commit) -> None:
+        index = self._index()
+        for computation, key, data, event_ns, wall_ns, aside in commit.rows:
+            if data is None:
+                index.put(computation, key, None, None, 0)
+            else:
+                index.put(computation, key, event_ns, wall_ns, aside)
+        for sender, target, upto in commit.done:
+            lasts = index.lasts.get((sender, target), [])
+            lasts[:] = [each for each in lasts if each > upto]
+        for chunk in commit.added:
+            index.lasts.setdefault((chunk.sender, chunk.target), []).append(chunk.last)
+
+    # -- writing
+    def _puts(self, commit: Commit, version: int) -> list[Put]:
+        """Writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
+        puts: dict[bytes, Put] = {}
+        for row in commit.rows:
+            at = self._key_row(row.computation, row.key)
+            puts[at] = (
+                self._gone(at, version) if row.data is None else Put(at, self._row_cells(row, row.data, version))
+            )
+        lasts = self._index().lasts
+        for sender, target, upto in commit.done:
+            for last in lasts.get((sender, target), ()):
+                if last <= upto:
+                    at = self._chunk_row(sender, target, last)
+                    puts[at] = self._gone(at, version)
+        for chunk in commit.added:
+            inline, parts = _split(chunk.data)
+            meta = _ChunkMeta(chunk.sender, chunk.target, chunk.last, len(parts), inline)
+            at = self._chunk_row(chunk.sender, chunk.target, chunk.last)
+            puts[at] = Put(at, _with_parts(meta, parts, version))
+        return list(puts.values())
+
+    def _row_cells(self, row: Row, data: bytes, version: int) -> list[Cell]:
+        if len(data) > ROW_BYTES_MAX:
+            raise ComputingError(
+                f"computation {row.computation}, key {row.key!r}: its row has {len(data)} bytes, more than "
+                f"{ROW_BYTES_MAX}, which is what HBase should hold of one"
+            )
+        computation, key, _, event_ns, wall_ns, aside = row
+        inline, parts = _split(data)
+        return _with_parts(_RowMeta(computation, key, event_ns, wall_ns, aside, len(parts), inline), parts, version)
+
+    def _gone(self, row: bytes, version: int) -> Put:
+        if self._rows.atomic:
+            return Put(row, None)
+        return Put(row, [Cell(_META, version, b""), Cell(b"c0", version, b"")])
+
+    def _key_row(self, computation: str, key: str) -> bytes:
+        plain = f"{computation}\0{key}".encode()
+        if len(plain) > KEY_BYTES_MAX or "\0" in computation:
+            plain = b"\0" + blake2b(msgspec.msgpack.encode((computation, key))).digest()
+        return b"%sk%s" % (self._base, plain)
+
+    def _chunk_row(self, sender: str, target: str, last: int) -> bytes:
+        return b"%so%s\0%s\0%s" % (self._base, sender.encode(), target.encode(), _LAST.pack(last))
+
+    def _redo_row(self, number: int) -> bytes:
+        return b"%sr%s" % (self._base, _PART.pack(number))
+
+    # -- reading
+    def _meta(self, cell: Cell, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
+        """``None`` means that it was removed."""
+        return self._decoded(cell.value, decoder) if cell.value else None
+
+    def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
+        """Older parts are left over from a longer value."""
+        parts = [cells.get(b"%s%d" % (prefix, n)) for n in range(count)]
+        data = [each.value for each in parts if each is not None and each.version == version]
+        if len(data) < count:
+            raise self._damaged("a part of a row is missing")
+        return b"".join(data)
+
+    def _decoded(self, data: bytes, decoder: msgspec.msgpack.Decoder[D] | msgspec.json.Decoder[D]) -> D:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._damaged(str(error)) from None
+
+    def _damaged(self, what: str) -> ComputingError:
+        return ComputingError(f"{self._where}: is damaged: {what}")
+
+    # -- removed rows
+    def _sweep_sometimes(self, head: _Head) -> _Head:
+        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as no
+        process may run for that long. In an atomic store nothing is left to sweep."""
+        if self._rows.atomic:
+            return head
+        now_ns = self._clock.now_ns()
+        if 0 <= now_ns - head.since_ns < GRACE_S * NS_PER_S:
+            return head
+        if head.removed and now_ns > head.since_ns:  # otherwise the clock was ahead
+            self._sweeping = threading.Thread(target=self._sweep_quietly, args=(head.removed,), daemon=True)
+            self._sweeping.start()
+        return msgspec.structs.replace(head, removed=head.version, since_ns=now_ns)
+
+    def _sweep_quietly(self, upto: int) -> None:
+        try:
+            self.sweep(upto)
+        except (ComputingError, RowsFailed):  # tried again later
+            return
+
+    def sweep(self, upto: int) -> None:
+        """Deletes rows that were removed up to a version."""
+        for kind in (b"k", b"o"):
+            gone: list[Delete] = []
+            for row, [cell] in self._scan(kind, _META, PAGE_ROWS):
+                if not cell.value and cell.version <= upto:
+                    gone.append(Delete(row, None, cell.version))
+                if len(gone) >= PAGE_ROWS:
+                    self._rows.delete(gone)
+                    gone = []
+            self._rows.delete(gone)
+
+
+_ROW, _CHUNK = msgspec.msgpack.Decoder(_RowMeta), msgspec.msgpack.Decoder(_ChunkMeta)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def in_memory(interval: Interval) -> Store:
+    """For tests: lives as long as it is referenced, across any number of engines."""
+    return Store(MemoryRows(GROUPS), interval, where="memory")
+
+
+def in_file(path: Path, interval: Interval | None = None) -> Store:
+    """A SQLite file of its own, created if it does not exist."""
+    rows = SqliteRows(path, GROUPS, APPLICATION, survives_power=True, one_thread=True)
+    return Store(rows, interval, where=path, closes=True)
+
+
+def on_hbase(rows: Rows, topology: str, interval: Interval, clock: Clock | None = None) -> Store:
+    """One of those that share ``rows``."""
+    if "\0" in topology or "\0" in interval.id:
+        raise UsageError(f"the topology {topology!r}: its name must not hold a zero byte")
+    return Store(
+        rows, interval, base=prefix_of(topology, interval.id), where=f"HBase, {topology} {interval.id}", clock=clock
+    )
+
+
+def hbase_rows(addresses: Sequence[str], table: str) -> HBaseRows:
+    """``addresses``: host:port of each Thrift 2 server. Opens nothing yet. Raises UsageError."""
+    return HBaseRows(addresses, "--hbase", table, GROUPS, threads=THREADS, call_s=CALL_SECONDS_MAX)
+
+
+def prefix_of(topology: str, interval: str) -> bytes:
+    """The prefix of all rows of the interval."""
+    return b"%s\0%s\0" % (topology.encode(), interval.encode())
+
+
+def _by_column(cells: Sequence[Cell]) -> Cells:
+    return {cell.column: cell for cell in cells}
+
+
+def _parts(data: bytes) -> list[bytes]:
+    return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+
+
+def _split(data: bytes) -> tuple[bytes, list[bytes]]:
+    """Data for the meta, or parts."""
+    return (data, []) if len(data) <= INLINE_BYTES else (b"", _parts(data))
+
+
+def _with_parts(meta: _RowMeta | _ChunkMeta, parts: Sequence[bytes], version: int) -> list[Cell]:
+    first = Cell(_META, version, _encode(meta))
+    return [first, *(Cell(b"c%d" % n, version, part) for n, part in enumerate(parts))] if parts else [first]
 
 
 def fenced(interval: str) -> str:

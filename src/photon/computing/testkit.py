@@ -18,7 +18,7 @@ from photon.computing.intervals import even
 from photon.computing.model import Computation, Record
 from photon.computing.row import decode, fresh, taken_of
 from photon.computing.stage import Fault
-from photon.computing.store import MemoryStore
+from photon.computing.store import in_memory
 from photon.computing.topology import Topology
 from photon.computing.wire import PUBLISH, Ack, Input, Watermark
 
@@ -79,7 +79,7 @@ def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, no
     published = topology.published
     topology.published = {stream: "" for part in topology.parts.values() for stream in part.outputs}
     intervals = even(1)
-    store = MemoryStore(intervals.all[0])
+    store = in_memory(intervals.all[0])
     engine = Engine(topology, store, intervals)
     produced: dict[str, list[Record]] = {stream: [] for stream in topology.published}
     for source, steps in inputs.items():

@@ -1,7 +1,7 @@
-"""The foundations of tables: a store of rows, timestamps, and errors.
+"""The foundations of tables: what a store of rows is asked, timestamps, and errors.
 
 Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
-store knows nothing of transactions: metas and versions are opaque bytes to it (``cell.py`` has their encoding).
+store (``store.py``) knows nothing of transactions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Held(NamedTuple):
 
 
 NOTHING = Held(None)
-EVER = 2**62  # above every timestamp
 RowRead = Mapping[str, Held]  # column -> its content; empty columns may be left out
 
 
@@ -92,92 +91,7 @@ class Notification(NamedTuple):
     start: int
 
 
-class Claims(Protocol):
-    """A note on each row about the client working on it (``locks.py``). All raise StoreFailed."""
-
-    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]: ...
-
-    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None: ...
-
-    def unclaim(self, table: str, rows: Sequence[str]) -> None: ...
-
-
-class RowStore(Claims, Protocol):
-    """A sorted map of rows, each read and changed atomically. Safe for many threads and processes.
-
-    Acknowledged changes survive any crash that the store survives. All methods raise StoreFailed if the store does
-    not answer, except ``mutate`` and ``decide``.
-    """
-
-    @property
-    def round_trips(self) -> int: ...  # to servers, so far
-
-    def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """One answer for each read, each a row at one moment; in one round trip if the store can. Several reads may
-        be of several moments."""
-        ...
-
-    def mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
-        """One answer for each mutation: done, refused (it was not done and never will be), or ``None``, meaning
-        unknown: it may be done now, later, or never. They run concurrently, in any order, each by itself.
-
-        ``first_decides``: the first is completed before any other begins, and the others begin only if it was done;
-        otherwise they are answered as refused. Never raises StoreFailed.
-        """
-        ...
-
-    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
-        """The answer to the first, as ``mutate`` with ``first_decides``. Does not wait for the others: they are done
-        before the call returns, or later, or never. Never raises StoreFailed."""
-        ...
-
-    def flush(self) -> None:
-        """Waits until the deferred mutations of ``decide`` are finished."""
-        ...
-
-    def scan(
-        self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
-    ) -> list[tuple[str, RowRead]]:
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that hold
-        anything in ``columns`` (``None`` means any). Fewer than ``limit`` means there are no more. Each row is read
-        as by ``read``."""
-        ...
-
-    def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell with timestamps above ``after``, with their timestamps, in any order. Rarely
-        used."""
-        ...
-
-    def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
-        """Up to ``limit`` notifications of rows from ``begin`` on, ordered by row, column, start. The cost depends on
-        the number of notifications, not of cells."""
-        ...
-
-    def notify(self, notifications: Sequence[Notification]) -> None:
-        """Writes notifications, regardless of the cells' content."""
-        ...
-
-    def forget(self, notifications: Sequence[Notification]) -> None:
-        """Removes exactly these. A notification written later with another start timestamp stays, even with a lower
-        one (in HBase: one qualifier for each, or deletes of exact versions)."""
-        ...
-
-    def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
-        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
-        done)."""
-        ...
-
-    def tables(self) -> list[str]:
-        """Names of the non-empty tables, without the system's (``SYSTEM``)."""
-        ...
-
-    def close(self) -> None:
-        """Call after ``flush``."""
-        ...
-
-
-# The table with the tables' own data, in metas without versions (``system.py``). Every store has it.
+# The table with the tables' own data, in metas without versions (``system.py``).
 SYSTEM = "photon-system"
 
 

@@ -7,9 +7,10 @@ import threading
 import msgspec
 import structlog
 
-from photon.tables.api import Cell, Conflict, OutcomeUnknown, RowStore, StoreFailed
+from photon.tables.api import Cell, Conflict, OutcomeUnknown, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
 from photon.tables.resolving import Resolver
+from photon.tables.store import Store
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import State, SystemView
 
@@ -91,7 +92,7 @@ def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
     return removed
 
 
-def locks(store: RowStore, table: str, before: int) -> list[tuple[Cell, bytes]]:
+def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
     """Cells with locks of transactions that began before ``before``, and the locks."""
     found, begin = [], ""
     while True:

@@ -12,7 +12,7 @@ from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
-from photon.tables.store.hbase import HBaseRows
+from photon.tables.store import on_hbase
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
 
@@ -44,7 +44,7 @@ def _opened(settings: Settings, base: Path) -> Tables:
     if not replicas:
         raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
     addresses = {name: replica.address for name, replica in replicas.items()}
-    return Tables(HBaseRows(tables.thrift, tables.table), RegistryOracle(addresses, _tls(settings, base)))
+    return Tables(on_hbase(tables.thrift, tables.table), RegistryOracle(addresses, _tls(settings, base)))
 
 
 def _tls(settings: Settings, base: Path) -> Tls | None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from photon.config.clock import Clock
-from photon.tables.api import Claims, Liveness
+from photon.tables.api import Liveness
+from photon.tables.store import Store
 
 
 class RowLocks:
@@ -17,10 +18,10 @@ class RowLocks:
     may be alive, and for at most ``age_s`` by wall clock. It is written without a check: two clients that look at the
     same moment both take the row, and one of them meets a conflict there."""
 
-    def __init__(self, claims: Claims, liveness: Liveness, clock: Clock, age_s: float) -> None:
+    def __init__(self, store: Store, liveness: Liveness, clock: Clock, age_s: float) -> None:
         self._held: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
-        self._claims = claims
+        self._store = store
         self._liveness = liveness
         self._clock = clock
         self._age_ms = age_s * 1000
@@ -34,11 +35,11 @@ class RowLocks:
         free: list[str] = []
         try:
             if got:
-                noted = self._claims.claims(table, got)
+                noted = self._store.claims(table, got)
                 free = [row for row, claim in zip(got, noted, strict=True) if not self._holds(claim)]
             if free:
                 claim = f"{self._clock.now_ns() // 1_000_000} {self._liveness.token}"
-                self._claims.claim(table, free, claim.encode())
+                self._store.claim(table, free, claim.encode())
         except BaseException:
             self._let_go(table, got)
             raise
@@ -49,7 +50,7 @@ class RowLocks:
         """Raises StoreFailed."""
         try:
             if rows:
-                self._claims.unclaim(table, rows)
+                self._store.unclaim(table, rows)
         finally:
             self._let_go(table, rows)
 

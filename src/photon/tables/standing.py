@@ -6,7 +6,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from photon.tables.api import EVER, Cell, StoreFailed
+from photon.rows.api import EVER
+from photon.tables.api import Cell, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
 from photon.tables.surroundings import Surroundings
 from photon.tables.system import State, SystemView

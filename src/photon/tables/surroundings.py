@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.clock import Clock, SystemClock
-from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
+from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, StoreFailed
 from photon.tables.locks import RowLocks
+from photon.tables.store import Store
 
 LOCK_AGE_S = 10.0  # an older lock is taken for that of a dead client
 GRACE_S = 4.0  # from publishing in the system's table until everybody has certainly seen it
@@ -82,7 +83,7 @@ class BackOff:
 class Surroundings:
     """The context of one client. ``counts``: operations, for metrics."""
 
-    store: RowStore
+    store: Store
     oracle: Oracle
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], object] = time.sleep

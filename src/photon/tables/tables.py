@@ -20,13 +20,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
-from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, StoreFailed, TooOld
+from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, StoreFailed, TooOld
 from photon.tables.collecting import collect
 from photon.tables.loading import Source, load
-from photon.tables.oracle import MemoryOracle
+from photon.tables.oracle import BatchedOracle, MemoryOracle
 from photon.tables.resolving import Resolver
-from photon.tables.store.memory import MemoryRows
-from photon.tables.store.sqlite import SqliteRows
+from photon.tables.store import Store, in_file, in_memory
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import SystemView
 from photon.tables.transaction import Transaction
@@ -157,7 +156,7 @@ class Tables:
     """Tables in one store, with timestamps from one oracle. Safe for many threads; a transaction belongs to one
     thread."""
 
-    def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
+    def __init__(self, store: Store, oracle: Oracle, around: Surroundings | None = None) -> None:
         """``around``: clocks, limits and so on, for the same store and oracle."""
         self.around = around or Surroundings(store, oracle)
         self.observers: list[Any] = []  # registered by ``observer`` in this program
@@ -170,12 +169,12 @@ class Tables:
         """Opens a path: a SQLite file, created if it does not exist. ``*.toml``: as configured in the deployment
         file. ``:memory:``: lost when the process ends. Raises UsageError, ConfigError, StoreFailed."""
         if str(place) == ":memory:":
-            return cls(MemoryRows(), MemoryOracle())
+            return cls(in_memory(), MemoryOracle())
         if str(place).endswith(".toml"):
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
-        store = SqliteRows(place)
-        return cls(store, store.oracle)
+        store = in_file(Path(place))
+        return cls(store, BatchedOracle(store.allocate))
 
     @property
     def counts(self) -> Counter[str]:

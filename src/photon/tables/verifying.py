@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from photon.tables.api import EVER, Cell, Held, StoreFailed
+from photon.rows.api import EVER
+from photon.tables.api import Cell, Held, StoreFailed
 from photon.tables.cell import Lock, read_meta, start_of
 from photon.tables.surroundings import Surroundings
 

@@ -12,7 +12,7 @@ from photon.computing.injector import Injector
 from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
-from photon.computing.store import MemoryStore
+from photon.computing.store import Store
 from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Message, Watermark
 from photon.config.disk import AppendFile
 from photon.outputs import watermarks
@@ -132,7 +132,7 @@ ABLATIONS = {
     "lengths are published before what they promise": Ablation(
         _without(LifeDisk, "append", never_synced), "lost|unreadable|refused"
     ),
-    "the sequencer is not compared": Ablation(_without(MemoryStore, "_check", unfenced), WRONG),
+    "the sequencer is not compared": Ablation(_without(Store, "_owned", unfenced), WRONG),
     "the watermark is sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW),
     "a watermark is newer than what was read": Ablation(
         _without(watermarks, "newest_before", newest_anywhere), BELOW

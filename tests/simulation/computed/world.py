@@ -32,7 +32,7 @@ from photon.computing.links import QUEUE_MAX, Frame, Links
 from photon.computing.moving import merge, split
 from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
-from photon.computing.store import Commit, MemoryStore
+from photon.computing.store import Commit, Store, in_memory
 from photon.computing.wire import Message, decode_ack, decode_message
 from photon.config.disk import AppendFile
 from photon.config.errors import UsageError
@@ -295,7 +295,7 @@ class LifeDisk(ProcessDisk):
 class KilledStore:
     """A store whose process may die around a commit; the commit is there completely or not at all."""
 
-    def __init__(self, store: MemoryStore, life: Life) -> None:
+    def __init__(self, store: Store, life: Life) -> None:
         self._store, self._life = store, life
 
     def __getattr__(self, name: str) -> Any:
@@ -348,7 +348,7 @@ class Site:
         self.outputs = Outputs(world, far=draw.random() < 0.5)
         self.kinds = draw.choice((("joined",), ("joined", "unmatched")))
         self.table = even(draw.choice((1, 2, 2, 3)))
-        self.stores = {each.id: MemoryStore(each) for each in self.table.all}
+        self.stores = {each.id: in_memory(each) for each in self.table.all}
         self.lives: dict[str, OwnerLife] = {}
         self.zombies: list[Life] = []
         self.locks: dict[Path, Life] = {}
@@ -568,8 +568,8 @@ class Site:
             if not life.alive:
                 self._gone(life)
 
-    def _new_store(self, interval: Interval) -> MemoryStore:
-        store = self.stores[interval.id] = MemoryStore(interval)
+    def _new_store(self, interval: Interval) -> Store:
+        store = self.stores[interval.id] = in_memory(interval)
         return store
 
     def _name(self) -> str:
@@ -639,8 +639,8 @@ class BrokenOff(Exception):
     pass
 
 
-class KilledBeforeItIsRetired(MemoryStore):
-    def __init__(self, store: MemoryStore, site: Site) -> None:
+class KilledBeforeItIsRetired(Store):
+    def __init__(self, store: Store, site: Site) -> None:
         self.__dict__ = store.__dict__
         object.__setattr__(self, "_site", site)
 

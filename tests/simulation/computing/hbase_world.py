@@ -7,9 +7,8 @@ from collections.abc import Callable
 from contextlib import closing, contextmanager
 from typing import Any
 
-from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval
-from photon.computing.store import Store
+from photon.computing.store import Store, on_hbase, prefix_of
 from tests.simulation.computing.world import Killed, Process, Variant, World
 from tests.simulation.world.violation import of_seed
 from tests.unit.computing.fake_thrift import FakeHBase
@@ -34,8 +33,8 @@ class HBaseWorld(World):
         self.places = {each.id: each for each in self.table.all}
         self.stores: Any = _Opened(self)
 
-    def store(self, interval: str) -> HBaseStore:
-        return HBaseStore(self.rows, NAME, self.places[interval])
+    def store(self, interval: str) -> Store:
+        return on_hbase(self.rows, NAME, self.places[interval])
 
     def _call(self, name: str, work: Callable[[], Any]) -> Any:
         if not self.armed or name in ("get", "scan") or self.random.random() >= self.trouble:
@@ -103,14 +102,14 @@ class _Opened(dict[str, Any]):
     def __init__(self, world: HBaseWorld) -> None:
         self._world = world
 
-    def __getitem__(self, interval: str) -> HBaseStore:
+    def __getitem__(self, interval: str) -> Store:
         return self._world.store(interval)
 
 
-class _Killable(HBaseStore):
+class _Killable(Store):
     """Dies before it is retired."""
 
-    def __init__(self, store: HBaseStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.__dict__ = store.__dict__
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:

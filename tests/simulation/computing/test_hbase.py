@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from photon.computing.errors import ComputingError
-from photon.computing.hbase_rows import VersionedRows
-from photon.computing.hbase_store import HBaseStore
-from photon.computing.store import Commit
+from photon.computing.store import Commit, Store
+from photon.rows.api import Change, Put
+from photon.rows.hbase.rows import HBaseRows
 from tests.simulation.computing.hbase_world import run_hbase_seed
 from tests.simulation.computing.world import Variant
 from tests.simulation.world.noticed import notice, reach
@@ -37,8 +38,9 @@ def test_schedules_break_commits_off_everywhere() -> None:
     reach("computing on HBase", range(100), lambda seed: +run_hbase_seed(seed).counts, wanted)
 
 
-def blind(self: VersionedRows, row: bytes, column: bytes, expected: Any, values: Any, version: int) -> bool:
-    self.put([(row, values)], version)
+def blind(self: HBaseRows, change: Change, puts: Sequence[Put]) -> bool:
+    self.put([Put(change.row, change.cells)])
+    self.put(puts)
     return True
 
 
@@ -48,17 +50,17 @@ def as_it_comes(self: FakeHBase, put: Any) -> None:
     )
 
 
-def rows_first(self: HBaseStore, sequencer: int, commit: Commit) -> None:
-    self._rows.put(self._puts(commit), self._owned(sequencer).version + 1)
+def rows_first(self: Store, sequencer: int, commit: Commit) -> None:
+    self._rows.put(self._puts(commit, self._owned(sequencer).version + 1))
     _commit(self, sequencer, commit)
 
 
-_commit = HBaseStore.commit
+_commit = Store.commit
 ABLATIONS: dict[str, tuple[object, str, object]] = {
-    "the head is not compared": (VersionedRows, "replace", blind),
-    "the last commit is not done again": (HBaseStore, "_redo", lambda self, head, cells: None),
+    "the head is not compared": (HBaseRows, "commit", blind),
+    "the last commit is not done again": (Store, "_redo", lambda self, head, cells: None),
     "a row has what came last": (FakeHBase, "put", as_it_comes),
-    "rows are written before the moment": (HBaseStore, "commit", rows_first),
+    "rows are written before the moment": (Store, "commit", rows_first),
 }
 
 

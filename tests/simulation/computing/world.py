@@ -19,7 +19,7 @@ from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.intervals import Interval, Intervals, even
 from photon.computing.moving import merge, split
-from photon.computing.store import MemoryStore, Store
+from photon.computing.store import Store, in_memory
 from photon.computing.wire import (
     ENDED_NS,
     PUBLISH,
@@ -211,7 +211,7 @@ class World:
         self.stragglers = {each for each in ids if draw.random() < self.straggling}
         self.table = even(draw.choice((1, 2, 2, 3)))
         self.names = len(self.table.all)
-        self.stores = {each.id: MemoryStore(each) for each in self.table.all}
+        self.stores = {each.id: in_memory(each) for each in self.table.all}
         self.processes: dict[str, Process] = {}
         self.zombies: list[Process] = []
         self.network: list[Message | Ack] = []
@@ -453,13 +453,13 @@ class World:
         self.table = Intervals([*(each for each in self.table.all if each.id not in (one, other)), merged])
         self.tell(f"merged {one} and {other} into {new}", "merged")
 
-    def _killable(self, store: MemoryStore) -> Store:
+    def _killable(self, store: Store) -> Store:
         return _Killable(store, self) if self.random.random() < 0.3 else store
 
-    def _new_store(self, interval: Interval) -> MemoryStore:
+    def _new_store(self, interval: Interval) -> Store:
         if self.random.random() < 0.15 and self.chaos:
             raise Killed()
-        store = self.stores[interval.id] = MemoryStore(interval)
+        store = self.stores[interval.id] = in_memory(interval)
         return store
 
     def _replaced(self, name: str) -> None:
@@ -559,10 +559,10 @@ class World:
         return Counter(tuple(each) for each in self.published[stream])
 
 
-class _Killable(MemoryStore):
+class _Killable(Store):
     """Dies before it is retired."""
 
-    def __init__(self, store: MemoryStore, world: World) -> None:
+    def __init__(self, store: Store, world: World) -> None:
         self.__dict__ = store.__dict__
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:

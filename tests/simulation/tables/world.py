@@ -27,7 +27,7 @@ from photon.tables.oracle import (
     Refuse,
     allocate,
 )
-from photon.tables.store.memory import MemoryRows
+from photon.tables.store import in_memory
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
 from tests.simulation.world.violation import Violation
@@ -109,7 +109,7 @@ class World:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.claims: dict[tuple[str, str], bytes] = {}
-        self.truth = MemoryRows()
+        self.truth = in_memory()
         self.installed: dict[int, dict[Cell, int]] = {}
         """Start timestamp -> cells and commit timestamps, in order of execution."""
         self.story: list[str] = []
@@ -205,7 +205,7 @@ class World:
 
 def thread_locks() -> RowLocks:
     """The threads of one process; without notes in the simulated store."""
-    return Surroundings(MemoryRows(), MemoryOracle()).locks
+    return Surroundings(in_memory(), MemoryOracle()).locks
 
 
 class ClientClock:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from photon.computing.hbase_rows import VersionedRows
-from photon.config.clock import Clock
-from photon.eventstore.hbase.api import HBaseUnavailable
-from photon.eventstore.hbase.thrift2 import types_of
+from photon.computing.store import GROUPS
+from photon.rows.hbase.connection import NotConnected
+from photon.rows.hbase.rows import HBaseRows
+from photon.rows.hbase.thrift2 import types_of
 
 Work = Callable[[], Any]
 
@@ -22,8 +22,8 @@ class FakeHBase:
         self.fault: Callable[[str, Work], Any] = lambda name, work: work()
         self.types = types_of()
 
-    def opened(self, clock: Clock | None = None) -> VersionedRows:
-        rows = VersionedRows(["fake:1"], "t", clock, connects=[lambda: _Client(self)])
+    def opened(self) -> HBaseRows:
+        rows = HBaseRows(["fake:1"], "t", "t", GROUPS, threads=3, call_s=60.0, connects=[lambda: _Client(self)])
         rows.servers.pause_s = 0.0
         return rows
 
@@ -90,5 +90,5 @@ class _Client:
     def close(self) -> None: ...
 
 
-def unavailable() -> HBaseUnavailable:
-    return HBaseUnavailable("no Thrift 2 server of HBase answers at fake:1: refused")
+def unavailable() -> NotConnected:
+    return NotConnected("no Thrift 2 server of HBase answers at fake:1: refused")

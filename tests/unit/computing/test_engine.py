@@ -14,8 +14,7 @@ from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Top
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, TopologyError
 from photon.computing.intervals import even
-from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import Commit, MemoryStore
+from photon.computing.store import Commit, in_file, in_memory
 from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
 
 ONE = even(1)
@@ -57,7 +56,7 @@ def topology(count: Computation | None = None) -> Topology:
 
 
 def new_engine(computation: Computation | None = None, made: Topology | None = None, **limits: int) -> Engine:
-    return Engine(made or topology(computation), MemoryStore(ONE.all[0]), ONE, limits=Limits(**limits))
+    return Engine(made or topology(computation), in_memory(ONE.all[0]), ONE, limits=Limits(**limits))
 
 
 def with_sums(key: Callable[[Record], str] = lambda record: "all", **more: str) -> Topology:
@@ -99,18 +98,18 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again(path: Path) -> None:
-    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    engine = Engine(topology(), in_file(path, ONE.all[0]), ONE)
     commit(engine, ["a", "b"])
     feed(engine, ["a"])
-    engine = Engine(topology(), SqliteStore(path), ONE)
+    engine = Engine(topology(), in_file(path), ONE)
     assert engine.position("in") == b"1"
     commit(engine, ["a"], 11)
     assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
     less = topology()
     less.published.clear()
     with pytest.raises(TopologyError, match="'counts' is not published to its end"):
-        Engine(less, SqliteStore(path), ONE)
-    engine = Engine(topology(), SqliteStore(path), ONE)
+        Engine(less, in_file(path), ONE)
+    engine = Engine(topology(), in_file(path), ONE)
     assert values(engine) == [["a", 11, 2], ["b", 11, 1]]
     assert values(engine) == []
     assert engine.watermarks()["count"] == Watermark(11, 11, 0)
@@ -164,7 +163,7 @@ def test_what_user_code_changes_in_a_record_is_its_own() -> None:
         made.add(part, {"passed": lambda record: "a"}, [part.name])
     for part in parts:
         made.publish(part.name, part.name)
-    store = MemoryStore(ONE.all[0])
+    store = in_memory(ONE.all[0])
     engine = Engine(made, store, ONE)
     feed(engine, [{"k": k, "n": n, "seen": []} for n, k in enumerate("aaaba")])
     engine.commit()
@@ -181,15 +180,15 @@ def test_what_user_code_changes_in_a_record_is_its_own() -> None:
 
 
 def test_a_zombie_ends(path: Path) -> None:
-    zombie = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    zombie = Engine(topology(), in_file(path, ONE.all[0]), ONE)
     feed(zombie, ["a"], 11)
-    Engine(topology(), SqliteStore(path), ONE)
+    Engine(topology(), in_file(path), ONE)
     with pytest.raises(Fenced):
         zombie.commit()
 
 
 def test_what_was_put_aside_is_run_when_the_computation_is_mended() -> None:
-    store = MemoryStore(ONE.all[0])
+    store = in_memory(ONE.all[0])
     broken = Count()
     broken.broken = True
     engine = Engine(topology(broken), store, ONE)
@@ -239,7 +238,7 @@ def test_a_blocked_key_holds_its_watermark() -> None:
     whole = values(bills(new_engine(Bill()), *steps))
     assert whole == [[10, 4, 0], [20, 2, 0]]
     for bad in ({1}, {2}, {6}, {10}, {13}, {20}, {2, 17}, {10, 17}):
-        store, bill = MemoryStore(ONE.all[0]), Bill()
+        store, bill = in_memory(ONE.all[0]), Bill()
         bill.bad = bad
         engine = bills(Engine(topology(bill), store, ONE), *steps)
         assert engine.counts().aside
@@ -268,7 +267,7 @@ def test_a_record_that_came_late_to_a_blocked_key_is_late_for_the_timers_that_we
 
 
 def test_what_failed_at_the_end_of_time_does_not_stay_there() -> None:
-    store, bill = MemoryStore(ONE.all[0]), Bill()
+    store, bill = in_memory(ONE.all[0]), Bill()
     bill.bad = {20}
     engine = bills(Engine(topology(bill), store, ONE), (1, 1), (11, 12), (0, ENDED_NS))
     assert values(engine) == [[10, 1, 0]]
@@ -315,7 +314,7 @@ def test_a_computation_that_hangs_is_ended() -> None:
                 pass
             super().process_record(ctx, record)
 
-    engine = Engine(topology(Hangs()), MemoryStore(ONE.all[0]), ONE, guards=Watched)
+    engine = Engine(topology(Hangs()), in_memory(ONE.all[0]), ONE, guards=Watched)
     commit(engine, ["a", "b", "c"], 11)
     assert values(engine) == [["a", 11, 1], ["c", 11, 1]]
     (fault,) = engine.faults()
@@ -378,7 +377,7 @@ def test_parts_are_added_and_taken_out_while_it_runs() -> None:
 
 
 def test_it_remembers_what_is_published_where(path: Path) -> None:
-    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    engine = Engine(topology(), in_file(path, ONE.all[0]), ONE)
     commit(engine, ["a"], 11)
     assert engine.shown("i0", "out") == -1
     values(engine)
@@ -387,7 +386,7 @@ def test_it_remembers_what_is_published_where(path: Path) -> None:
     assert not engine.has_acknowledgements
     last = engine.shown("i0", "out")
     assert 0 < last <= engine.committed
-    engine = Engine(topology(), SqliteStore(path), ONE)
+    engine = Engine(topology(), in_file(path), ONE)
     assert engine.shown("i0", "out") == last
     assert values(engine) == []
     elsewhere = topology()
@@ -402,7 +401,7 @@ def test_it_remembers_what_is_published_where(path: Path) -> None:
 
 
 def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
-    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE, limits=Limits(cache_bytes=4_000))
+    engine = Engine(topology(), in_file(path, ONE.all[0]), ONE, limits=Limits(cache_bytes=4_000))
     for n in range(100):
         commit(engine, [f"k{n}"], time_ns=1000 - n)
     (stage,) = engine._stages
@@ -439,7 +438,7 @@ def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
     two = even(2)
     made = with_sums(lambda record: str(record.value[0])[::-1])
     made.publish("sums", "sums")
-    engines = {each.id: Engine(made, MemoryStore(each), two) for each in two.all}
+    engines = {each.id: Engine(made, in_memory(each), two) for each in two.all}
     sums: list[Any] = []
     for engine in engines.values():
         commit(engine, [f"k{n}" for n in range(20)], 11)
@@ -464,7 +463,7 @@ def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
 
 def test_a_late_message_does_not_say_that_nothing_is_waited_for() -> None:
     two = even(2)
-    engine = Engine(with_sums(), MemoryStore(two.all[0]), two)
+    engine = Engine(with_sums(), in_memory(two.all[0]), two)
     for upto, at, waiting in ((5, 20, 3), (3, 10, 0)):
         engine.receive(Message("i1", "i0", upto, (), {"counts": Watermark(at, at, waiting)}), 0)
     feed(engine, [], 30)
@@ -477,7 +476,7 @@ def test_what_follows_the_percentile_is_exact_only_as_far_as_its_input_is() -> N
     for count, exact_ns in ((Count(), 15), (broken, 0)):
         broken.broken = True
         made.parts["count"] = topology(count).parts["count"]
-        store = MemoryStore(ONE.all[0])
+        store = in_memory(ONE.all[0])
         engine = Engine(made, store, ONE)
         engine.take(Input("in", None, b"1", [], Watermark(0, 0)), 0)
         engine.take(Input("in", b"1", b"2", [Record("a", 1, "in")], Watermark(15, 30, 2)), 0)

@@ -21,16 +21,16 @@ from photon.assembly import computing_hbase
 from photon.assembly.computing import Running, Site, load_topology, say_watermarks
 from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.cli.main import main
-from photon.computing import hbase_store
+from photon.computing import store as stores
 from photon.computing.errors import ComputingError, Fenced
-from photon.computing.hbase_store import GRACE_S, HBaseStore, prefix_of
 from photon.computing.intervals import Interval, even
 from photon.computing.journal import Status, read_status
-from photon.computing.store import Chunk, Commit, Row
+from photon.computing.store import GRACE_S, Chunk, Commit, Row, Store, on_hbase, prefix_of
 from photon.computing.table import Table
 from photon.computing.wire import Watermark
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.errors import UsageError
+from photon.rows.api import RowsFailed
 from tests.unit.computing.fake_thrift import FakeHBase, Work, unavailable
 from tests.unit.computing.test_running import _feed, _read
 from tests.unit.refusals import refused
@@ -50,15 +50,15 @@ def server() -> FakeHBase:
     return FakeHBase()
 
 
-def opened(server: FakeHBase) -> HBaseStore:
-    return HBaseStore(server.opened(), "t", INTERVAL)
+def opened(server: FakeHBase) -> Store:
+    return on_hbase(server.opened(), "t", INTERVAL)
 
 
-def held(store: HBaseStore) -> tuple[list[Row], list[Chunk], bytes]:
+def held(store: Store) -> tuple[list[Row], list[Chunk], bytes]:
     return sorted(store.scan()), list(store.chunks()), store.standing()
 
 
-def begun(server: FakeHBase) -> tuple[HBaseStore, int]:
+def begun(server: FakeHBase) -> tuple[Store, int]:
     store = opened(server)
     sequencer = store.acquire("me")
     store.commit(sequencer, Commit(ROWS, CHUNKS, (), b"one"))
@@ -76,8 +76,8 @@ SECOND = Commit(NEW, (), [("i1", "i0", 5)], b"two")
 def test_a_commit_that_breaks_off_is_there_or_not(
     server: FakeHBase, monkeypatch: pytest.MonkeyPatch, parts: int, done: bool, at: int
 ) -> None:
-    monkeypatch.setattr(hbase_store, "REDO_PARTS", parts)
-    monkeypatch.setattr(hbase_store, "PART_BYTES", 50)
+    monkeypatch.setattr(stores, "REDO_PARTS", parts)
+    monkeypatch.setattr(stores, "PART_BYTES", 50)
     store, sequencer = begun(server)
     calls = itertools.count()
 
@@ -151,7 +151,7 @@ def test_what_was_removed_goes_though_no_owner_runs_for_long(server: FakeHBase) 
     clock = Clock()
 
     def run(commit: Commit) -> None:
-        store = HBaseStore(server.opened(clock), "t", INTERVAL)
+        store = on_hbase(server.opened(), "t", INTERVAL, clock)
         store.commit(store.acquire("me"), commit)
         store.close()
 
@@ -204,6 +204,7 @@ def test_what_does_not_answer_is_one_line(server: FakeHBase, monkeypatch: pytest
     store, sequencer = begun(server)
     monkeypatch.setattr(store._rows.servers, "given_up", lambda began: True)
     for name in ("check", "put"):
+        sequencer = store.acquire("me")
 
         def fault(call: str, work: Work, name: str = name) -> Any:
             if call == name:
@@ -211,7 +212,7 @@ def test_what_does_not_answer_is_one_line(server: FakeHBase, monkeypatch: pytest
             return work()
 
         server.fault = fault
-        with pytest.raises(ComputingError, match=r"^HBase at fake:1 does not .*no answer$"):
+        with pytest.raises(RowsFailed, match=r"^HBase at fake:1 does not .*no answer$"):
             store.commit(sequencer, SECOND)
         server.fault = lambda name, work: work()
     with pytest.raises(Fenced):  # its rows may not be there
@@ -221,7 +222,7 @@ def test_what_does_not_answer_is_one_line(server: FakeHBase, monkeypatch: pytest
 
 
 def test_rows_have_any_size_and_key(server: FakeHBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hbase_store, "PART_BYTES", 10)
+    monkeypatch.setattr(stores, "PART_BYTES", 10)
     store, sequencer = begun(server)
     odd = [Row("c", "k" * 5_000, b"x" * 95), Row("a\0b", "c", b"1"), Row("a", "b\0c", b"2"), Row("c", "", b"", 1)]
     store.commit(sequencer, Commit(odd))
@@ -230,7 +231,7 @@ def test_rows_have_any_size_and_key(server: FakeHBase, monkeypatch: pytest.Monke
     assert store.load("a\0b", ["c"]) == {"c": odd[1]}
     assert store.load("a", ["b\0c"]) == {"b\0c": odd[2]}
     assert store.load("c", ["", "none"]) == {"": odd[3]}
-    monkeypatch.setattr(hbase_store, "ROW_BYTES_MAX", 99)
+    monkeypatch.setattr(stores, "ROW_BYTES_MAX", 99)
     with pytest.raises(ComputingError, match="key 'big': its row has 100 bytes, more than 99"):
         store.commit(sequencer, Commit([Row("c", "big", b"x" * 100)]))
     assert "big" not in store.load("c", ["big"])
@@ -238,10 +239,12 @@ def test_rows_have_any_size_and_key(server: FakeHBase, monkeypatch: pytest.Monke
 
 def test_what_is_damaged_or_of_others_is_said(server: FakeHBase) -> None:
     begun(server)
-    with pytest.raises(ComputingError, match="HBase has the interval i1 of t as 0x80000000 to 0x100000000, not as"):
-        HBaseStore(server.opened(), "t", Interval(0, 5, "i1"))
+    with pytest.raises(
+        ComputingError, match=r"HBase, t i1: has the interval i1 \(0x80000000 to 0x100000000\), not i1 \(0x0"
+    ):
+        on_hbase(server.opened(), "t", Interval(0, 5, "i1"))
     with pytest.raises(UsageError, match="zero byte"):
-        HBaseStore(server.opened(), "t\0", INTERVAL)
+        on_hbase(server.opened(), "t\0", INTERVAL)
     row = server.rows[prefix_of("t", "i1") + b"i"]
     (value, version) = row.pop(b"r0")
     with pytest.raises(ComputingError, match="damaged: the last commit is not there in full"):
@@ -249,10 +252,16 @@ def test_what_is_damaged_or_of_others_is_said(server: FakeHBase) -> None:
     row[b"r0"] = (value[:-1], version)
     with pytest.raises(ComputingError, match="damaged"):
         opened(server).acquire("other")
+    (head, version) = row[b"head"]
+    row[b"head"] = (head.replace(b'"photon_computing":2', b'"photon_computing":1'), version)
+    with pytest.raises(
+        ComputingError, match=r"^HBase, t i1: cannot be read: version 1, this release reads version 2$"
+    ):
+        opened(server)
 
 
 def test_timers_of_many_keys_stay_in_order() -> None:
-    timers = hbase_store._Timers()
+    timers = stores._Timers()
     for n in range(3_000):
         timers.put(f"k{n % 3}", 10_000 - n)
     timers.put("k0", None)
@@ -285,7 +294,7 @@ topology.publish("sums", "sums")
 
 @pytest.fixture
 def command(server: FakeHBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(computing_hbase, "VersionedRows", lambda thrift, table: server.opened())
+    monkeypatch.setattr(computing_hbase, "hbase_rows", lambda thrift, table: server.opened())
     (tmp_path / "sums.py").write_text(SUMS)
 
     def run(what: str, state: str, *options: str, file: str = "sums.py") -> Result:
@@ -417,7 +426,7 @@ def test_servers_of_another_hbase_are_refused(
     assert command("init", "a", *INIT).exit_code == 0
     place = (tmp_path / "a" / HBASE_NAME).read_bytes()
     other = FakeHBase()
-    monkeypatch.setattr(computing_hbase, "VersionedRows", lambda thrift, table: other.opened())
+    monkeypatch.setattr(computing_hbase, "hbase_rows", lambda thrift, table: other.opened())
     for processes in ("1", "3"):
         why = "does not have the intervals of this state"
         assert why in refused(command("init", "a", *INIT, "--table", "other"))

@@ -14,8 +14,7 @@ from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.intervals import HASHES, Interval, Intervals, even, hash_of
 from photon.computing.moving import merge, split
 from photon.computing.row import decode
-from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import MemoryStore
+from photon.computing.store import Store, in_file, in_memory
 from photon.computing.wire import ENDED_NS, Input, Message, Watermark
 
 
@@ -48,17 +47,17 @@ TWO = even(2)
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> list[SqliteStore]:
+def stores(tmp_path: Path) -> list[Store]:
     """Stores of two intervals."""
-    return [SqliteStore(tmp_path / f"{each.id}.db", each) for each in TWO.all]
+    return [in_file(tmp_path / f"{each.id}.db", each) for each in TWO.all]
 
 
 @pytest.fixture
-def new_store(tmp_path: Path) -> Callable[[Interval], SqliteStore]:
-    def new(interval: Interval) -> SqliteStore:
+def new_store(tmp_path: Path) -> Callable[[Interval], Store]:
+    def new(interval: Interval) -> Store:
         for path in tmp_path.glob(f"{interval.id}.db*"):
             path.unlink()
-        return SqliteStore(tmp_path / f"{interval.id}.db", interval)
+        return in_file(tmp_path / f"{interval.id}.db", interval)
 
     return new
 
@@ -71,31 +70,31 @@ def feed(engine: Engine, values: list[object], at: int) -> None:
 
 
 def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
-    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+    tmp_path: Path, new_store: Callable[[Interval], Store]
 ) -> None:
     keys = [f"key{n}" for n in range(40)]
     whole = even(1)
-    old = Engine(topology(), SqliteStore(tmp_path / "i0.db", whole.all[0]), whole)
+    old = Engine(topology(), in_file(tmp_path / "i0.db", whole.all[0]), whole)
     feed(old, [*keys, 5], 1)
-    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 2, ("a", "b"), new_store)
+    halves = split(in_file(tmp_path / "i0.db"), HASHES // 2, ("a", "b"), new_store)
     with pytest.raises(Retired, match="its keys are now in a, b"):
         feed(old, ["x"], 2)
     two = Intervals(halves)
-    engines = [Engine(topology(), SqliteStore(tmp_path / f"{half.id}.db"), two) for half in halves]
+    engines = [Engine(topology(), in_file(tmp_path / f"{half.id}.db"), two) for half in halves]
     for engine in engines:
         assert engine.position("in") == b"1"
         feed(engine, list(keys), 2)
-    stores = (SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db"))
+    stores = (in_file(tmp_path / "a.db"), in_file(tmp_path / "b.db"))
     feed(engines[0], [], 3)
     with pytest.raises(ComputingError, match="a and b have read in up to different positions"):
         merge(stores, "c", new_store, topology())
     with pytest.raises(Fenced):
         feed(engines[1], [], 3)
-    feed(Engine(topology(), SqliteStore(tmp_path / "b.db"), two), [], 3)
+    feed(Engine(topology(), in_file(tmp_path / "b.db"), two), [], 3)
     merged = merge(stores, "c", new_store, topology())
     assert merge(stores, "c", new_store, topology()) == merged == Interval(0, HASHES, "c")
     one = Intervals([merged])
-    store = SqliteStore(tmp_path / "c.db")
+    store = in_file(tmp_path / "c.db")
     engine = Engine(topology(), store, one)
     engine.advance(0)
     engine.commit()
@@ -109,12 +108,12 @@ def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
 
 
 def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
-    tmp_path: Path, new_store: Callable[[Interval], SqliteStore], stores: list[SqliteStore]
+    tmp_path: Path, new_store: Callable[[Interval], Store], stores: list[Store]
 ) -> None:
     feed(Engine(topology(), stores[0], TWO), [f"key{n}" for n in range(40)], 1)
-    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
+    halves = split(in_file(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
     three = Intervals([*halves, TWO.all[1]])
-    heir = Engine(topology(), SqliteStore(tmp_path / "a.db"), three)
+    heir = Engine(topology(), in_file(tmp_path / "a.db"), three)
     other = Engine(topology(), stores[1], three)
     (left,) = (each for each in heir.outgoing() if (each.sender, each.target) == ("i0", "i1"))
     assert (left.owner, left.successors, len(left.items) > 0) == ("a", ("a", "b"), True)
@@ -124,12 +123,12 @@ def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
     assert heir.awaits("i1")
     heir.acknowledged(ack)
     heir.commit()
-    assert not [each for each in SqliteStore(tmp_path / "a.db").chunks() if each.target == "i1"]
+    assert not [each for each in in_file(tmp_path / "a.db").chunks() if each.target == "i1"]
 
 
-def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], SqliteStore]) -> None:
-    store = SqliteStore(tmp_path / "i0.db", even(1).all[0])
-    three = [SqliteStore(tmp_path / f"t{n}.db", each) for n, each in enumerate(even(3, "t").all)]
+def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], Store]) -> None:
+    store = in_file(tmp_path / "i0.db", even(1).all[0])
+    three = [in_file(tmp_path / f"t{n}.db", each) for n, each in enumerate(even(3, "t").all)]
     for wrong, why in (
         (lambda: split(store, 0, ("a", "b"), new_store), "does not split the interval i0"),
         (lambda: Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")]), "do not fit together"),
@@ -141,7 +140,7 @@ def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Int
 
 
 def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknowledged(
-    stores: list[SqliteStore],
+    stores: list[Store],
 ) -> None:
     one, other = (Engine(topology(WeakKeep()), store, TWO) for store in stores)
     one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
@@ -160,7 +159,7 @@ def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknow
 
 
 def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -> None:
-    engines = {each.id: Engine(topology(WeakKeep()), MemoryStore(each), TWO) for each in TWO.all}
+    engines = {each.id: Engine(topology(WeakKeep()), in_memory(each), TWO) for each in TWO.all}
     for engine in engines.values():
         engine.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
     for message in [each for engine in engines.values() for each in engine.weak()]:
@@ -177,7 +176,7 @@ def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -
     assert {name: engine.counts().records for name, engine in engines.items()} == before, "they came once"
 
 
-def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(stores: list[SqliteStore]) -> None:
+def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(stores: list[Store]) -> None:
     one, other = (Engine(topology(WeakKeep()), store, TWO) for store in stores)
     one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
     (weak,) = one.weak()
@@ -198,15 +197,15 @@ def _taken(engine: Engine, message: Message) -> int:
 
 
 def test_who_is_sent_nothing_hears_of_a_split_and_takes_what_a_changed_topology_sends(
-    tmp_path: Path, new_store: Callable[[Interval], SqliteStore], stores: list[SqliteStore]
+    tmp_path: Path, new_store: Callable[[Interval], Store], stores: list[Store]
 ) -> None:
     alone = Topology("t")
     alone.add(Keep(), {alone.source("in"): lambda record: record.value}, ["out"])
     keys: list[object] = [f"key{n}" for n in range(40)]
     feed(Engine(alone, stores[0], TWO), keys, 1)
-    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
+    halves = split(in_file(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
     three = Intervals([*halves, TWO.all[1]])
-    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in three.all]
+    stores = [in_file(tmp_path / f"{each.id}.db", each) for each in three.all]
     engines = {store.interval.id: Engine(alone, store, three) for store in stores}
 
     def exchange() -> None:
@@ -253,10 +252,10 @@ def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
     low, high = TWO.all
     ahead = next(key for key in map(str, range(99)) if hash_of(key) in high)
     behind = next(key for key in map(str, range(99)) if hash_of(key) in low)
-    stores: dict[str, MemoryStore] = {}
+    stores: dict[str, Store] = {}
 
-    def new(interval: Interval) -> MemoryStore:
-        return stores.setdefault(interval.id, MemoryStore(interval))
+    def new(interval: Interval) -> Store:
+        return stores.setdefault(interval.id, in_memory(interval))
 
     def take(engine: Engine, at: int, times: Sequence[int], watermark_ns: int) -> None:
         records = [Record(key, time_ns, "in") for key in (ahead, behind) for time_ns in times]

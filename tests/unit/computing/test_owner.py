@@ -18,7 +18,7 @@ from photon.computing.links import Frame, Links
 from photon.computing.moving import split
 from photon.computing.owner import RESEND_S, Owner
 from photon.computing.publisher import Publisher
-from photon.computing.store import MemoryStore
+from photon.computing.store import Store, in_memory
 from photon.computing.wire import ENDED_NS, Ack, Input, Message, Watermark
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -81,7 +81,7 @@ def _topology(*, alone: bool = False) -> Topology:
 
 
 def test_a_message_that_was_lost_is_sent_again_though_a_late_acknowledgement_came_meanwhile(tmp_path: Path) -> None:
-    engine, clock, links = Engine(_topology(), MemoryStore(TWO.all[0]), TWO), Clock(), LossyLinks(tmp_path)
+    engine, clock, links = Engine(_topology(), in_memory(TWO.all[0]), TWO), Clock(), LossyLinks(tmp_path)
     owner = Owner("i0", engine, [], {}, disk=RealDisk(), clock=clock, links=links)
     for at in (1, 2):
         begin = None if at == 1 else b"1"
@@ -110,14 +110,14 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
     made, out = _topology(), tmp_path / "published"
     made.publish("out", "out")
     whole, clock = even(1), Clock()
-    stores = {"i0": MemoryStore(whole.all[0])}
+    stores = {"i0": in_memory(whole.all[0])}
 
     def owner(name: str, intervals: Intervals) -> Owner:
         engine, links = Engine(made, stores[name], intervals), LossyLinks(tmp_path, name)
         return Owner(name, engine, [], {"out": out}, disk=RealDisk(), clock=clock, links=links)
 
-    def new_store(interval: Interval) -> MemoryStore:
-        stores[interval.id] = MemoryStore(interval)
+    def new_store(interval: Interval) -> Store:
+        stores[interval.id] = in_memory(interval)
         return stores[interval.id]
 
     def feed(which: Owner, begin: bytes | None, end: bytes) -> None:
@@ -147,10 +147,10 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
 def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
     made, out = _topology(alone=True), tmp_path / "published"
     made.publish("out", "out")
-    stores, clock = {"i0": MemoryStore(even(1).all[0])}, Clock()
+    stores, clock = {"i0": in_memory(even(1).all[0])}, Clock()
 
-    def new_store(interval: Interval) -> MemoryStore:
-        stores[interval.id] = MemoryStore(interval)
+    def new_store(interval: Interval) -> Store:
+        stores[interval.id] = in_memory(interval)
         return stores[interval.id]
 
     with closing(Publisher(RealDisk(), out, "i0")):  # killed before it has published anything
@@ -177,7 +177,7 @@ def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> Non
     whole, clock, links = even(1), Clock(), LossyLinks(tmp_path)
     made = _topology()
     made.publish("out", "out")
-    engine = Engine(made, MemoryStore(whole.all[0]), whole)
+    engine = Engine(made, in_memory(whole.all[0]), whole)
     owner = Owner("i0", engine, [], {"out": tmp_path / "out"}, disk=RealDisk(), clock=clock, links=links)
 
     def feed(begin: bytes | None, end: bytes) -> None:
@@ -221,7 +221,7 @@ def _three() -> Topology:
 def test_watermarks_are_one_stage_further_with_each_round_of_messages(tmp_path: Path) -> None:
     names = [each.id for each in TWO.all]
     links, clock = Links(tmp_path, names, names), Clock()
-    engines = [Engine(_three(), MemoryStore(each), TWO) for each in TWO.all]
+    engines = [Engine(_three(), in_memory(each), TWO) for each in TWO.all]
     owners = [Owner(each.id, each, [], {}, disk=RealDisk(), clock=clock, links=links) for each in engines]
     for at in range(1, 5):
         for engine in engines:
@@ -251,7 +251,7 @@ class Endless:
 
 
 def test_watermarks_that_move_by_what_was_heard_go_on_after_one_batch(tmp_path: Path) -> None:
-    engine, clock, links = Engine(_three(), MemoryStore(TWO.all[0]), TWO), Ticking(), LossyLinks(tmp_path)
+    engine, clock, links = Engine(_three(), in_memory(TWO.all[0]), TWO), Ticking(), LossyLinks(tmp_path)
     injector = Endless()
     owner = Owner("i0", engine, [cast(Injector, injector)], {}, disk=RealDisk(), clock=clock, links=links)
     owner.step()

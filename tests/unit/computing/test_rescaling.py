@@ -21,7 +21,7 @@ from photon.cli.main import main
 from photon.computing import Topology
 from photon.computing.errors import ComputingError
 from photon.computing.intervals import HASHES, Move, even, merge_of, split_of, toward
-from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Store
 from photon.computing.table import Table
 from photon.config.errors import PhotonError, UsageError
 from tests.integration.commands import until
@@ -162,7 +162,7 @@ def test_one_that_is_broken_off_is_made_at_the_next_start(
 
     with monkeypatch.context() as patched:
         for name in ("acquire", "commit", "retire"):
-            patched.setattr(SqliteStore, name, killed(getattr(SqliteStore, name)))
+            patched.setattr(Store, name, killed(getattr(Store, name)))
         patched.setattr(Table, "settle", killed(Table.settle))
         with contextlib.suppress(Killed):
             carry_out(site)

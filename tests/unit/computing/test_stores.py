@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from photon.computing.errors import ComputingError, Fenced, Retired
-from photon.computing.hbase_store import HBaseStore
 from photon.computing.intervals import Interval, even
-from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import Chunk, Commit, Due, MemoryStore, Row, Store
+from photon.computing.store import Chunk, Commit, Due, Row, Store, in_file, in_memory, on_hbase
 from tests.unit.computing.fake_thrift import FakeHBase
 
 INTERVAL = even(2).all[1]
@@ -22,12 +19,12 @@ INTERVAL = even(2).all[1]
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     """Opens the same store each time."""
     if request.param == "memory":
-        memory = MemoryStore(INTERVAL)
+        memory = in_memory(INTERVAL)
         return lambda: memory
     if request.param == "hbase":
         server = FakeHBase()
-        return lambda: HBaseStore(server.opened(), "topology", INTERVAL)
-    return lambda: SqliteStore(tmp_path / "store.db", INTERVAL)
+        return lambda: on_hbase(server.opened(), "topology", INTERVAL)
+    return lambda: in_file(tmp_path / "store.db", INTERVAL)
 
 
 def test_all_of_a_commit_is_there(opened: Callable[[], Store]) -> None:
@@ -95,42 +92,10 @@ def test_many_keys_are_loaded_at_once(opened: Callable[[], Store]) -> None:
     assert len(store.load("c", [row.key for row in rows])) == 1_700
 
 
-def test_a_power_cut_in_a_commit_leaves_all_of_it_or_nothing(tmp_path: Path) -> None:
-    path, ways = tmp_path / "store.db", [("i1", "publish:x", 1), ("i1", "publish:x", 2)]
-    store = SqliteStore(path, INTERVAL)
-    assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)  # the log is synced in each commit
-    sequencer, wal = store.acquire("me"), path.with_name("store.db-wal")
-    sizes, states = [], []
-    for n, way in enumerate(ways, 1):
-        rows = [Row("c", f"k{key}", b"%d" % n * 2000, n) for key in range(5)]
-        store.commit(sequencer, Commit(rows, [Chunk(*way, b"x")], (), b"standing %d" % n))
-        sizes.append(wal.stat().st_size)
-        states.append((store.standing(), list(store.scan()), list(store.chunks())))
-    log = wal.read_bytes()
-    for cut in {*range(sizes[0], sizes[1], 1500), sizes[0] + 1, sizes[1] - 1, sizes[1]}:
-        for tail in (b"", bytes(sizes[1] - cut)):
-            copy = tmp_path / "copy.db"
-            copy.with_name("copy.db-shm").unlink(missing_ok=True)
-            copy.write_bytes(path.read_bytes())
-            copy.with_name("copy.db-wal").write_bytes(log[:cut] + tail)
-            found = SqliteStore(copy)
-            whole = log[:cut] + tail == log
-            assert (found.standing(), list(found.scan()), list(found.chunks())) == states[whole], (cut, len(tail))
-            found.close()
-
-
-def test_what_is_no_store_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ComputingError, match="is not there"):
-        SqliteStore(tmp_path / "none.db")
-    SqliteStore(tmp_path / "store.db", INTERVAL).close()
-    with pytest.raises(ComputingError, match="is of the interval i1"):
-        SqliteStore(tmp_path / "store.db", Interval(0, 5, "i7"))
-    assert SqliteStore(tmp_path / "store.db").interval == INTERVAL
-    other = sqlite3.connect(tmp_path / "other.db")
-    other.execute("PRAGMA user_version = 7")
-    other.close()
-    with pytest.raises(ComputingError, match=r"other.db is no store of computations, or version 7"):
-        SqliteStore(tmp_path / "other.db", INTERVAL)
-    (tmp_path / "bytes.db").write_bytes(b"x" * 5000)
-    with pytest.raises(ComputingError, match=r"bytes.db cannot be used: file is not a database"):
-        SqliteStore(tmp_path / "bytes.db", INTERVAL)
+def test_a_store_of_another_interval_is_said(tmp_path: Path) -> None:
+    in_file(tmp_path / "store.db", INTERVAL).close()
+    with pytest.raises(ComputingError, match=r"store.db: has the interval i1 \(0x80000000 to 0x100000000\), not "):
+        in_file(tmp_path / "store.db", Interval(0, 5, "i7"))
+    assert in_file(tmp_path / "store.db").interval == INTERVAL
+    with pytest.raises(ComputingError, match=r"none.db: its interval is not there"):
+        in_file(tmp_path / "none.db")

@@ -12,7 +12,7 @@ from photon.computing.errors import TopologyError
 from photon.computing.intervals import even
 from photon.computing.row import decode
 from photon.computing.standing import decode as decode_standing
-from photon.computing.store import Commit, MemoryStore
+from photon.computing.store import Commit, Store, in_memory
 from photon.computing.testkit import Ran, run, run_steps
 from photon.computing.wire import ENDED_NS, Ack, Input, Watermark
 
@@ -229,7 +229,7 @@ def test_one_that_is_killed_on_the_way_goes_on_and_its_stream_waits() -> None:
 
     made.add(Ticks(), {made.source("in"): lambda record: "k"}, ["out"])
     made.publish("out", "out")
-    store, seen = MemoryStore(even(1).all[0]), list[int]()
+    store, seen = in_memory(even(1).all[0]), list[int]()
     Engine(made, store, even(1)).commit()
     more, marks = True, list[int]()
     while more:
@@ -257,13 +257,13 @@ def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
 
     made = Topology("t")
     made.add(Waits(), {made.source("in"): lambda record: "k"})
-    store = MemoryStore(even(1).all[0])
+    store = in_memory(even(1).all[0])
     engine = Engine(made, store, even(1))
     written = []
 
     def commit(sequencer: int, commit: Commit) -> None:
         written.append(sum(len(row.data or b"") for row in commit.rows))
-        MemoryStore.commit(store, sequencer, commit)
+        Store.commit(store, sequencer, commit)
 
     store.commit = commit  # type: ignore[method-assign]
     for n in range(50):
@@ -304,7 +304,7 @@ def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
             ctx.state["kept"] = record.value
 
     made.add(Keeps(), dict.fromkeys((made.source("fast"), made.source("slow")), lambda record: "k"))
-    engine = Engine(made, MemoryStore(even(1).all[0]), even(1))
+    engine = Engine(made, in_memory(even(1).all[0]), even(1))
     assert engine.take(Input("fast", None, b"1", [], Watermark(0, 0)), 0)
     assert not engine.take(Input("fast", b"1", b"2", [Record("x", 60 * SECOND_NS)]), 0)
     assert "fast is " in engine.held
@@ -336,7 +336,7 @@ def test_after_the_end_of_time_the_watermark_is_that_of_before_however_many_step
 
     made = Topology("t", limits=Limits(timers_at_once=1))
     made.add(Ends(), {made.source("in"): lambda record: str(record.time_ns)})
-    store = MemoryStore(even(1).all[0])
+    store = in_memory(even(1).all[0])
     engine = Engine(made, store, even(1))
     engine.take(Input("in", None, b"1", [Record(0, at) for at in range(5)], Watermark(7, 7)), 0)
     engine.take(Input("in", b"1", b"2", [], Watermark(ENDED_NS, ENDED_NS)), 0)

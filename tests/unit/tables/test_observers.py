@@ -15,7 +15,7 @@ from photon.tables.api import Cell, Mutation
 from photon.tables.cell import lock_meta, primary_line, read_meta, rolled_back
 from photon.tables.observing import BATCH, ObserverFailed
 from photon.tables.oracle import MemoryOracle
-from photon.tables.store.memory import MemoryRows
+from photon.tables.store import in_memory
 from photon.tables.surroundings import Limits, Surroundings
 from tests.unit.idregistry.raft.cluster import wait_until
 
@@ -136,7 +136,7 @@ def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) 
 
 
 def test_a_program_that_has_not_heard_of_an_observer_forgets_none_of_its_notifications() -> None:
-    store, oracle = MemoryRows(), MemoryOracle()
+    store, oracle = in_memory(), MemoryOracle()
     known, fresh = (Tables(store, oracle, Surroundings(store, oracle, limits=Limits(grace_s=0.02))) for _ in range(2))
     counting(known)
     worker = Worker(known)

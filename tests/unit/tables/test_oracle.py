@@ -20,7 +20,7 @@ from photon.tables.oracle import (
     Refuse,
     allocate,
 )
-from photon.tables.store.sqlite import SqliteRows
+from photon.tables.store import in_file
 
 
 def test_ranges_follow_each_other_over_a_snapshot() -> None:
@@ -145,11 +145,12 @@ def test_a_request_that_is_interrupted_gives_nothing_to_those_who_share_it() -> 
 
 
 def test_the_embedded_oracle_rises_over_processes_and_restarts(tmp_path: Path) -> None:
-    one, other = SqliteRows(tmp_path / "t.db"), SqliteRows(tmp_path / "t.db")
-    got = [each.oracle.timestamp() for each in (one, other, one, other)]
+    one, other = in_file(tmp_path / "t.db"), in_file(tmp_path / "t.db")
+    got = [each.allocate(1) for each in (one, other, one, other)]
     one.close()
     other.close()
-    again = SqliteRows(tmp_path / "t.db")
-    got.append(again.oracle.timestamp())
+    again = in_file(tmp_path / "t.db")
+    got += [again.allocate(3), again.allocate(1)]
     again.close()
+    assert got[-1] == got[-2] + 3
     assert got == sorted(set(got))

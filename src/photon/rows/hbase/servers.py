@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from photon.config.clock import Clock
 from photon.config.errors import UsageError
-from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
-from photon.eventstore.hbase.connection import REFUSALS, Connections, one_line
-from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
+from photon.rows.api import Families, RowsFailed, TableMissing
+from photon.rows.hbase.connection import ANSWER_SECONDS_MAX, REFUSALS, Connections, NotConnected, one_line
+from photon.rows.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
 
-ANSWER_SECONDS_MAX = 10.0
 PAUSE_SECONDS = 0.05
 SHUNNED_SECONDS = 1.0
 SERVERS_MAX = 64
@@ -38,7 +37,7 @@ class Servers:
     ) -> None:
         """``addresses``: host:port of each, named by ``key`` of the configuration.
 
-        ``call_seconds``: limit of a request with its repetitions; ``connects``: replaces thriftpy2's own, for tests.
+        ``call_seconds``: limit of a request with its repetitions. ``connects``: replaces thriftpy2's own, for tests.
         Raises UsageError.
         """
         if not 1 <= len(addresses) <= SERVERS_MAX:
@@ -54,10 +53,19 @@ class Servers:
         self._stopping = threading.Event()
         self.pause_s = PAUSE_SECONDS  # between two tries
 
-    def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
-        """Creates a table. ``table``: may be NAMESPACE:NAME, and both are created; ``families``: name, versions.
+    def create(
+        self,
+        table: bytes,
+        families: Families,
+        *,
+        ttl_s: int | None = None,
+        attributes: Mapping[bytes, bytes] | None = None,
+        splits: Sequence[bytes] | None = None,
+    ) -> bool:
+        """Creates a table. ``table``: may be NAMESPACE:NAME, and both are created; ``families``: name, versions;
+        ``ttl_s``: seconds that cells live; ``splits``: first rows of all regions but the first.
 
-        False if it exists already. Raises HBaseUnavailable, HBaseRefused.
+        False if it exists already. Raises RowsFailed.
         """
         types = self.types
         namespace, _, name = table.rpartition(b":")
@@ -66,14 +74,18 @@ class Servers:
             return False
         columns = [
             types.TColumnFamilyDescriptor(
-                name=family, bloomnFilterType=ROW_BLOOM, dataBlockEncoding=FAST_DIFF, maxVersions=versions
+                name=family,
+                bloomnFilterType=ROW_BLOOM,
+                dataBlockEncoding=FAST_DIFF,
+                maxVersions=versions,
+                timeToLive=ttl_s,
             )
-            for family, versions in families
+            for family, versions in families.items()
         ]
-        described = types.TTableDescriptor(tableName=full, columns=columns)
+        described = types.TTableDescriptor(tableName=full, columns=columns, attributes=attributes)
         if namespace:
             self._made(lambda c: c.createNamespace(types.TNamespaceDescriptor(name=namespace.decode())), table)
-        return self._made(lambda c: c.createTable(described, None), table)
+        return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
         """False if it existed."""
@@ -83,13 +95,13 @@ class Servers:
             problem = one_line(error)
             if "TableExistsException" in problem or "NamespaceExistException" in problem:
                 return False
-            raise HBaseUnavailable(f"HBase at {self.where} does not make table {table.decode()}: {problem}") from None
+            raise RowsFailed(f"HBase at {self.where} does not make table {table.decode()}: {problem}") from None
         return True
 
     def read(self, question: Callable[[Any], T], what: str, table: bytes) -> T:
         """Repeats a repeatable request until there is an answer.
 
-        Raises HBaseUnavailable; HBaseRefused if there is no such table, or access is denied.
+        Raises RowsFailed, TableMissing.
         """
         began = self._clock.monotonic()
         while True:
@@ -101,9 +113,9 @@ class Servers:
                 problem = one_line(error)
                 # sometimes a missing table's message is only its name, followed by a Java trace
                 if problem == table.decode() or any(each in problem for each in REFUSALS):
-                    raise HBaseRefused(f"HBase at {self.where} has no table {table.decode()}") from None
+                    raise TableMissing(f"HBase at {self.where} has no table {table.decode()}") from None
                 if self.given_up(began):
-                    raise HBaseUnavailable(
+                    raise RowsFailed(
                         f"HBase at {self.where} does not {what} table {table.decode()}: {problem}"
                     ) from None
 
@@ -115,15 +127,15 @@ class Servers:
     def once(self, question: Callable[[Any], T]) -> T:
         """Asks a server, or others while none can be connected to.
 
-        Raises HBaseUnavailable if nothing was sent; after any other exception the request may have been executed.
+        Raises NotConnected if nothing was sent; after any other exception the request may have been executed.
         """
-        problem: HBaseUnavailable | None = None
+        problem: NotConnected | None = None
         for at in self._order():
             try:
                 answer = self._servers[at].ask(question)
                 self.round_trips += 1
                 return answer
-            except HBaseUnavailable as error:
+            except NotConnected as error:
                 problem = error
                 self._shunned[at] = self._clock.monotonic() + SHUNNED_SECONDS
             except BaseException:

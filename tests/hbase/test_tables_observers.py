@@ -1,4 +1,4 @@
-"""What every store of rows promises (tests/unit/tables/test_stores.py), and observers over it, on a real HBase."""
+"""Observers on a real HBase."""
 
 from __future__ import annotations
 
@@ -11,34 +11,22 @@ from deploy.hbase.standalone import Standalone
 from photon.tables import Tables, Worker, observer
 from photon.tables.collecting import collect
 from photon.tables.oracle import MemoryOracle
-from photon.tables.store.hbase import HBaseRows
+from photon.tables.store import Store, on_hbase
 from photon.tables.tables import Row, TransactionFace
 from photon.tables.verifying import verify
-from tests.unit.tables.test_stores import (
-    test_a_scan_has_its_bounds,
-    test_notifications_are_forgotten_one_by_one,
-    test_the_first_decides,
-    test_versions_go_that_nobody_reads_at_the_safe_point,
-)
 
-__all__ = [
-    "test_a_scan_has_its_bounds",
-    "test_notifications_are_forgotten_one_by_one",
-    "test_the_first_decides",
-    "test_versions_go_that_nobody_reads_at_the_safe_point",
-]
 CHANGES = 12
 
 
 @pytest.fixture
-def store(hbase: Standalone) -> Iterator[HBaseRows]:
-    store = HBaseRows([f"127.0.0.1:{hbase.ports.admin}"], f"contract-{uuid4().hex}")
+def store(hbase: Standalone) -> Iterator[Store]:
+    store = on_hbase([f"127.0.0.1:{hbase.ports.admin}"], f"contract-{uuid4().hex}")
     assert store.create()
     yield store
     store.close()
 
 
-def test_observers_see_to_each_change(store: HBaseRows) -> None:
+def test_observers_see_to_each_change(store: Store) -> None:
     tables = Tables(store, MemoryOracle())
     tables.around.limits.grace_s = 0.1
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from photon.config.errors import UsageError
-from photon.eventstore.hbase.api import HBaseUnavailable
+from photon.rows.hbase.connection import NotConnected
 
 ROW_BLOOM, FAST_DIFF = 1, 4
 _IDL = """
@@ -73,7 +73,7 @@ def types_of() -> Any:
 def connector(address: str, service: Any, key: str, answer_seconds: float) -> Callable[[], Any]:
     """Opens clients of a Thrift 2 server at host:port, named by ``key`` of the configuration.
 
-    Raises UsageError; its clients raise HBaseUnavailable.
+    Raises UsageError; its clients raise NotConnected.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -87,6 +87,6 @@ def connector(address: str, service: Any, key: str, answer_seconds: float) -> Ca
             return make_client(service.THBaseService, host, int(port), timeout=int(answer_seconds * 1000))
         except (TTransportException, OSError) as error:
             why = getattr(error, "message", None) or error
-            raise HBaseUnavailable(f"no Thrift 2 server of HBase answers at {address}: {why}") from None
+            raise NotConnected(f"no Thrift 2 server of HBase answers at {address}: {why}") from None
 
     return connect

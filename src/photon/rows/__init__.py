@@ -1,0 +1,1 @@
+"""Rows changed under a condition, in memory, SQLite or HBase."""

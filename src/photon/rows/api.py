@@ -1,0 +1,134 @@
+"""Rows changed under a condition: the contract of all stores, after Bigtable (OSDI 2006).
+
+A store is a sorted map of rows; each row has cells, and is read and changed at one moment. A cell is a column, a
+version and a value. The first byte of a column is its *family*. A family keeps the newest version of each column, or
+all of them; the newest is the one with the highest number, regardless of the order of writes. So a write may be
+repeated, and may come late, with the same result as in its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from photon.config.errors import PhotonError
+
+EVER = 2**62  # above every version
+NOW = 0  # as a version: the store's own clock, or none. Later writes replace earlier ones
+ALL = 2**31 - 1  # as a number of versions
+Families = Mapping[bytes, int]  # family -> versions kept of each column: 1 or ALL
+Groups = Sequence[Families]  # families that are kept together, as they are read and written together
+
+
+class RowsFailed(PhotonError):
+    """The store did not answer, or cannot be used. It is not known which part of the request was done."""
+
+
+class TableMissing(RowsFailed):
+    """HBase has no such table, or denies access to it."""
+
+
+class Cell(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    column: bytes
+    version: int
+    value: bytes
+
+
+class Read(NamedTuple):
+    """A request for cells of a row, with versions up to ``upto``: the newest of each column, or all."""
+
+    row: bytes
+    columns: Sequence[bytes]  # of one group; one byte means all columns of a family
+    upto: int = EVER
+    every: bool = False
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Cells to write, whatever the row holds."""
+
+    row: bytes
+    cells: Sequence[Cell] | None  # ``None`` removes the row; only in ``commit`` of an atomic store
+
+
+class Change(NamedTuple):
+    """Cells to write in one step if the column of the first, in a family of one version, has the value ``expected``
+    (``None`` means that it does not exist)."""
+
+    row: bytes
+    cells: Sequence[Cell]
+    expected: bytes | None
+
+
+class Delete(NamedTuple):
+    """Removes the cells of a column with versions up to ``upto``; all with ``EVER``."""
+
+    row: bytes
+    column: bytes | None  # ``None`` means all columns of the row
+    upto: int = EVER
+
+
+Answer = bool | RowsFailed  # done; refused: it was not done and never will be; or it may be done now, later, or never
+
+
+class Rows(Protocol):
+    """Safe for many threads and processes. Acknowledged changes survive any crash that the store survives."""
+
+    atomic: bool  # ``commit`` is one step
+
+    @property
+    def round_trips(self) -> int: ...  # to servers, so far
+
+    def create(self) -> bool:
+        """Creates HBase's table. False if it exists already, or if the file did when it was opened. Raises
+        RowsFailed."""
+        ...
+
+    def read(self, reads: Sequence[Read]) -> list[list[Cell]]:
+        """The cells for each read, in no particular order; in one round trip if the store can. Raises RowsFailed."""
+        ...
+
+    def scan(
+        self, begin: bytes, end: bytes | None, columns: Sequence[bytes], limit: int, *, upto: int = EVER,
+        every: bool = False,
+    ) -> list[tuple[bytes, list[Cell]]]:  # fmt: skip
+        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the last), in order, that have any
+        such cells, each as by ``read``. Fewer than ``limit`` means there are no more. The cost depends on the cells
+        of the families concerned. Raises RowsFailed."""
+        ...
+
+    def change(self, changes: Sequence[Change]) -> list[Answer]:
+        """One answer for each. They run concurrently, in any order, each by itself. Never raises RowsFailed."""
+        ...
+
+    def decide(self, changes: Sequence[Change], *, wait: bool = True) -> list[Answer]:
+        """Completes the first before any other begins; the others begin only if it was done, and are refused
+        otherwise. Without ``wait`` only the first is answered, and the others are done before the call returns, or
+        later, or never. Never raises RowsFailed."""
+        ...
+
+    def commit(self, change: Change, puts: Sequence[Put]) -> bool:
+        """Does the change, and the puts if it was done: all in one step if ``atomic``, otherwise the change first. A
+        lost answer is found out by reading, so the first cell must have a value that its column never had. False
+        means that nothing was written. Raises RowsFailed."""
+        ...
+
+    def put(self, puts: Sequence[Put]) -> None:
+        """All is durable when it returns; in no particular order. Raises RowsFailed."""
+        ...
+
+    def delete(self, deletes: Sequence[Delete]) -> None:
+        """A cell written later may be hidden as well if its version is not above ``upto``. Raises RowsFailed."""
+        ...
+
+    def flush(self) -> None:
+        """Waits until the deferred changes of ``decide`` are finished."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def behind(prefix: bytes) -> bytes:
+    """The end of the rows with this prefix, whose last byte must not be 255."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,1 @@
+"""HBase: connections to its Thrift servers, and rows in it."""

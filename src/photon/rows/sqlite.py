@@ -1,0 +1,414 @@
+"""Rows in one SQLite file, for the processes of one machine: write-ahead log, one transaction for each call.
+
+Each group of families is a table of its newest cells, those that differ only in the family in one record: so they are
+read and written together. Older versions are moved to a table of their own, by a trigger.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from photon.config.versioned_file import other_version
+from photon.rows.api import EVER, Answer, Cell, Change, Delete, Families, Groups, Put, Read, RowsFailed
+
+FORMAT = 3
+BUSY_S = 30.0  # seconds to wait for another process that writes
+WAL_BYTES = 64 << 20
+NAMES_APART = 8
+ROWS_AT_ONCE = 500
+ONE_ROW = "row = ?1"
+CACHE_KIB = 65_536  # of a connection, at most
+_Run = Callable[..., sqlite3.Cursor]
+_Blob = bytearray  # as an argument: sqlite3 looks for an adapter of each bytes, which costs a microsecond
+_row_of: Callable[[Sequence[Any]], bytes] = itemgetter(0)
+_how = itemgetter(1, 2, 3)  # of a Read: all but the row
+
+T = TypeVar("T")
+
+
+class _Query(NamedTuple):
+    """Of the newest cells."""
+
+    sql: str  # its arguments: those of ``where``, then ``names``
+    names: tuple[bytearray, ...]
+    families: tuple[bytes, ...]  # of the version and the value in each result, which follow the row and the name
+    only: frozenset[bytes] | None  # columns to keep of the result; ``None`` means all
+
+
+class _Table:
+    """Of a group of families, with its statements. A record has the newest cells of a row that differ only in the
+    family."""
+
+    def __init__(self, group: Families) -> None:
+        self.families = tuple(group)
+        self.name = name = b"".join(group).decode()
+        self.older = f"{name}_older"
+        self.kept = {family for family, versions in group.items() if versions > 1}
+        letters = [family.decode() for family in group]
+        cells = ", ".join(f"v{each} INTEGER, {each} BLOB" for each in letters)
+        self.schema = (
+            f"CREATE TABLE IF NOT EXISTS {name} (row BLOB NOT NULL, name BLOB NOT NULL, {cells}, "
+            "PRIMARY KEY (row, name)) WITHOUT ROWID;"
+        )
+        if self.kept:
+            self.schema += (
+                f"CREATE TABLE IF NOT EXISTS {self.older} (row BLOB NOT NULL, col BLOB NOT NULL, "
+                "version INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (row, col, version)) WITHOUT ROWID;"
+            )
+        for each in sorted(family.decode() for family in self.kept):
+            self.schema += (
+                f"CREATE TRIGGER IF NOT EXISTS {name}_keep_{each} BEFORE UPDATE OF v{each} ON {name} "
+                f"WHEN new.v{each} > old.v{each} BEGIN INSERT INTO {self.older} "
+                f"VALUES (old.row, CAST('{each}' || old.name AS BLOB), old.v{each}, old.{each}); END;"
+            )
+        self.put = {
+            family: f"INSERT INTO {name} (row, name, v{each}, {each}) VALUES (?, ?, ?, ?) ON CONFLICT (row, name) "
+            f"DO UPDATE SET v{each} = excluded.v{each}, {each} = excluded.{each} "
+            f"WHERE v{each} IS NULL OR excluded.v{each} >= v{each}"
+            for family, each in zip(group, letters, strict=True)
+        }
+        self.put_older = f"INSERT OR REPLACE INTO {self.older} VALUES (?, ?, ?, ?)"
+        self.remove = [f"DELETE FROM {each} WHERE row = ?" for each in (name, self.older)[: 1 + bool(self.kept)]]
+        self.change = lru_cache(100)(self._change)
+        versions = f"SELECT version, value FROM {self.older} WHERE row = ? AND col = ? AND version <= ?"
+        self.versions = versions + " ORDER BY version DESC"
+        self.version = self.versions + " LIMIT 1"
+
+    def delete(self, run: _Run, row: bytes, column: bytes | None, upto: int) -> None:
+        one, given = ("", (row, upto)) if column is None else (" AND name = ?", (row, upto, column[1:]))
+        for family in self.families if column is None else (column[:1],):
+            where = f"WHERE row = ? AND v{family.decode()} <= ?{one}"
+            others = [each.decode() for each in self.families if each != family]
+            run(f"DELETE FROM {self.name} {where}" + "".join(f" AND v{each} IS NULL" for each in others), given)
+            if others:
+                run(f"UPDATE {self.name} SET v{family.decode()} = NULL, {family.decode()} = NULL {where}", given)
+        if self.kept:
+            one, given = ("", (row, upto)) if column is None else (" AND col = ?", (row, upto, column))
+            run(f"DELETE FROM {self.older} WHERE row = ? AND version <= ?{one}", given)
+
+    def _change(self, families: bytes, new: bool) -> str:
+        """Writes cells of these families in one record, if the first is as expected, and the others are newer."""
+        letters = families.decode()
+        if new:
+            columns, marks = ", ".join(f"v{each}, {each}" for each in letters), ", ?, ?" * len(letters)
+            return f"INSERT OR IGNORE INTO {self.name} ({columns}, row, name) VALUES ({marks[2:]}, ?, ?)"
+        cells, first = ", ".join(f"v{each} = ?, {each} = ?" for each in letters), letters[0]
+        newer = "".join(f" AND ifnull(v{each} < ?, 1)" for each in letters[1:])
+        return f"UPDATE {self.name} SET {cells} WHERE row = ? AND name = ? AND {first} IS ?{newer}"
+
+
+class SqliteRows:
+    """Implements ``api.Rows``."""
+
+    atomic = True
+    round_trips = 0
+
+    def __init__(
+        self, path: Path, groups: Groups, application: int, *, survives_power: bool, one_thread: bool
+    ) -> None:
+        """Creates the file if it does not exist. ``groups``: of families whose names are letters. ``application``:
+        the application_id of its users. ``survives_power``: syncs each transaction; otherwise kill -9 loses nothing,
+        but a power cut may lose the last ones, each as a whole. ``one_thread``: no two use it at the same time.
+        Raises RowsFailed."""
+        self._path = path
+        self._synchronous = "FULL" if survives_power else "NORMAL"
+        self._tables = [_Table(group) for group in groups]
+        self._table_of = {family: table for table in self._tables for family in table.families}
+        self._query = lru_cache(1_000)(self._query_of)
+        self._writing = threading.Lock()
+        self._local = threading.local()
+        self._opening = threading.Lock()
+        self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
+        self._closed = False
+        self._writer = self._said(self._connected)
+        self._one_thread = one_thread
+        self._said(lambda: self._prepare(application))
+
+    def _prepare(self, application: int) -> None:
+        run = self._writer.execute
+        (objects,) = run("SELECT count(*) FROM sqlite_master").fetchone()  # first: another process may create it now
+        (found,) = run("PRAGMA application_id").fetchone()
+        (version,) = run("PRAGMA user_version").fetchone()
+        if found != application and (found or objects):
+            raise RowsFailed(f"{self._path}: is a database of something else; name another file")
+        if found and version != FORMAT:
+            raise RowsFailed(f"{self._path}: {other_version(version, FORMAT)}")
+        if not found:
+            run("PRAGMA journal_mode = WAL")
+            schema = "".join(each.schema for each in self._tables)
+            marks = f"PRAGMA application_id = {application}; PRAGMA user_version = {FORMAT};"
+            self._writer.executescript(f"BEGIN IMMEDIATE; {schema} {marks} COMMIT")
+
+        self._made = not found
+
+    def create(self) -> bool:
+        return self._made
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        """This thread's, closed when the thread has ended; the writing one if there is one thread, as its cache has
+        what it wrote."""
+        if self._one_thread:
+            return self._writer
+        try:
+            return self._local.reader  # type: ignore[no-any-return]
+        except AttributeError:
+            made = self._local.reader = self._said(self._connected)
+            return made
+
+    def _connected(self) -> sqlite3.Connection:
+        made = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        for pragma in (
+            f"synchronous = {self._synchronous}", f"journal_size_limit = {WAL_BYTES}", f"cache_size = -{CACHE_KIB}",
+        ):  # fmt: skip
+            made.execute(f"PRAGMA {pragma}")
+        with self._opening:
+            if self._closed:
+                made.close()
+                raise RowsFailed(f"{self._path}: is closed")
+            for thread, connection in self._open:
+                if not thread.is_alive():
+                    connection.close()
+            self._open = [each for each in self._open if each[0].is_alive()]
+            thread = threading.current_thread() if self._open else threading.main_thread()  # of the writing one
+            self._open.append((thread, made))
+        return made
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+    def read(self, reads: Sequence[Read]) -> list[list[Cell]]:
+        try:
+            if len(reads) == 1:
+                [each] = reads
+                return self._read((each.row,), each.columns, each.upto, each.every)
+            found: list[list[Cell]] = []
+            for alike, some in groupby(reads, _how):
+                rows = [each.row for each in some]
+                for at in range(0, len(rows), ROWS_AT_ONCE):
+                    found += self._read(rows[at : at + ROWS_AT_ONCE], *alike)
+            return found
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _read(self, rows: Sequence[bytes], columns: Sequence[bytes], upto: int, every: bool) -> list[list[Cell]]:
+        where = ONE_ROW if len(rows) == 1 else f"row IN ({_marks(rows)})"
+        query, run = self._query(tuple(columns), where), self._reader.execute
+        arguments = (*map(_Blob, rows), *query.names)
+        records = run(query.sql, arguments).fetchall()  # one moment
+        if every or (upto != EVER and any((version or 0) > upto for each in records for version in each[2::2])):
+            run("BEGIN")
+            records = run(query.sql, arguments).fetchall()
+            cells = [(each[0], self._seen(query, each, upto, every)) for each in records]
+            run("COMMIT")
+        else:
+            cells = [(each[0], _cells(query, each)) for each in records]
+        found: dict[bytes, list[Cell]] = {}
+        for row, some in cells:
+            if row in found:
+                found[row] += some
+            else:
+                found[row] = some
+        return [found.get(row, []) for row in rows]
+
+    def scan(
+        self, begin: bytes, end: bytes | None, columns: Sequence[bytes], limit: int, *, upto: int = EVER,
+        every: bool = False,
+    ) -> list[tuple[bytes, list[Cell]]]:  # fmt: skip
+        query = self._query(tuple(columns), "row >= ?" if end is None else "row >= ? AND row < ?")
+        bounds = [begin] if end is None else [begin, end]
+
+        def page() -> list[tuple[bytes, list[Cell]]]:
+            found: list[tuple[bytes, list[Cell]]] = []
+            run = self._reader.execute
+            run("BEGIN")
+            try:
+                for row, records in groupby(run(f"{query.sql} ORDER BY row", (*bounds, *query.names)), _row_of):
+                    seen = [cell for each in records for cell in self._seen(query, each, upto, every)]
+                    if seen:
+                        found.append((row, seen))
+                        if len(found) == limit:
+                            break
+            finally:
+                run("COMMIT")
+            return found
+
+        return self._said(page)
+
+    def _seen(self, query: _Query, record: Sequence[Any], upto: int, every: bool) -> list[Cell]:
+        """The versions to be seen of a record."""
+        found: list[Cell] = []
+        for cell in _cells(query, record):
+            older = cell.version > upto
+            if not older:
+                found.append(cell)
+            table = self._table_of[cell.column[:1]]
+            if cell.column[:1] in table.kept and (every or older):
+                select = table.versions if every else table.version
+                versions = self._reader.execute(select, (record[0], cell.column, upto))
+                found += [Cell(cell.column, *each) for each in versions]
+        return found
+
+    def _query_of(self, columns: tuple[bytes, ...], where: str) -> _Query:
+        table = self._table_of[columns[0][:1]]
+        families = tuple(family for family in table.families if any(each[:1] == family for each in columns))
+        whole = any(len(each) == 1 for each in columns)
+        names = () if whole else tuple(dict.fromkeys(each[1:] for each in columns))
+        cells = ", ".join(f"v{each}, {each}" for each in (family.decode() for family in families))
+        select = f"SELECT row, name, {cells} FROM {table.name} WHERE {where}"
+        if 0 < len(names) <= NAMES_APART and where == ONE_ROW:  # cheaper than IN
+            sql = " UNION ALL ".join(f"{select} AND name = ?{number}" for number in range(2, len(names) + 2))
+        else:
+            sql = f"{select} AND name IN ({_marks(names)})" if names else select
+        exact = {family + name for family in families for name in names or (b"",)} == set(columns)
+        return _Query(sql, tuple(map(_Blob, names)), families, None if exact else frozenset(columns))
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+    def change(self, changes: Sequence[Change]) -> list[Answer]:
+        try:
+            alone = len(changes) == 1 and len(changes[0].cells) == 1  # each statement is a transaction
+            return self._written(lambda run: [self._change(run, each) for each in changes], alone=alone)
+        except RowsFailed as failed:
+            return [failed] * len(changes)
+
+    def decide(self, changes: Sequence[Change], *, wait: bool = True) -> list[Answer]:
+        def decided(run: _Run) -> list[Answer]:
+            if not self._change(run, changes[0]):
+                return [False] * len(changes)
+            return [True, *(self._change(run, each) for each in changes[1:])]
+
+        try:
+            return self._written(decided)
+        except RowsFailed as failed:
+            return [failed] * len(changes)
+
+    def commit(self, change: Change, puts: Sequence[Put]) -> bool:
+        def committed(run: _Run) -> bool:
+            done = self._change(run, change)
+            if done:
+                self._put(puts)
+            return done
+
+        return self._written(committed)
+
+    def put(self, puts: Sequence[Put]) -> None:
+        self._written(lambda run: self._put(puts))
+
+    def delete(self, deletes: Sequence[Delete]) -> None:
+        def deleted(run: _Run) -> None:
+            for row, column, upto in deletes:
+                for table in self._tables if column is None else (self._table_of[column[:1]],):
+                    table.delete(run, row, column, upto)
+
+        self._written(deleted)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        with self._opening:
+            self._closed = True
+            for _, connection in self._open:
+                connection.close()
+            self._open.clear()
+
+    def _change(self, run: _Run, change: Change) -> bool:
+        row, cells, expected = _Blob(change.row), change.cells, change.expected
+        first, others = cells[0], cells[1:]
+        families, name = first.column[:1], _Blob(first.column[1:])
+        table = self._table_of[families]
+        written, rest = [first.version, _Blob(first.value)], list[Cell]()
+        for cell in others:
+            family = cell.column[:1]
+            if family in table.families and family not in families and cell.column[1:] == name:
+                families += family
+                written += (cell.version, _Blob(cell.value))
+            else:
+                rest.append(cell)
+        added = expected is None and run(table.change(families, True), (*written, row, name)).rowcount == 1
+        where = (row, name, None if expected is None else _Blob(expected))
+        if not added and run(table.change(families, False), (*written, *where, *written[2::2])).rowcount != 1:
+            # Not as expected, or one of the others is not newer than what it would replace.
+            if len(families) == 1 or run(table.change(families[:1], False), (*written[:2], *where)).rowcount != 1:
+                return False
+            rest = list(others)
+        for cell in rest:
+            self._write(run, row, cell)
+        return True
+
+    def _write(self, run: _Run, row: bytearray, cell: Cell) -> None:
+        family = cell.column[:1]
+        table = self._table_of[family]
+        put = (row, _Blob(cell.column[1:]), cell.version, _Blob(cell.value))
+        if not run(table.put[family], put).rowcount and family in table.kept:
+            run(table.put_older, (row, cell.column, cell.version, cell.value))
+
+    def _put(self, puts: Sequence[Put]) -> None:
+        db = self._writer
+        if gone := [(put.row,) for put in puts if put.cells is None]:
+            for table in self._tables:
+                for statement in table.remove:
+                    db.executemany(statement, gone)
+        if len(self._table_of) == 1 and not self._tables[0].kept:
+            [statement] = self._tables[0].put.values()
+            db.executemany(
+                statement,
+                (
+                    (_Blob(put.row), _Blob(cell.column[1:]), cell.version, _Blob(cell.value))
+                    for put in puts
+                    for cell in put.cells or ()
+                ),
+            )
+            return
+        for put in puts:
+            for cell in put.cells or ():
+                self._write(db.execute, _Blob(put.row), cell)
+
+    def _written(self, work: Callable[[_Run], T], *, alone: bool = False) -> T:
+        """Runs ``work`` in a transaction, or without one."""
+        db = self._writer
+        run = db.execute
+        with self._writing:
+            try:
+                if alone:
+                    return work(run)
+                run("BEGIN IMMEDIATE")
+                done = work(run)
+                run("COMMIT")
+            except BaseException as error:
+                if db.in_transaction:
+                    run("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise self._failed(error) from error
+                raise
+        return done
+
+    def _failed(self, error: sqlite3.Error) -> RowsFailed:
+        return RowsFailed(f"{self._path}: {error}")
+
+    def _said(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+
+def _cells(query: _Query, record: Sequence[Any]) -> list[Cell]:
+    name = record[1]
+    found = []
+    at = 2
+    for family in query.families:
+        if (version := record[at]) is not None:
+            found.append(Cell(family + name, version, record[at + 1]))
+        at += 2
+    if query.only is None:
+        return found
+    return [each for each in found if each.column in query.only or each.column[:1] in query.only]
+
+
+def _marks(given: Sequence[object]) -> str:
+    return ", ".join("?" * len(given))

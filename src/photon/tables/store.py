@@ -1,0 +1,285 @@
+"""The cells of tables in a store of rows.
+
+A row's key is the table's name, a zero byte, and the row's. Three families:
+
+    m:COLUMN             the meta, always at version 1, so that a read of any moment has it
+    w:COLUMN             versions, at their commit timestamps
+    n:COLUMN \\0 START    notifications (START: 8 bytes, big-endian), in a family of their own, so that a scan for
+                         them reads nothing else
+    n:\\0                 the client working on the row's notifications (``locks.py``)
+
+Metas are not deleted: in HBase the tombstone would hide a meta written later at the same version.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from photon.rows import api
+from photon.rows.api import ALL, EVER, NOW, Change, Delete, Put, Rows, RowsFailed, TableMissing
+from photon.rows.hbase.connection import CONNECTIONS_MAX
+from photon.rows.hbase.rows import HBaseRows
+from photon.rows.memory import MemoryRows
+from photon.rows.sqlite import SqliteRows
+from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
+
+GROUPS = ({b"m": 1, b"w": ALL}, {b"n": 1})
+CALL_SECONDS_MAX = 20.0  # seconds for a read with its repetitions, and for a flush
+APPLICATION = 0x50485442  # of a SQLite file: "PHTB"
+_META, _VERSIONS, _NOTIFY = (family for group in GROUPS for family in group)
+_META_AT = 1
+_CLAIM = b"n\0"  # a column that no notification has
+_START = struct.Struct(">Q")
+_ORACLE = Cell(SYSTEM, "oracle", "next")
+
+T = TypeVar("T")
+
+
+class Store:
+    """Knows nothing of transactions: metas and versions are opaque bytes to it (``cell.py`` has their encoding). Safe
+    for many threads and processes. All methods raise StoreFailed if the rows do not answer, except ``mutate`` and
+    ``decide``."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._next: bytes | None = None  # what ``allocate`` left, if nobody else has called it since
+
+    @property
+    def round_trips(self) -> int:
+        """To servers, so far."""
+        return self._rows.round_trips
+
+    def create(self) -> bool:
+        """Creates HBase's table; False if it exists already, or the file did when it was opened."""
+        return self._asked(self._rows.create)
+
+    def read(self, reads: Sequence[Read]) -> list[RowRead]:
+        """One answer for each read, each a row at one moment; in one round trip if the rows can. Several reads may be
+        of several moments."""
+        wanted = [
+            api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
+            for table, row, columns, upto in reads
+        ]
+        return [_held(each) for each in self._asked(lambda: self._rows.read(wanted))]
+
+    def mutate(
+        self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True
+    ) -> list[bool | None]:
+        """One answer for each mutation: done, refused (it was not done and never will be), or ``None``, meaning
+        unknown: it may be done now, later, or never. They run concurrently, in any order, each by itself.
+
+        ``first_decides``: the first is completed before any other begins, and the others begin only if it was done;
+        otherwise they are answered as refused. Without ``wait``: see ``decide``."""
+        if not mutations:
+            return []
+        changes = [_change(each) for each in mutations]
+        answers = self._rows.decide(changes, wait=wait) if first_decides else self._rows.change(changes)
+        return [None if isinstance(each, RowsFailed) else each for each in answers]
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        """The answer to the first, as ``mutate`` with ``first_decides``. Does not wait for the others: they are done
+        before the call returns, or later, or never."""
+        return self.mutate(mutations, first_decides=True, wait=False)[0]
+
+    def flush(self) -> None:
+        """Waits until the deferred mutations of ``decide`` are finished."""
+        self._rows.flush()
+
+    def scan(
+        self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
+    ) -> list[tuple[str, RowRead]]:
+        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that hold
+        anything in ``columns`` (``None`` means any). Fewer than ``limit`` means there are no more. Each row is read
+        as by ``read``."""
+        stop = _end(table) if end is None else _key(table, end)
+        found = self._scan(
+            _key(table, begin), stop, _columns(columns and tuple(columns)), limit, upto=max(upto, _META_AT)
+        )
+        return [(_row(key), _held(cells)) for key, cells in found]
+
+    def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
+        """All versions of a cell with timestamps above ``after``, with their timestamps, in any order. Rarely
+        used."""
+        read = api.Read(_key(cell.table, cell.row), [_VERSIONS + cell.column.encode()], every=True)
+        [found] = self._asked(lambda: self._rows.read([read]))
+        return [(each.version, each.value) for each in found if each.version > after]
+
+    def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
+        """Up to ``limit`` notifications of rows from ``begin`` on, ordered by row, column, start. The cost depends on
+        the number of notifications, not of cells."""
+        found: list[Notification] = []
+        first = _key(table, begin)
+        while len(found) < limit:
+            rows = self._scan(first, _end(table), (_NOTIFY,), limit)
+            for key, cells in rows:
+                for column in sorted(cell.column for cell in cells if cell.column != _CLAIM):
+                    name, start = column[1 : -_START.size - 1], column[-_START.size :]
+                    found.append(Notification(table, _row(key), name.decode(), *_START.unpack(start)))
+            if len(rows) < limit:
+                break
+            first = rows[-1][0] + b"\0"
+        return found[:limit]
+
+    def notify(self, notifications: Sequence[Notification]) -> None:
+        """Writes notifications, regardless of the cells' content."""
+        puts = [
+            Put(_key(table, row), [api.Cell(_notified(column, start), NOW, b"")])
+            for table, row, column, start in notifications
+        ]
+        self._asked(lambda: self._rows.put(puts))
+
+    def forget(self, notifications: Sequence[Notification]) -> None:
+        """Removes exactly these. A notification written later with another start timestamp stays, even with a lower
+        one."""
+        gone = [Delete(_key(table, row), _notified(column, start)) for table, row, column, start in notifications]
+        self._asked(lambda: self._rows.delete(gone))
+
+    def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
+        """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
+        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
+        done)."""
+        found = self._scan(_key(table, begin), _end(table), (_VERSIONS,), limit + 1, upto=safe_point, every=True)
+        removed, gone = 0, []
+        for key, cells in found[:limit]:
+            newest: dict[bytes, int] = {}
+            for each in cells:
+                newest[each.column] = max(newest.get(each.column, 0), each.version)
+            old = {each.column for each in cells if each.version < newest[each.column]}
+            removed += len(cells) - len(newest)
+            gone += [Delete(key, column, newest[column] - 1) for column in old]
+        self._asked(lambda: self._rows.delete(gone))
+        return removed, _row(found[limit][0]) if len(found) > limit else None
+
+    def tables(self) -> list[str]:
+        """Names of the non-empty tables, without the system's."""
+        found, begin = [], b""
+        while rows := self._scan(begin, None, (_META,), 1):
+            table = rows[0][0].partition(b"\0")[0]
+            found.append(table.decode())
+            begin = table + b"\1"
+        return [each for each in found if each != SYSTEM]
+
+    # -- notes of the clients that work on rows (``locks.py``) -------------------------------------------------------
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        reads = [api.Read(_key(table, row), (_CLAIM,)) for row in rows]
+        return [each[0].value if each else None for each in self._asked(lambda: self._rows.read(reads))]
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
+        puts = [Put(_key(table, row), [api.Cell(_CLAIM, NOW, claim)]) for row in rows]
+        self._asked(lambda: self._rows.put(puts))
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None:
+        gone = [Delete(_key(table, row), _CLAIM) for row in rows]
+        self._asked(lambda: self._rows.delete(gone))
+
+    def allocate(self, timestamps: int) -> int:
+        """The first of so many consecutive numbers from 1 on, which nobody else gets: timestamps without an oracle's
+        server."""
+        row, column = _key(_ORACLE.table, _ORACLE.row), _META + _ORACLE.column.encode()
+        while True:
+            first = int(self._next or b"1")
+            after = b"%d" % (first + timestamps)
+            [done] = self._rows.change([Change(row, [api.Cell(column, _META_AT, after)], self._next)])
+            if isinstance(done, RowsFailed):
+                raise StoreFailed(str(done)) from None
+            if done:
+                self._next = after
+                return first
+            [cells] = self._asked(lambda: self._rows.read([api.Read(row, (column,))]))
+            self._next = cells[0].value if cells else None
+
+    def close(self) -> None:
+        """Call after ``flush``."""
+        self._rows.close()
+
+    def _scan(
+        self, begin: bytes, end: bytes | None, columns: Sequence[bytes], limit: int, *, upto: int = EVER,
+        every: bool = False,
+    ) -> list[tuple[bytes, list[api.Cell]]]:  # fmt: skip
+        return self._asked(lambda: self._rows.scan(begin, end, columns, limit, upto=upto, every=every))
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except TableMissing as error:
+            raise StoreFailed(f"{error}: photon table init makes it") from None
+        except RowsFailed as error:
+            raise StoreFailed(str(error)) from None
+
+
+def in_memory() -> Store:
+    return Store(MemoryRows(GROUPS))
+
+
+def in_file(path: Path) -> Store:
+    """kill -9 loses nothing; a power cut may lose the last transactions, each as a whole and with everything after it
+    (timestamps, cursors), so the remaining state is a past one. Raises StoreFailed."""
+    try:
+        return Store(SqliteRows(path, GROUPS, APPLICATION, survives_power=False, one_thread=False))
+    except RowsFailed as error:
+        raise StoreFailed(str(error)) from None
+
+
+def on_hbase(addresses: Sequence[str], table: str) -> Store:
+    """``addresses``: host:port of each Thrift 2 server. Opens nothing yet. Raises UsageError."""
+    return Store(
+        HBaseRows(addresses, "tables.thrift", table, GROUPS, threads=CONNECTIONS_MAX, call_s=CALL_SECONDS_MAX)
+    )
+
+
+def _key(table: str, row: str) -> bytes:
+    return f"{table}\0{row}".encode()
+
+
+def _end(table: str) -> bytes:
+    return table.encode() + b"\1"
+
+
+def _row(key: bytes) -> str:
+    return key.partition(b"\0")[2].decode()
+
+
+@lru_cache(1_000)
+def _columns(columns: tuple[str, ...] | None, metas: bool = False) -> tuple[bytes, ...]:
+    families = (_META,) if metas else (_META, _VERSIONS)
+    return families if columns is None else tuple(family + each.encode() for each in columns for family in families)
+
+
+def _notified(column: str, start: int) -> bytes:
+    return b"%s%s\0%s" % (_NOTIFY, column.encode(), _START.pack(start))
+
+
+def _change(mutation: Mutation) -> Change:
+    (table, row, column), expected, meta, version, commit, notify = mutation
+    at_meta, at_versions = _columns((column,))
+    cells = [api.Cell(at_meta, _META_AT, meta)]
+    if version is not None:
+        cells.append(api.Cell(at_versions, commit, version))
+    if notify:
+        cells.append(api.Cell(_notified(column, notify), NOW, b""))
+    return Change(_key(table, row), cells, expected)
+
+
+def _held(cells: Iterable[api.Cell]) -> dict[str, Held]:
+    """A row's columns."""
+    metas: dict[str, bytes] = {}
+    found: dict[str, Held] = {}
+    for each in cells:
+        family, column = _names(each.column)
+        if family == _META:
+            metas[column] = each.value
+        else:
+            found[column] = Held(None, each.version, each.value)
+    for column, meta in metas.items():
+        held = found.get(column)
+        found[column] = Held(meta) if held is None else Held(meta, held.commit, held.version)
+    return found
+
+
+@lru_cache(1_000)
+def _names(column: bytes) -> tuple[bytes, str]:
+    return column[:1], column[1:].decode()

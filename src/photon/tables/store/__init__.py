@@ -1,1 +1,0 @@
-"""Stores of rows: memory, SQLite."""
