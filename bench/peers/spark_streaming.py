@@ -50,4 +50,5 @@ def main() -> None:
     spark.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()
