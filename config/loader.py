@@ -219,6 +219,7 @@ def problems(settings: Settings) -> list[str]:
     found += [
         f"slot {slot}: this name is the join on Spark's own; choose another" for slot in slots if slot in on_spark
     ]
+    slots += [pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items() if pipeline.on_spark]
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
     nodes = [node for pipeline in settings.datacentre.values() for node in pipeline.caches]
     found += [f"cache node {node}: named twice; names are unique over all datacentres" for node in _twice(nodes)]

@@ -19,7 +19,7 @@ from photon.adapters.logs.elsewhere import elsewhere, is_final, size_and_time
 from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
-from photon.adapters.logs.framings import Lines, as_lines
+from photon.adapters.logs.framings import Lines, as_lines, header_before
 from photon.adapters.logs.identity import (
     HEAD_BYTES,
     Head,
@@ -222,7 +222,9 @@ class _SliceReader:
 
     def blocks(self) -> Iterator[Block]:
         """Raises LogUnreadable, OSError."""
-        end = self._part.end
+        end, log = self._part.end, self._part.log
+        if self._reading.framing.kind == "zeek" and self._part.begin > log.data_start and not log.header:
+            self._in_force = header_before(self._source, self._part.begin)
         self.at = self._first_record()
         at_end = False
         while not at_end and (end is None or (self._long.offset if self._long is not None else self.at) < end):

@@ -45,6 +45,7 @@ from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
 from photon.spark.pipeline import rereading
 from photon.spark.pipeline.claim import Claim, claimed
+from photon.spark.pipeline.deciding import EventStoreSilent
 from photon.spark.pipeline.journal import (
     CLAIM,
     WHOLE_EVERY,
@@ -201,7 +202,8 @@ class Driver:
         """Of the drivers whose batches may have to be repeated."""
         newest = max((commit.number for commit in self.journal.commits()), default=-1)
         plan = self.journal.plan(newest + 1)
-        found = {plan.incarnation} if plan is not None else set()
+        # A skip that was killed has no incarnation.
+        found = {plan.incarnation} if plan is not None and plan.incarnation else set()
         for name in self.journal.parts().get(newest + 1, ()):
             if name.endswith(".staged") and not name.startswith("."):
                 found.add(incarnation_of(read_ids(self.disk, self.journal.part_path(name)).token))
@@ -283,7 +285,8 @@ class Driver:
         asked_ns, asked = self.clock.now_ns(), self.clock.monotonic()
         progress = await self.store.progress()
         if (told := heard(progress, asked_ns, asked)) is None:
-            return None  # the event store was not reached yet: what is read now could not begin to wait
+            # What is read now could not begin to wait.
+            raise EventStoreSilent("the event store was not reached yet: see photon status")
         self._first_read.hear(told)
         self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
         self.listing = self.list_logs(self.logs)
@@ -313,7 +316,7 @@ class Driver:
             at = self.reread if self.reread.number == number else RereadAt(number)
             if parts := rereading.parts_of(wanted, at, self.listing.logs, self.logs, self.limits):
                 return number, parts
-            gone = rereading.gone_from(wanted, self.listing.logs, self.logs)
+            gone = rereading.gone_from(wanted, at, self.listing.logs, self.logs)
             self.journal.end_reread(
                 number, Ended(at_ns=self.clock.now_ns(), events=at.events, known=at.known, gone=gone)
             )

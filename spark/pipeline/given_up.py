@@ -26,6 +26,7 @@ AGAIN_FIRST_S, AGAIN_MOST_S = 60.0, 6 * 3600.0  # until an id is searched for ag
 class _Looked:
     times: int
     next_s: float
+    is_gone: bool = False  # it is in no log here
 
 
 @dataclass
@@ -39,36 +40,46 @@ class Search:
     open: Sequence[GivenUp] = ()  # the others on the list
     _looked: dict[tuple[bytes, int], _Looked] = field(default_factory=dict)
 
-    def next(self, listed: Sequence[GivenUp], waiting: frozenset[bytes], now: float, now_ns: int) -> Reread | None:
-        """``listed``: the whole list; ``waiting``: digests of ids that were found and have no verdict yet. Call it
-        when no search is under way."""
+    def next(
+        self, listed: Sequence[GivenUp], waiting: frozenset[bytes], now: float, now_ns: int, *, free: bool
+    ) -> Reread | None:
+        """``listed``: the whole list; ``waiting``: digests of ids that were found and have no verdict yet; ``free``:
+        no search is under way, and one would find what is in the logs."""
         names = {(each.digest, each.generation) for each in listed}
         self._looked = {name: looked for name, looked in self._looked.items() if name in names}
         left = [each for each in listed if each.digest not in waiting]
         found = [(each, self._looked.get((each.digest, each.generation))) for each in left]
-        gone = {id(each) for each, looked in found if looked is not None and looked.times > 1}
+        if free:
+            for looked in self._looked.values():
+                looked.is_gone = looked.times > 1
+        gone = {id(each) for each, looked in found if looked is not None and looked.is_gone}
         self.missing, self.open = len(gone), [each for each in listed if id(each) not in gone]
         fresh = [each for each, looked in found if looked is None]
         ids = (fresh or [each for each, looked in found if looked is not None and looked.next_s <= now])[:SEARCH_IDS]
+        if not (ids and free):
+            return None
         for each in ids:
             looked = self._looked.setdefault((each.digest, each.generation), _Looked(0, now))
-            looked.next_s = now + min(AGAIN_FIRST_S * 2**looked.times, AGAIN_MOST_S)
+            looked.next_s = now + (min(AGAIN_FIRST_S * 2**looked.times, AGAIN_MOST_S) if looked.times else 0.0)
             looked.times += 1
-        return Reread(asked_ns=now_ns, ids=ids, any_line=not fresh) if ids else None
+        return Reread(asked_ns=now_ns, ids=ids, any_line=not fresh)
 
 
-async def look(registry: Recovery, driver: Driver, search: Search) -> None:
-    """Orders a search for the ids on the list, unless one is under way or the list is not known.
+async def look(registry: Recovery, driver: Driver, search: Search) -> bool:
+    """Orders a search for the ids on the list. Returns whether it did.
 
-    Raises JournalDamaged, OSError.
+    Not while one is under way, the list is not known, or logs are behind: what they hold is not decided. Raises
+    JournalDamaged, OSError.
     """
-    if (listed := await _listed(registry)) is None or driver.journal.is_searching():
-        return
-    clock = driver.clock
-    wanted = search.next(listed, driver.waiting.given_up(), clock.monotonic(), clock.now_ns())
+    if (listed := await _listed(registry)) is None:
+        return False
+    clock, journal = driver.clock, driver.journal
+    free = bool(driver.listing.seen_ns) and not driver.behind and not journal.is_searching()
+    wanted = search.next(listed, driver.waiting.given_up(), clock.monotonic(), clock.now_ns(), free=free)
     if wanted is not None:
-        driver.journal.ask_reread(wanted)
+        journal.ask_reread(wanted)
     driver.given_up = search.open
+    return wanted is not None
 
 
 async def _listed(registry: Recovery) -> list[GivenUp] | None:

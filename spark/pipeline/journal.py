@@ -109,7 +109,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
     cancelled: bool = False
     events: int = 0  # that were asked for
     known: int = 0  # of these, events that had a verdict
-    gone: list[str] = []  # logs that were decided and are in no file any more
+    gone: list[str] = []  # paths of logs that were not read again
 
 
 class RereadAt(msgspec.Struct, frozen=True, array_like=True):
@@ -120,6 +120,7 @@ class RereadAt(msgspec.Struct, frozen=True, array_like=True):
     offset: int | None = None  # ``None``: up to its end
     events: int = 0  # as of ``Ended``
     known: int = 0
+    gone: list[str] = []
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -381,10 +382,11 @@ class Journal:
     def end_reread(self, number: int, ended: Ended) -> Ended:
         """Returns what counts, and forgets the oldest ones."""
         counts = self._put(self._ended(number), ended)
-        for old, is_ended in list(self.rereads().items())[:-REREADS_KEPT]:
-            if is_ended:
-                self.remove(self._numbered(REREADS, old))
-                self.remove(self._ended(old))
+        over = [old for old, is_ended in list(self.rereads().items())[:-1] if is_ended]  # not the highest number
+        by_people = [old for old in over if not self.reread(old).ids]
+        for old in set(over) - set(by_people[-REREADS_KEPT:]):
+            self.remove(self._numbered(REREADS, old))
+            self.remove(self._ended(old))
         return counts
 
     def _ended(self, number: int) -> Path:

@@ -103,10 +103,17 @@ class Worker:
         asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
         if not len(asked):
             return read
-        some = events.take(asked)
-        codes = (await self.registry.look_up(some.digests, some.times, timeout=INSERT_S)).outcomes
-        open_rows = np.ones(len(events), np.bool_)
-        open_rows[asked] = ~np.isin(codes, (Answer.PRESENT, Answer.BELOW_BOUNDARY))
+        open_rows, deadline, wait = np.ones(len(events), np.bool_), self.clock.monotonic() + PATIENCE_S, PAUSE_FIRST_S
+        while True:
+            some = events.take(asked)
+            codes = (await self.registry.look_up(some.digests, some.times, timeout=INSERT_S)).outcomes
+            open_rows[asked] = ~np.isin(codes, (Answer.PRESENT, Answer.BELOW_BOUNDARY))
+            if not len(asked := asked[codes == Answer.UNKNOWN]):
+                break
+            if self.clock.monotonic() >= deadline:
+                raise RegistrySilent(f"the registry has not answered about {len(asked)} ids")
+            await self.pause(wait)
+            wait = min(PAUSE_MAX_S, 2 * wait)
         rows = np.flatnonzero(open_rows)
         return replace(
             read, events=events.take(rows), first_read_ns=read.first_read_ns[rows], corrected=read.corrected[rows],

@@ -89,7 +89,7 @@ def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> b
 def cut(at: LogAt, begin: int, limits: PlanLimits, stop: int | None = None) -> Iterable[tuple[Stretch, int]]:
     """Stretches of the log from ``begin`` up to ``stop``, by default its end, each with its approximate size."""
     if not at.splittable:
-        yield Stretch(at, begin, None, limits.packed_bytes), max(at.size, 1)
+        yield Stretch(at, begin, stop, limits.packed_bytes), max(at.size, 1)
         return
     margin, size = limits.max_record + 1, at.size if stop is None else stop
     while begin + limits.part_bytes + margin < size:

@@ -76,7 +76,12 @@ class LogReader:
         first: list[I64] = []
         for stretch in part.stretches:
             before = sum(map(len, some))
-            read.reached.append(self._stretch(stretch, wanted, some, read.rejected))
+            try:
+                read.reached.append(self._stretch(stretch, wanted, some, read.rejected))
+            except LogUnreadable:
+                if wanted is None:
+                    raise
+                read.reached.append(_unread(stretch))  # it is told when the order has ended
             # One that is read as a whole may have grown since it was planned, if the batch is repeated.
             first_ns = plan.first_read_ns if stretch.log.splittable else max(plan.first_read_ns, self.now_ns())
             first.append(np.full(sum(map(len, some)) - before, first_ns, np.int64))
@@ -95,7 +100,7 @@ class LogReader:
         self, stretch: Stretch, wanted: Reread | None, some: list[Events], rejected: list[Rejected]
     ) -> Reached:
         log, path = stretch.log, self.paths(stretch.log.identity) or stretch.log.path
-        nothing = Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
+        nothing = _unread(stretch)
         try:
             source = open_log(self.directory, path, self.reading, stretch.begin)
         except LogUnreadable as unreadable:
@@ -141,6 +146,10 @@ class LogReader:
             why = f"ends before byte {stretch.end}, which was there when the batch was planned"
             raise LogUnreadable(self.directory / path, offset, why)
         return max(offset, stretch.end), header, True
+
+
+def _unread(stretch: Stretch) -> Reached:
+    return Reached(stretch.log.identity, stretch.begin, stretch.log.header, ended=False, proof=stretch.log.proof)
 
 
 def _standing(log: LogAt, path: str) -> StandingLog:

@@ -16,10 +16,14 @@ import numpy as np
 from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import split_digests
 from photon.batch.events import Events
+from photon.config.clock import NS_PER_S
 from photon.dispatcher.replay.requests import matches
 from photon.joiner.verdicts import tags_of
 from photon.spark.pipeline.journal import Decision, LogAt, Part, Reread, RereadAt, Stretch
 from photon.spark.pipeline.planner import PlanLimits, cut, packed
+
+GONE_MAX = 1_000  # logs named as not read
+AHEAD_NS = 24 * 3600 * NS_PER_S  # so much later than a log was written no event of it is expected to be
 
 
 def parts_of(
@@ -55,27 +59,29 @@ def _from_start(decided: LogAt, log: StandingLog) -> LogAt:
 def moved(at: RereadAt, number: int, parts: Sequence[Part], decisions: Sequence[Decision]) -> RereadAt:
     """How far the reread of this number has come once a batch of it is decided."""
     before = at if at.number == number else RereadAt(number)
-    identity, offset, is_short = before.identity, before.offset, False
+    identity, offset, is_short, gone = before.identity, before.offset, False, dict.fromkeys(before.gone)
     for part, decision in zip(parts, decisions, strict=True):
         for stretch, reached in zip(part.stretches, decision.reached, strict=True):
             if is_short or (stretch.log.identity == identity and offset is None):
                 continue  # an earlier stretch of it found that it is gone
             identity = stretch.log.identity
-            is_gone = reached.offset == stretch.begin
+            if is_gone := reached.offset == stretch.begin and not reached.ended:
+                gone[stretch.log.path] = None
             is_last = reached.ended if stretch.end is None else reached.offset >= stretch.log.offset
             offset = None if is_gone or is_last else reached.offset
             is_short = offset is not None and (stretch.end is None or offset < stretch.end)
     told = [decision.counts for decision in decisions]
     events = before.events + sum(each.get("reread", 0) for each in told)
     known = before.known + sum(each.get("reread_known", 0) for each in told)
-    return RereadAt(number, identity, offset, events, known)
+    return RereadAt(number, identity, offset, events, known, list(gone)[:GONE_MAX])
 
 
-def gone_from(wanted: Reread, logs: Iterable[StandingLog], known: Mapping[str, LogAt]) -> list[str]:
-    """Paths of logs that were decided and should be read again, and are in no file."""
+def gone_from(wanted: Reread, at: RereadAt, logs: Iterable[StandingLog], known: Mapping[str, LogAt]) -> list[str]:
+    """Paths of logs that were not read again: their names changed meanwhile, they cannot be read, or they are in no
+    file and were written when they could have events of the range."""
     there = {log.identity for log in logs}
-    some = (log for name, log in known.items() if name not in there)
-    return sorted(log.path for log in some if matches(wanted.pattern, log.path))
+    some = [log for name, log in known.items() if name not in there and log.mtime_ns + AHEAD_NS >= wanted.from_ns]
+    return sorted({*at.gone, *(log.path for log in some if matches(wanted.pattern, log.path))})
 
 
 def asked_for(wanted: Reread, events: Events) -> Events:

@@ -106,6 +106,7 @@ class Application:
         self._listed = False  # for the batch that is done next
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
+        self._failed: BaseException | None = None  # what a task beside the loop has raised
         self.search = Search()
         self._done_s = 0.0  # duration of the tasks of the newest batch
         self.lost: list[str] = []
@@ -150,10 +151,13 @@ class Application:
                 )
             )  # fmt: skip
             await closing.enter_async_context(self.serving(self))
-            await self._look_for_given_up()
             following = [asyncio.create_task(self._follow(store)), asyncio.create_task(self._watch_given_up())]
+            for each in following:
+                each.add_done_callback(self._followed)
             closing.push_async_callback(end, following)
             await self._loop(alone)
+            if self._failed is not None:
+                raise self._failed
             return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting), self.lost)
 
     async def _loop(self, alone: Worker) -> None:
@@ -179,7 +183,11 @@ class Application:
                 self.say(FULL if full else "logs are read again")
             if batch is not None:
                 self.tell(self._progress(batch, self._clock.monotonic() - at))
-            elif self.run.once and (self.withholds() or not self.driver.waiting.is_any_untried()):
+            elif (
+                self.run.once
+                and (self.withholds() or not self.driver.waiting.is_any_untried())
+                and not await self._look_for_given_up()
+            ):
                 return
             if batch is None or not self.run.once:
                 await self._sleep(self.run.trigger_s - (self._clock.monotonic() - at))
@@ -259,14 +267,20 @@ class Application:
             await asyncio.sleep(PERIOD_S)
             await self._look_for_given_up()
 
-    async def _look_for_given_up(self) -> None:
+    def _followed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failed := task.exception()) is not None:
+            self._failed = failed
+            self.stop.set()
+
+    async def _look_for_given_up(self) -> bool:
         missing = self.search.missing
-        await look(self.registry.recovery, self.driver, self.search)
+        is_ordered = await look(self.registry.recovery, self.driver, self.search)
         if self.search.missing > missing:
             self.say(
                 f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or only "
                 "another datacentre has them"
             )
+        return is_ordered
 
     def _progress(self, batch: Batch, took_s: float) -> Progress:
         return {

@@ -32,10 +32,6 @@ def put_skips(
     """Hold the slot's lock. Raises BatchUnfinished, LogUnreadable, JournalDamaged, OSError."""
     newest = _newest(journal)
     number = -1 if newest is None else newest.number
-    if journal.plan(number + 1) is not None:
-        raise BatchUnfinished(
-            f"{journal.directory}: batch {number + 1} is unfinished; let the join end it, and skip then"
-        )
     known = _logs(newest)
     there = {log.path: log for log in LogLister(directory, reading, lambda _: None, now_ns)(known).logs}
     logs = []
@@ -52,7 +48,10 @@ def put_skips(
     )
     before = Commit(number=number, logs=[], waiting={}, whole=True, counts={}) if newest is None else newest
     moved = {log.identity: log for log in logs}
-    journal.put_plan(plan)
+    if journal.put_plan(plan) != plan:
+        raise BatchUnfinished(
+            f"{journal.directory}: batch {number + 1} is unfinished; let the join end it, and skip then"
+        )
     # Of an empty part: a start sees by its files that readers were not shown this batch.
     journal.put_decision(plan.number, 0, Decision())
     journal.put_result(plan.number, 0, Result())

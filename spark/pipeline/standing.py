@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def read_standing(
-    disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T]
+    disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T] | None = None
 ) -> tuple[Commit, list[T]] | None:
     """As of the newest commit: where each log goes on, counts, and ``of`` each file with rows that wait. ``None`` if
     there is no commit. ``directory``: the journal's.
@@ -30,6 +30,8 @@ def read_standing(
             if not (commits := journal.commits()):
                 return None
             commit = folded(commits)
+            if of is None:
+                return commit, []
             return commit, [of(read_waiting(journal, name), rows) for name, rows in commit.waiting.items()]
         except JournalDamaged:
             if newest == before:

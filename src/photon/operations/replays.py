@@ -98,7 +98,7 @@ class _OfSpark:
     def _standing(self) -> Commit | None:
         if not self.journal.disk.exists(self.journal.directory / "join"):
             raise PhotonError(f"{self.journal.directory}: no join on Spark has begun here; start it, and ask again")
-        found = read_standing(self.journal.disk, self.journal.directory, lambda *_: None)
+        found: tuple[Commit, list[None]] | None = read_standing(self.journal.disk, self.journal.directory)
         return None if found is None else found[0]
 
     def _matching(self, pattern: str) -> list[LogAt]:

@@ -203,9 +203,11 @@ class SqliteRows:
         records = run(query.sql, arguments).fetchall()  # one moment
         if every or (upto != EVER and any((version or 0) > upto for each in records for version in each[2::2])):
             run("BEGIN")
-            records = run(query.sql, arguments).fetchall()
-            cells = [(each[0], self._seen(query, each, upto, every)) for each in records]
-            run("COMMIT")
+            try:
+                records = run(query.sql, arguments).fetchall()
+                cells = [(each[0], self._seen(query, each, upto, every)) for each in records]
+            finally:
+                run("COMMIT")
         else:
             cells = [(each[0], _cells(query, each)) for each in records]
         found: dict[bytes, list[Cell]] = {}

@@ -307,8 +307,8 @@ def waits_without_generation(events: Events, *given: Any) -> bytes:
 class OneLineOnly(Search):
     """Only the line counts that was registered before."""
 
-    def next(self, *given: Any) -> Reread | None:
-        wanted = super().next(*given)
+    def next(self, *given: Any, **free: Any) -> Reread | None:
+        wanted = super().next(*given, **free)
         return None if wanted is None else msgspec.structs.replace(wanted, any_line=False)
 
 

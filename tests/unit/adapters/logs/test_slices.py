@@ -15,7 +15,7 @@ from photon.adapters.contract import Framing
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem, ProblemKind
-from photon.adapters.logs.slices import LogUnreadable, Reading, cut, read_slice, standing_logs
+from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
 
 LINES = st.lists(st.binary(max_size=60).map(lambda b: b.replace(b"\n", b"\0")), min_size=1, max_size=30)
@@ -78,6 +78,14 @@ def test_headers_and_framings_are_the_followers(tmp_path: Path, name: str, kind:
     got = sliced(tmp_path, reading, 10_000)
     assert got == followed(tmp_path, reading)
     assert len(got) == 5000
+
+
+def test_the_header_that_is_in_force_where_a_slice_begins_is_found_if_nobody_names_it(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"#fields\tx\n1\n#fields\ty\n2\n3\n")
+    reading = Reading(framing=Framing("zeek"))
+    [log] = standing_logs(tmp_path, reading, print)
+    [block] = read_slice(tmp_path, Slice(log, 24, None), reading)
+    assert (block.data, block.file.header) == (b"3\n", b"#fields\ty")
 
 
 def test_a_record_whose_last_part_is_not_written_yet_waits(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from photon.adapters.logs.slices import Reading
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.operations.spark_join import REDO, held
 from photon.outputs.log.writer import LogWriter, NotOfThisState
 from photon.spark import tasks
 from photon.spark.pipeline.deciding import EventStoreSilent
+from photon.spark.pipeline.driver import Driver
 from photon.spark.pipeline.journal import (
     Commit,
     Decision,
@@ -30,6 +33,7 @@ from photon.spark.pipeline.journal import (
 )
 from photon.spark.pipeline.part import Done, Fenced, RegistrySilent
 from photon.spark.pipeline.run import Application
+from photon.spark.pipeline.skipping import BatchUnfinished, put_skips
 from photon.spark.pipeline.tasks import run_parts, told
 from photon.spark.session import said_by_spark
 
@@ -89,6 +93,34 @@ def test_commits_that_are_lost(journal: Journal) -> None:
     (journal.directory / "commits" / "000000000").unlink()
     with pytest.raises(JournalDamaged, match="ends with batch -1, and a later one"):
         journal.check_commits(-1)
+
+
+class DiesAfter(RealDisk):
+    """Killed once it has put so many files."""
+
+    def __init__(self, files: int) -> None:
+        self.files = files
+
+    def create(self, path: Path, data: bytes) -> bool:
+        if not self.files:
+            raise InterruptedError
+        self.files -= 1
+        return super().create(path, data)
+
+
+@pytest.mark.parametrize("files", range(4))
+def test_a_skip_that_was_killed_is_ended_by_the_next_start(journal: Journal, tmp_path: Path, files: int) -> None:
+    (tmp_path / "logs").mkdir()
+    of_logs = (tmp_path / "logs", Reading(), [], time.time_ns)
+    with pytest.raises(InterruptedError):
+        put_skips(Journal(DiesAfter(files), journal.directory), *of_logs)
+    driver: Any = SimpleNamespace(journal=journal, disk=journal.disk)
+    assert Driver._incarnations(driver) == []
+    if files:
+        with pytest.raises(BatchUnfinished, match="batch 0 is unfinished; let the join end it, and skip then"):
+            put_skips(journal, *of_logs)
+    else:
+        put_skips(journal, *of_logs)
 
 
 def test_output_that_no_commit_names(tmp_path: Path) -> None:

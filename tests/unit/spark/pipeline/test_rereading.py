@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,8 +61,10 @@ def test_only_logs_that_match_are_read_and_those_that_are_gone_are_named(tmp_pat
     (logs.directory / "a.log").rename(tmp_path / "a.log")
     found, _, _ = reread(logs, msgspec.structs.replace(ALL_OF_IT, pattern="b*"))
     assert sorted(found) == ids(*range(200, 500))
-    assert gone_from(ALL_OF_IT, logs.listed(), logs.known) == ["a.log"]
-    assert gone_from(msgspec.structs.replace(ALL_OF_IT, pattern="b*"), logs.listed(), logs.known) == []
+    assert gone_from(ALL_OF_IT, RereadAt(), logs.listed(), logs.known) == ["a.log"]
+    assert gone_from(msgspec.structs.replace(ALL_OF_IT, pattern="b*"), RereadAt(), logs.listed(), logs.known) == []
+    late = msgspec.structs.replace(ALL_OF_IT, from_ns=1 << 62)
+    assert gone_from(late, RereadAt(), logs.listed(), logs.known) == []
 
 
 def test_a_log_that_disappears_between_plan_and_read_is_passed_over(tmp_path: Path) -> None:
@@ -73,6 +76,7 @@ def test_a_log_that_disappears_between_plan_and_read_is_passed_over(tmp_path: Pa
     at = moved(RereadAt(), 7, parts, [Decision(reached=each.reached) for each in read])
     left = parts_of(ALL_OF_IT, at, logs.listed(), logs.known, logs.limits)
     assert {stretch.log.path for part in left for stretch in part.stretches}.isdisjoint({first.path})
+    assert first.path in gone_from(ALL_OF_IT, at, logs.listed(), logs.known)
 
 
 @pytest.mark.parametrize("any_line", [False, True])
@@ -88,18 +92,20 @@ def test_ids_are_found_with_their_generation_and_by_their_line(tmp_path: Path, a
 
 def test_ids_are_searched_for_by_line_then_by_any_line_then_more_and_more_seldom() -> None:
     search, listed = Search(), [GivenUp(b"%016d" % n, 1, n, 0) for n in range(3)]
-    nobody = frozenset[bytes]()
-    first = search.next(listed, nobody, 0.0, NOW_NS)
-    assert first == Reread(asked_ns=NOW_NS, ids=listed)
-    assert search.next(listed, nobody, 1.0, NOW_NS) is None
     waits = frozenset({listed[0].digest})
-    second = search.next(listed, waits, AGAIN_FIRST_S, NOW_NS)
-    assert second == Reread(asked_ns=NOW_NS, ids=listed[1:], any_line=True)
-    assert (search.next(listed, waits, AGAIN_FIRST_S + 1, NOW_NS), search.missing) == (None, 2)
-    assert list(search.open) == listed[:1]
-    assert search.next(listed[:2], waits, 3.5 * AGAIN_FIRST_S, NOW_NS) == Reread(
-        asked_ns=NOW_NS, ids=listed[1:2], any_line=True
-    )
+
+    def ordered(at_s: float, some: Sequence[GivenUp] = listed, *, free: bool = True) -> Reread | None:
+        return search.next(some, waits, at_s, NOW_NS, free=free)
+
+    assert ordered(0.0, free=False) is None
+    assert ordered(0.0) == Reread(asked_ns=NOW_NS, ids=listed[1:])
+    assert ordered(0.5, free=False) is None  # it is under way
+    assert ordered(1.0) == Reread(asked_ns=NOW_NS, ids=listed[1:], any_line=True)
+    assert (ordered(1.5, free=False), search.missing, list(search.open)) == (None, 0, listed)
+    assert (ordered(2.0), search.missing, list(search.open)) == (None, 2, listed[:1])
+    again = Reread(asked_ns=NOW_NS, ids=listed[1:2], any_line=True)
+    assert ordered(2 * AGAIN_FIRST_S + 1.0, listed[:2]) == again
+    assert ordered(2 * AGAIN_FIRST_S + 2.0, listed[:2]) is None
 
 
 def test_orders_are_numbered_and_end_once(tmp_path: Path) -> None:
