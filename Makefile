@@ -108,7 +108,7 @@ $(AIRFLOW)/.installed:
 	@touch $@
 
 test-airflow: install $(AIRFLOW)/.installed  ## the DAG of deploy/airflow by a real Airflow, which has an environment of its own
-	$(BIN)/pytest tests/airflow
+	$(BIN)/pytest tests/airflow --timeout 900
 
 $(OBJECTS)/versitygw:
 	@command -v go > /dev/null || { echo "the tests of object storage need Go, which builds their S3 server" >&2; exit 1; }
