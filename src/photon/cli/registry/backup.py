@@ -93,7 +93,7 @@ def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
     """Write the ids of a shard, as of one moment, to a file, while traffic runs.
 
     \b
-    Columns: digest, time, token, kind, tag, generation, state; docs/operations/registry.md describes the file.
+    Columns: digest, time, token, kind, tag, generation, state; photon.idregistry.operate.id_columns reads them.
     Example:
       photon registry export --config photon.toml --shard 1 --output shard-1.ids
     Exit codes: 0 written, 1 not written.
