@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import grpc.aio
@@ -133,8 +134,9 @@ async def test_an_unreachable_registry_raises_nothing() -> None:
             rows = inserts([1], 1, 1)
             cleared = await client.clear(rows.digests, rows.times, rows.tokens, timeout=0.3)
             assert cleared.tolist() == [Answer.UNKNOWN]
-            assert await client.describe(timeout=0.3) is None
-            assert "registry" in client.problem
+            async with asyncio.timeout(30):
+                while "registry" not in client.problem:  # on a busy machine the refusal itself may be late
+                    assert await client.describe(timeout=0.3) is None
 
 
 async def test_a_batch_larger_than_a_message_is_split() -> None:

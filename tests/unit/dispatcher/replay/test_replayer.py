@@ -8,12 +8,14 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from photon.adapters.logs import reading as log_reading
+from photon.adapters.logs.log_finder import find_logs
 from photon.batch.verdicts import Verdicts
 from photon.dispatcher import process
 from photon.dispatcher.ledger import LedgerLine, Verdict
@@ -112,9 +114,8 @@ async def test_only_logs_that_match_and_only_chunks_of_that_time_are_read(world:
     world.write("b.log", hours(0, 20, "ib"))
     before = await read_all(world)
     number = ask(world, 5, 6, "a*")
-    shown = requests.preview(
-        state_of(world), world.logs, ("**/*",), has_header=False, from_ns=5 * HOUR, to_ns=6 * HOUR, pattern="a*"
-    )
+    logs = partial(find_logs, world.logs, ("**/*",), has_header=False)
+    shown = requests.preview(state_of(world), 5 * HOUR, 6 * HOUR, "a*", logs)
     assert [(each.path, each.there) for each in shown] == [("a.log", True)]
     assert 1000 <= shown[0].bytes <= 6000 < len(hours(0, 20))
     with world.engine() as engine:
