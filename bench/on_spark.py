@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import orjson
+import pyspark
 
 from bench.catch_up import PHOTON_ALONE, SYSTEMS, scratch
 from bench.catch_up import run as run_system
@@ -33,6 +34,8 @@ from photon.supervision.ports import free_ports
 STREAMING = "Spark Structured Streaming"
 BATCH = "plain Spark batch join"
 JOIN, BACKFILL = "photon spark join --once", "photon spark backfill"
+ONE, TWO = "the same, one worker of two cores", "the same, two workers of one core"
+JOIN_ONCE = ("join", "--once")
 CLICKS, TIMES = 100_000, 10
 MASTER = "local[2]"
 DEPLOYMENT = """\
@@ -111,18 +114,49 @@ def _wait_until_healthy(address: str) -> None:
             raise BenchmarkFailed(f"{address} does not serve after {READY_S:g} s")
 
 
-def on_spark(arguments: Sequence[str], output: str, beside: Sequence[str], data: Set) -> Figures:
+@contextmanager
+def cluster(directory: Path, workers: int) -> Iterator[tuple[str, list[int]]]:
+    """Spark in Standalone mode with two cores in all, or in the driver. Yields its address and its pids."""
+    if not workers:
+        yield MASTER, []
+        return
+    port, *ports = free_ports(2 + 2 * workers)
+    master = f"spark://127.0.0.1:{port}"
+    commands = [["master.Master", "--port", str(port), "--webui-port", str(ports[-1])]]
+    for number in range(workers):
+        own = ["--port", str(ports[2 * number]), "--webui-port", str(ports[2 * number + 1])]
+        own += ["--cores", str(2 // workers), "--memory", "3g", "--work-dir", str(directory / f"worker-{number}")]
+        commands.append(["worker.Worker", *own, master])
+    home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    environment = {**os.environ, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
+    running = [
+        subprocess.Popen(
+            [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *more],
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for kind, *more in commands
+    ]  # fmt: skip
+    try:
+        yield master, [each.pid for each in running]
+    finally:
+        for each in running:
+            kill_tree(each.pid)
+            each.wait()
+
+
+def on_spark(arguments: Sequence[str], output: str, beside: Sequence[str], data: Set, *, workers: int = 0) -> Figures:
     """A command of ``photon spark``, with its services. Raises BenchmarkFailed."""
-    with scratch() as work, services(work, data, *beside) as pids:
-        common = ["--config", str(work / "photon.toml"), "--master", MASTER, "-o", "json"]
+    with scratch() as work, services(work, data, *beside) as pids, cluster(work, workers) as (master, more):
+        common = ["--config", str(work / "photon.toml"), "--master", master, "-o", "json"]
         took = measure([sys.executable, "-m", "photon", "spark", *arguments, *common], scratch=work)
-        own = cpu_s([pid for each in pids for pid in tree(each)])
+        own, theirs = (cpu_s([pid for each in some for pid in tree(each)]) for some in (pids, more))
         if took.code:
             raise BenchmarkFailed(f"ended with {took.code}: {took.error}")
         verdict = check(output_lines(work / output / "joined"), read_truth(data.truth), of_photon)
         if verdict.problems:
             raise BenchmarkFailed(f"wrong output: {verdict.problems}")
-        return {"wall_s": took.wall_s, "cpu_s": took.cpu_s + own, "services_s": own}
+        cpu = took.cpu_s + own + theirs
+        return {"wall_s": took.wall_s, "cpu_s": cpu, "driver_s": took.cpu_s, "services_s": own}
 
 
 def batch(data: Set) -> Figures:
@@ -156,7 +190,9 @@ def system(name: str, data: Set) -> Figures:
 
 RUNS: dict[str, Callable[[Set], Figures]] = {
     BATCH: batch,
-    JOIN: partial(on_spark, ("join", "--once"), "output", ("eventstore",)),
+    JOIN: partial(on_spark, JOIN_ONCE, "output", ("eventstore",)),
+    ONE: partial(on_spark, JOIN_ONCE, "output", ("eventstore",), workers=1),
+    TWO: partial(on_spark, JOIN_ONCE, "output", ("eventstore",), workers=2),
     BACKFILL: partial(
         on_spark, ("backfill", "--from", "2020-01-01", "--to", "2026-01-01", "--output", "backfill"), "backfill", ()
     ),
