@@ -148,7 +148,9 @@ def on_spark(arguments: Sequence[str], output: str, beside: Sequence[str], data:
     """A command of ``photon spark``, with its services. Raises BenchmarkFailed."""
     with scratch() as work, services(work, data, *beside) as pids, cluster(work, workers) as (master, more):
         common = ["--config", str(work / "photon.toml"), "--master", master, "-o", "json"]
-        took = measure([sys.executable, "-m", "photon", "spark", *arguments, *common], scratch=work)
+        common += ["--output", str(work / output)] if output != "output" else []
+        command = [sys.executable, "-m", "photon", "spark", *arguments, *common]
+        took = measure(command, scratch=work, environment={"PYSPARK_PYTHON": sys.executable})
         own, theirs = (cpu_s([pid for each in some for pid in tree(each)]) for some in (pids, more))
         if took.code:
             raise BenchmarkFailed(f"ended with {took.code}: {took.error}")
@@ -193,9 +195,7 @@ RUNS: dict[str, Callable[[Set], Figures]] = {
     JOIN: partial(on_spark, JOIN_ONCE, "output", ("eventstore",)),
     ONE: partial(on_spark, JOIN_ONCE, "output", ("eventstore",), workers=1),
     TWO: partial(on_spark, JOIN_ONCE, "output", ("eventstore",), workers=2),
-    BACKFILL: partial(
-        on_spark, ("backfill", "--from", "2020-01-01", "--to", "2026-01-01", "--output", "backfill"), "backfill", ()
-    ),
+    BACKFILL: partial(on_spark, ("backfill", "--from", "2020-01-01", "--to", "2026-01-01"), "backfill", ()),
     "photon join --once": partial(system, PHOTON_ALONE),
     STREAMING: partial(system, STREAMING),
 }
