@@ -4,6 +4,8 @@
 with the other systems, nothing may be dropped for its age.
 """
 
+import argparse
+
 from options import parse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -15,8 +17,8 @@ QUERY = (
 )
 
 
-def main() -> None:
-    given = parse()
+def session(given: argparse.Namespace, partitions: int) -> SparkSession:
+    """The session of a run. ``partitions``: of a shuffle. State of a stream is kept in RocksDB."""
     spark = (
         SparkSession.builder.master(f"local[{given.processes}]")
         .appName("bench")
@@ -25,7 +27,7 @@ def main() -> None:
         .config("spark.driver.memory", "3g")
         .config("spark.local.dir", str(given.state / "local"))
         .config("spark.sql.warehouse.dir", str(given.state / "warehouse"))
-        .config("spark.sql.shuffle.partitions", given.processes)
+        .config("spark.sql.shuffle.partitions", partitions)
         .config(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -33,6 +35,12 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main() -> None:
+    given = parse()
+    spark = session(given, given.processes)
     clicks = (
         spark.readStream.schema(CLICK).option("pathGlobFilter", "*.log").json(str(given.clicks))
         .dropDuplicates(["click_id"]).select("query_id", f.struct("*").alias("click"))

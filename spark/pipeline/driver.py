@@ -285,7 +285,7 @@ class Driver:
         asked_ns, asked = self.clock.now_ns(), self.clock.monotonic()
         progress = await self.store.progress()
         if (told := heard(progress, asked_ns, asked)) is None:
-            # What is read now could not begin to wait.
+            # An event that is read now could not begin to wait.
             raise EventStoreSilent("the event store was not reached yet: see photon status")
         self._first_read.hear(told)
         self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
@@ -310,7 +310,7 @@ class Driver:
         )
 
     def _reread(self) -> tuple[int, list[Part]]:
-        """What the oldest reread that is left has to do next. Ends those that have nothing left."""
+        """The next parts of the oldest open reread. Ends rereads without any."""
         for number in [number for number, ended in self.journal.rereads().items() if not ended]:
             wanted = self.journal.reread(number)
             at = self.reread if self.reread.number == number else RereadAt(number)

@@ -113,7 +113,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 
 class RereadAt(msgspec.Struct, frozen=True, array_like=True):
-    """How far a reread has come: all logs whose identity is less are done, and this one up to ``offset``."""
+    """Position of a reread: all logs of lower identity are done, and this one up to ``offset``."""
 
     number: int = 0  # 0: none has begun
     identity: str = ""

@@ -23,13 +23,13 @@ from photon.spark.pipeline.journal import Decision, LogAt, Part, Reread, RereadA
 from photon.spark.pipeline.planner import PlanLimits, cut, packed
 
 GONE_MAX = 1_000  # logs named as not read
-AHEAD_NS = 24 * 3600 * NS_PER_S  # so much later than a log was written no event of it is expected to be
+AHEAD_NS = 24 * 3600 * NS_PER_S  # no event is expected to be later than its log was written by more than this
 
 
 def parts_of(
     wanted: Reread, at: RereadAt, logs: Iterable[StandingLog], known: Mapping[str, LogAt], limits: PlanLimits
 ) -> list[Part]:
-    """What the next batch of a reread reads of these logs; nothing once all are done."""
+    """The parts of a reread's next batch; none once all logs are done."""
     stretches: list[tuple[Stretch, int]] = []
     left = limits.reread_bytes
     for log in sorted(logs, key=lambda each: each.identity):

@@ -106,7 +106,7 @@ class Application:
         self._listed = False  # for the batch that is done next
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
-        self._failed: BaseException | None = None  # what a task beside the loop has raised
+        self._failed: BaseException | None = None  # the error of a task that runs next to the loop
         self.search = Search()
         self._done_s = 0.0  # duration of the tasks of the newest batch
         self.lost: list[str] = []

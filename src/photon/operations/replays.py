@@ -101,13 +101,13 @@ class _OfSpark:
         found: tuple[Commit, list[None]] | None = read_standing(self.journal.disk, self.journal.directory)
         return None if found is None else found[0]
 
-    def _matching(self, pattern: str) -> list[LogAt]:
-        commit = self._standing()
+    @staticmethod
+    def _matching(commit: Commit | None, pattern: str) -> list[LogAt]:
         known = [] if commit is None else [log for log in commit.logs if matches(pattern, log.path)]
         return sorted(known, key=lambda log: (log.path, log.identity))
 
     def preview(self, from_ns: int, to_ns: int, pattern: str) -> list[Preview]:
-        if not (known := self._matching(pattern)):
+        if not (known := self._matching(self._standing(), pattern)):
             return []
         found = self.logs.find()
         return [Preview(log.path, log.offset - log.data_start, bool(holding(found, log.identity))) for log in known]
@@ -135,7 +135,7 @@ class _OfSpark:
             step = Step.RUNNING if at.number == number else Step.ASKED
             if ended is not None:
                 step = Step.CANCELLED if ended.cancelled else Step.DONE
-            known = [] if step is Step.ASKED else self._matching(wanted.pattern)
+            known = [] if step is Step.ASKED else self._matching(commit, wanted.pattern)
             parts = [_part(log, own, ended) for log in known]
             request = Request(
                 number,

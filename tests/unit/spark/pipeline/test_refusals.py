@@ -96,7 +96,7 @@ def test_commits_that_are_lost(journal: Journal) -> None:
 
 
 class DiesAfter(RealDisk):
-    """Killed once it has put so many files."""
+    """Killed once it has put ``files`` files."""
 
     def __init__(self, files: int) -> None:
         self.files = files
