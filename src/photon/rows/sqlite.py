@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -141,12 +142,24 @@ class SqliteRows:
         if found and version != FORMAT:
             raise RowsFailed(f"{self._path}: {other_version(version, FORMAT)}")
         if not found:
-            run("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             schema = "".join(each.schema for each in self._tables)
             marks = f"PRAGMA application_id = {application}; PRAGMA user_version = {FORMAT};"
             self._writer.executescript(f"BEGIN IMMEDIATE; {schema} {marks} COMMIT")
 
         self._made = not found
+
+    def _write_ahead(self) -> None:
+        """SQLite's wait for others does not cover this change: it fails at once while another makes it, too."""
+        until = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
 
     def create(self) -> bool:
         return self._made

@@ -49,6 +49,13 @@ def test_many_create_the_file_at_once(tmp_path: Path) -> None:
         assert any(each.create() for each in made)
 
 
+def test_a_process_that_is_creating_the_file_is_waited_for(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "r.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.2, other.execute, ["ROLLBACK"]).start()
+    assert opened(tmp_path / "r.db").create()
+
+
 def test_connections_go_with_their_threads(tmp_path: Path) -> None:
     rows = opened(tmp_path / "r.db")
     for _ in range(5):
