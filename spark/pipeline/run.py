@@ -50,7 +50,7 @@ ARRIVED_S = 5.0
 AGAIN_S = 0.5
 SEEK_KEYS = 4_000
 REPEAT_FIRST_S, REPEAT_MAX_S = 1.0, 30.0
-REPEATS = 5  # with --once
+REPEATS = 1  # with --once: each attempt asks for a minute or two itself
 FULL = "as many events wait as [limits] retry_store allows; no log is read until some of them are decided"
 
 Say = Callable[[str], object]
@@ -244,6 +244,10 @@ class Application:
             return do_on_spark(
                 self._spark, self.run.place, driver.incarnation, driver.own_incarnations, plan, dict(self._paths)
             )
+        except (RegistrySilent, EventStoreSilent) as silent:
+            place = self.run.place
+            there = [place.eventstore] if isinstance(silent, EventStoreSilent) else place.registry.addresses.values()
+            raise type(silent)(f"{silent}; executors must reach {', '.join(there)}") from None
         except Exception as error:
             if (said := said_by_spark(error)) is None:
                 raise

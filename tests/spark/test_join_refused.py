@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from photon.config.file_lock import alone
 from photon.joiner.slot.lock import LOCK_NAME
@@ -14,7 +17,7 @@ from tests.integration.hostile.small_disk import mounted
 from tests.spark.conftest import require_spark
 from tests.spark.join_site import JoinSite, make_site
 from tests.spark.test_backfill import until
-from tests.spark.test_join import _settle, application, once
+from tests.spark.test_join import START, _settle, application, once
 
 Undo = Callable[[], object]
 
@@ -115,3 +118,22 @@ def fill(site: JoinSite) -> None:
         assert done.err.splitlines()[-1].startswith(f"photon: {disk}/")
         assert done.err.splitlines()[-1].endswith(": No space left on device")
     _settle(site, ["west", "east"])
+
+
+@pytest.mark.full
+async def test_an_executor_that_does_not_reach_the_registry_is_named(tmp_path: Path) -> None:
+    """Minutes, as each attempt asks that long. A proxy that does not exist is on its way, but not on the driver's."""
+    require_spark()
+    site = make_site(tmp_path, seed=8)
+    site.file.write_text(site.file.read_text().replace('eventstore = "127.0.0.1', 'eventstore = "localhost'))
+    site.grow(START)
+    cut = ("grpc_proxy=http://127.0.0.1:1", "no_grpc_proxy=localhost")
+    async with site.running("registry", "eventstore"):
+        done = await asyncio.to_thread(
+            once, site, "east", *(word for each in cut for word in ("--spark", f"spark.executorEnv.{each}"))
+        )
+        last = done.err.splitlines()[-1]
+        assert (done.code, done.out) == (1, ""), done
+        assert re.fullmatch(r"photon: on \S+: the registry has not answered about \d+ ids; executors .* 127.*", last)
+        assert once(site, "east").code == 0
+    site.check(rejected_again=-site.rejected)  # west has read nothing
