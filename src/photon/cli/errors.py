@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -38,6 +39,18 @@ class OneLineErrors(click.Group):
         if parent is None:
             context.meta[ARGUMENTS] = words
         return context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the likely command if there is none of that name, as click does for options."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not (alike := get_close_matches(args[0], self.list_commands(ctx))):
+                raise
+            named = " or ".join(f"'{each}'" for each in alike)
+            ctx.fail(f"{error.message.removesuffix('.')}. Did you mean {named}?")
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False

@@ -91,8 +91,9 @@ def join(
     # While it imports, so do we.
     import logging
 
-    from photon.cli.view import ProgressView, ledger_table
+    from photon.cli.view import ProgressView
     from photon.config import log
+    from photon.fleet.ledger import COUNTERS
     from photon.local_join.children import JoinOptions
     from photon.local_join.watched import end
     from photon.local_join.words import words_of
@@ -106,8 +107,10 @@ def join(
     result = _run(options, view, made, with_parent=stop_with_parent)
 
     def people() -> None:
-        click.echo(str(options.output))
-        tables.show(ledger_table(result.ledger))
+        ledger = result.ledger
+        counted = [[name, f"{ledger[name]:,}", words] for name, words in COUNTERS.items() if ledger.get(name)]
+        tables.print_table("counter, >lines, meaning", counted)
+        click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
 
     out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -53,15 +52,4 @@ def _table(before: Status, now: Status) -> Table:
     if now.missing_logs:
         table.add_row("missing", "", missing(now))
     table.add_row("time", duration(now.at_s), f"left for the backlog: {duration(speed.left_s)}")
-    return table
-
-
-def ledger_table(ledger: Mapping[str, int]) -> Table:
-    """The final ledger as a table; counts outside the sum come last."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    balanced = ("read", *VERDICTS, "pending")
-    for name in (*balanced, *(name for name in ledger if name not in balanced)):
-        table.add_row(name, f"{ledger[name]:,}", style="" if name in balanced else "dim")
     return table

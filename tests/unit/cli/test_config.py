@@ -17,7 +17,7 @@ def test_each_example_is_good(example: Path) -> None:
     ("arguments", "said"),
     [
         (["doctor", "config", "--config", "nowhere.toml"], "nowhere.toml: no such file"),
-        (["joi"], "No such command 'joi'"),
+        (["joi"], "No such command 'joi'. Did you mean 'join' or 'joiner'?"),
         (["doctor", "config"], "name the deployment file with --config"),
         (["doctor", "config", "--config", "FILE"], "join.a.foreign"),
     ],
