@@ -92,29 +92,33 @@ def _within(rows: Sequence[Row]) -> str:
 
 
 def _days(days: Sequence[Row]) -> str:
+    """A line for the days of one date under the same load, and for all on a quiet and on a loaded machine."""
+    alike: dict[tuple[str, float, float, bool], list[Row]] = {}
+    for row in days:
+        alike.setdefault((row["began"][:10], row["minutes"], row["rate"], quiet(row)), []).append(row)
     lines = [
-        (
-            f"{row['began']}, seed {row['seed']}", f"{row['minutes']:g}", f"{row['rate']:,}",
-            f"{len(row['faults']) - len(row['undone'])}", f"{row['own_cores']:g} / {row['other_cores']:g}",
-            f"{row['events']:,}", _within([row]), _three(row["p50_p99_max_ms"]), _three(row["during_p50_p99_max_ms"]),
-            "; ".join(row["problems"]) or "none",
-        )
-        for row in days
-    ]  # fmt: skip
-    sums = [
-        (
-            f"**{name}**", f"{sum(row['minutes'] for row in some):g}", "",
-            f"{sum(len(row['faults']) - len(row['undone']) for row in some)}", "",
-            f"{sum(row['events'] for row in some):,}", _within(some), "", "",
-            "none" if not any(row["problems"] for row in some) else "see above",
-        )
-        for name, some in (
-            ("quiet", [row for row in days if quiet(row)]), ("loaded", [row for row in days if not quiet(row)]),
-        ) if some
-    ]  # fmt: skip
-    head = ("day", "minutes", "events/s", "faults", "cores: own / others", "events", "within 1 / 10 / 60 s",
-            "p50 / p99 / most, ms", "written during a fault", "wrong")  # fmt: skip
-    return table(head, [*lines, *sums])
+        _line(f"{date}, {len(some)} × {minutes:g} min, {'quiet' if is_quiet else 'loaded'}", f"{rate:,}", some)
+        for (date, minutes, rate, is_quiet), some in alike.items()
+    ]
+    for name, is_quiet in (("quiet", True), ("loaded", False)):
+        if some := [row for row in days if quiet(row) is is_quiet]:
+            lines.append(_line(f"**{name}, {sum(row['minutes'] for row in some):g} min**", "", some))
+    head = ("days", "events/s", "faults", "cores: own / others", "events", "within 1 / 10 / 60 s",
+            "p50 / p99 / most of the worst day, ms", "written during a fault", "wrong")  # fmt: skip
+    return table(head, lines)
+
+
+def _line(name: str, rate: str, some: Sequence[Row]) -> tuple[str, ...]:
+    def worst(what: str) -> str:
+        return _three([max(row[what][at] for row in some) for at in range(3)])
+
+    cores = (sum(row[what] for row in some) / len(some) for what in ("own_cores", "other_cores"))
+    wrong = [f"seed {row['seed']}: {each}" for row in some for each in row["problems"]]
+    return (
+        name, rate, f"{sum(len(row['faults']) - len(row['undone']) for row in some)}",
+        " / ".join(f"{each:.2f}" for each in cores), f"{sum(row['events'] for row in some):,}", _within(some),
+        worst("p50_p99_max_ms"), worst("during_p50_p99_max_ms"), "; ".join(wrong) or "none",
+    )  # fmt: skip
 
 
 def _shown(row: Row) -> str:
