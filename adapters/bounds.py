@@ -68,8 +68,8 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
     def refusals(pairs: Pairs) -> dict[int, Unpaired | BadRecord]:
         """Row -> why it is not a pair, or why that cannot be decided."""
         times = zip(
-            _of_each(foreign_times, pairs.foreign, pairs.foreign_files),
-            _of_each(adapter.primary_times, pairs.primary, pairs.primary_files),
+            of_each(foreign_times, pairs.foreign, pairs.foreign_files),
+            of_each(adapter.primary_times, pairs.primary, pairs.primary_files),
             strict=True,
         )
         return {row: why for row, both in enumerate(times) if (why := _refusal(bounds, *both)) is not None}
@@ -119,7 +119,7 @@ def _refusal(bounds: Bounds, foreign_ns: Time, primary_ns: Time) -> Unpaired | B
     return bounds.refusal(foreign_ns, primary_ns)
 
 
-def _of_each(
+def of_each(
     ask: Callable[[Sequence[bytes], LogFile], Sequence[_T]], records: Sequence[bytes], files: Sequence[LogFile]
 ) -> Sequence[_T]:
     """Returns the answer for each record, calling ``ask`` once for each file."""

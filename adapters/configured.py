@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from photon.adapters.bounds import of_each
 from photon.adapters.contract import (
     Adapter,
     AdapterError,
@@ -21,7 +22,7 @@ from photon.adapters.contract import (
     Pairs,
     Payloads,
 )
-from photon.adapters.formats.base import SideReader, Stop
+from photon.adapters.formats.base import SideReader, Stop, TimeField
 from photon.adapters.formats.cri import CriSide
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
@@ -31,6 +32,7 @@ from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.zeek import ZeekSide
 from photon.adapters.side import (
     LINE_TIME,
+    PRIMARY_TIME,
     SideConfig,
     check_side,
     side_from_table,
@@ -66,7 +68,11 @@ class ConfiguredAdapter(Adapter):
         base = Path(str(options.get("base", ".")))
         self._primary = side_reader(self.primary_config, f"{where}.primary", base)
         self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base, NoTime())
-        self.has_foreign_time = self.foreign_config.time is not None
+        self.has_time_of_primary = self.foreign_config.time == PRIMARY_TIME
+        self.has_foreign_time = self.foreign_config.time is not None and not self.has_time_of_primary
+        if self.has_time_of_primary and not self.has_primary_time:
+            todo = "name the primary event's time: time = { field = …, unit = … } in the table of the primary"
+            raise AdapterError('time = "primary", and the primary has no time', f"{where}.foreign", todo)
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
         self.primary_duplicates = self.primary_config.duplicates or "first"
@@ -100,6 +106,11 @@ class ConfiguredAdapter(Adapter):
         return self._foreign.payload(record, file)
 
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        if self.has_time_of_primary:
+            try:
+                self.primary_time(record, file)
+            except BadRecord as bad:
+                raise _of_primary(bad) from None
         return self._primary.payload(record, file)
 
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
@@ -120,7 +131,11 @@ class ConfiguredAdapter(Adapter):
         foreign = self._foreign.payloads(pairs.foreign, pairs.foreign_files)
         primary = self._primary.payloads(pairs.primary, pairs.primary_files)
         # As in ``join``, a problem with the foreign record takes precedence.
-        return Payloads(foreign.payloads, primary.payloads, {**primary.bad, **foreign.bad})
+        bad = {**primary.bad, **foreign.bad}
+        if self.has_time_of_primary:
+            times = of_each(self.primary_times, pairs.primary, pairs.primary_files)
+            bad = {row: _of_primary(time) for row, time in enumerate(times) if isinstance(time, BadRecord)} | bad
+        return Payloads(foreign.payloads, primary.payloads, bad)
 
     def located_primary_keys(
         self, block: bytes, file: LogFile
@@ -140,6 +155,10 @@ class ConfiguredAdapter(Adapter):
             "foreign": _rule_of(self.foreign_config, self._foreign, foreign=True),
         }
         return orjson.dumps(rule, option=orjson.OPT_SORT_KEYS)
+
+
+def _of_primary(bad: BadRecord) -> BadRecord:
+    return BadRecord(f"the primary event: {bad.reason}")
 
 
 def side_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
@@ -170,7 +189,9 @@ def _format_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | N
 def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
     key = part.field
     time = no_time if side.field_time is None else time_reader(side.field_time, f"{where}.time")
-    time_field = side.field_time.field if side.field_time is not None else None if no_time is None else key
+    time_field: TimeField = None if no_time is None else key
+    if side.field_time is not None:
+        time_field = side.field_time.fields or side.field_time.field
     absent = frozenset(each.encode() for each in side.absent_values)
     if side.format in ("jsonl", "zeek-json"):
         return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number", absent=absent)
@@ -184,6 +205,7 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
 
         data = read_descriptor(base / str(side.descriptor), where)
         message = message_type(data, str(side.message), where)
+        assert not isinstance(time_field, tuple)
         return ProtobufSide(message, key, side.id, time_field, time, where=where)
     if side.format == "regex":
         return RegexSide(side_pattern(side, where), key, side.id, time_field, time, absent=absent)

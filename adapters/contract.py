@@ -44,6 +44,8 @@ class Framing:
     """
     quote: bytes = b'"'
     delimiter: bytes = b","
+    first_line: bool = False
+    """``lines``: ``LogFile.header`` is the beginning of the file's first line, which is a record all the same."""
 
     def __post_init__(self) -> None:
         if type(self).cut is not Framing.cut:
@@ -325,6 +327,7 @@ class Adapter(ABC):
         """Event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
+    has_time_of_primary = False  # True if joined records have the primary event's time; their events have none
     has_foreign_time = True  # False if the records have no event time; all foreign events then have the same one
 
     @property

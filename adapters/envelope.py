@@ -2,6 +2,8 @@
 
 joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (if an event is
            joined with all primary events of its key: this is pair 1, 2, … of ``pairs``), joined_at, token
+           with ``time = "primary"``, after ``event_time_ns``, which is the primary event's: registered_ns, the time
+           under which the id is in the registry
            for an unmatched event (``unmatched = "inline"``): event_id, key, event_time_ns, reason, foreign, primary
            (null), source, primary_source (if the two are not a pair), joined_at, token
 others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (if known), reason,
@@ -19,10 +21,13 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
+import numpy as np
 import orjson
 
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.shown_records import ShownRecord, shown
 from photon.adapters.times import rfc3339_us
@@ -71,9 +76,13 @@ class Envelope:
             template = _JOINED_RAW
             foreign = [_payload(b"foreign", *both) for both in zip(foreign, events.records, strict=True)]
             primary = [_payload(b"primary", *both) for both in zip(primary, primaries.records, strict=True)]
+        times: tuple[Sequence[int], ...] = (events.times.tolist(),)
+        if self._adapter is not None and self._adapter.has_time_of_primary:
+            template = template.replace(_TIME, _TIME + b'"registered_ns":%d,')
+            times = self._times_of(self._adapter, primaries, times[0]), *times
         columns = zip(
             _ids_and_keys(events),
-            events.times.tolist(),
+            *times,
             foreign,
             primary,
             self._sources(events),
@@ -93,6 +102,16 @@ class Envelope:
             place = f"{events.files[events.file_index[at]].path}:{events.offsets[at]}"
             raise ValueError(f"the payload of {place} holds a newline")
         return lines
+
+    def _times_of(self, adapter: Adapter, primaries: Records, others: Sequence[int]) -> list[int]:
+        """Returns the event times of primary records; of one whose time is unreadable that in ``others``."""
+        times = list(others)
+        for number, file in enumerate(primaries.files):
+            rows = np.flatnonzero(primaries.file_index == number).tolist()
+            read = Guard(adapter).many(partial(adapter.primary_times, [primaries.records[row] for row in rows], file))
+            for row, time in zip(rows, () if isinstance(read, Fault) else read, strict=False):
+                times[row] = time if isinstance(time, int) else others[row]
+        return times
 
     def undone(
         self,
@@ -190,6 +209,7 @@ def member(name: bytes, value: bytes) -> bytes:
 
 
 _NO_PRIMARY = b',"primary":null'
+_TIME = b'"event_time_ns":%d,'
 _JOINED = b'{%b,"event_time_ns":%d,"foreign":%b,"primary":%b,"source":%b%d},"primary_source":%b%d}'
 _JOINED_RAW = b'{%b,"event_time_ns":%d,%b,%b,"source":%b%d},"primary_source":%b%d}'
 

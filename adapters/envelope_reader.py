@@ -1,7 +1,8 @@
 """Reads (event id, token, event time) back from output lines: for redo at start, and for the verifier.
 
 Independent of the builder's code; the two share only the documented order of members: a line begins with
-``{"event_id":…,"key":…,"event_time_ns":…`` and ends with ``,"token":"<16 hex digits>"}``.
+``{"event_id":…,"key":…,"event_time_ns":…`` and ends with ``,"token":"<16 hex digits>"}``. If ``registered_ns``
+follows the event time, that is the time read: it is the registry's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TEXT = rb'[^"\\]*+(?:(?>\\.[^"\\]*+))*+'
 _STRING = rb'"(' + _TEXT + rb')"'
 _LINE = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"' + _TEXT + rb'","event_time_ns":'
-    rb'(-?[0-9]{1,19}),("reason":)?.*[}"]\}\n'
+    rb'(?:-?[0-9]{1,19},"registered_ns":)?(-?[0-9]{1,19}),("reason":)?.*[}"]\}\n'
 )
 _TAIL = re.compile(rb',"token":"([0-9a-f]{16})"\}\n')
 _PAIR_NAME = b',"pair":'
@@ -30,7 +31,8 @@ _PAIR = re.compile(
 )
 _TAIL_BYTES = len(b',"token":"0123456789abcdef"}\n')
 _PLAIN_LINE = re.compile(
-    rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":(-?[0-9]{1,19}),'
+    rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":'
+    rb'(?:-?[0-9]{1,19},"registered_ns":)?(-?[0-9]{1,19}),'
     rb'("reason":)?.*,"token":"([0-9a-f]{16})"\}\n',
     re.MULTILINE,
 )

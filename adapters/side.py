@@ -21,23 +21,34 @@ FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "proto
 CRI_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
 ABSENT_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
 ABSENT_MAX = 64
+LINED = ("jsonl", "csv", "tsv", "regex", "logfmt")  # formats of which each line of a file is a record
+TIME_FIELDS_MAX = 8
 COLUMNS_MAX = 4096
 PATTERN_CHARS_MAX = 8192
 
 
-class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Field and format of the event time: ``unit`` for numbers, else ``format``."""
 
-    field: str
-    unit: str | None = None  # s, ms, us or ns since the origin
-    # "iso8601", a strptime-like pattern, "zeek" (see times.ZeekTime), or "timestamp" (google.protobuf.Timestamp).
+    field: str = ""
+    fields: tuple[str, ...] = ()  # in place of ``field``: several, whose texts are joined by one blank
+    unit: str | None = None  # s, ms, us or ns since the origin; "filetime" (Windows) or "ticks" (.NET)
+    # "iso8601", a strptime-like pattern, "tai64n", "zeek" (see times.ZeekTime), or "timestamp"
+    # (google.protobuf.Timestamp).
     format: str | None = None
+    # For a pattern without a year: that of each file's first line, or "name": of the date in the file's name
+    year: int | Literal["name"] | None = None
     origin: str | None = None  # the local day or time in ``zone`` that numbers count from. Absent: the Unix epoch
     zone: str = "UTC"  # for the origin, and for times without a zone of their own
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.fields or (self.field,)
 
 
 ZEEK_TIME = TimeConfig(field="ts", format="zeek")
 LINE_TIME = "line"
+PRIMARY_TIME = "primary"
 JOINED_ID = "event_id"
 JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")  # for the records that a join writes
 
@@ -54,12 +65,14 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
     # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
     id: str | None = None
-    # Foreign (primary: only for ``within``): the event time; without it every event has the same one
-    # (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``, ``written_within`` and
-    # ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``, ``ns``), or ``{ field,
-    # format }`` (``"iso8601"``, a strptime pattern, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp;
-    # Zeek formats need no ``time``); or ``"line"`` with ``framing = "cri"`` (the default there); ``origin`` is what
-    # numbers count from (a local day or time), ``zone`` the time zone (``UTC``).
+    # Foreign (primary: for ``within``, ``latest`` and ``"primary"``): the event time; without it every event has the
+    # same one (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
+    # ``written_within`` and ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``,
+    # ``ns``; ``filetime``, ``ticks``), or ``{ field, format }`` (``"iso8601"``, a strptime pattern, with ``year`` if
+    # it has none, ``"tai64n"``, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp; Zeek formats need no
+    # ``time``); ``fields`` in place of ``field``: several, joined by a blank; ``origin`` is what numbers count from
+    # (a local day or time), ``zone`` the time zone (``UTC``). Or ``"line"`` with ``framing = "cri"`` (the default
+    # there), or ``"primary"``: joined records have the primary event's time, and ids are kept as those without one.
     time: TimeConfig | str | None = None
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#kubernetes-container-logs); ``format``
     # then is that of the lines in them.
@@ -115,7 +128,9 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             return Framing("zeek")
         if self.format == "protobuf":
             return Framing("varint")
-        return Framing("quoted", self.quote_byte, self.delimiter_byte) if self.multiline else LINES
+        if self.multiline:
+            return Framing("quoted", self.quote_byte, self.delimiter_byte)
+        return Framing(first_line=True) if self.field_time and isinstance(self.field_time.year, int) else LINES
 
     @property
     def delimiter_byte(self) -> bytes:
@@ -164,7 +179,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.join is not None and side.format != "jsonl":
         raise _wrong(where, "format", side.format, "remove it: the records of another join are JSON Lines")
     _check_delimited(side, where)
-    _check_framing(side, where)
+    _check_framing(side, where, foreign=foreign)
     _check_protobuf(side, where)
     absent = side.absent_values
     if absent and (not all(absent) or len(absent) > ABSENT_MAX or side.format not in ABSENT_FORMATS):
@@ -180,7 +195,17 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if foreign and side.duplicates is not None:
         raise _wrong(where, "duplicates", side.duplicates, "remove it: it is about several primary events")
     if side.field_time is not None:
-        time_reader(side.field_time, f"{where}.time")
+        _check_time(side, side.field_time, f"{where}.time")
+
+
+def _check_time(side: SideConfig, time: TimeConfig, where: str) -> None:
+    time_reader(time, where)
+    if time.fields and side.format == "protobuf":
+        raise _wrong(where, "fields", time.fields, "name one field: a message's time is in one")
+    if isinstance(time.year, int) and (side.has_header or side.multiline or side.framing or side.format not in LINED):
+        known = f"{', '.join(LINED)} without a header"
+        todo = f'write "name" for the date in the files\' names; a first line is known for {known}'
+        raise _wrong(where, "year", time.year, todo)
 
 
 def check_links(directories: Sequence[str], where: str) -> None:
@@ -192,8 +217,11 @@ def check_links(directories: Sequence[str], where: str) -> None:
 
 def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     """Returns the reader that a time table describes. Raises AdapterError."""
-    if not time.field:
-        raise _wrong(where, "field", time.field, "name the field that holds the event time")
+    if bool(time.field) == bool(time.fields) or "" in time.fields:
+        raise _wrong(where, "field", time.field, "name the field that holds the event time, or several as fields")
+    if len(time.fields) > TIME_FIELDS_MAX or (time.fields and time.format in (None, "zeek", "timestamp")):
+        todo = f"write at most {TIME_FIELDS_MAX}, with the format of their texts joined by one blank"
+        raise _wrong(where, "fields", time.fields, todo)
     if (time.unit is None) == (time.format is None):
         raise AdapterError(
             f"unit = {time.unit!r} and format = {time.format!r}",
@@ -204,6 +232,10 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
         zone = times.zone_named(time.zone)
     except ValueError as error:
         raise AdapterError(f"zone = {error}", where, "see the list of tz database names") from None
+    if time.year is not None and (time.format is None or "%" not in time.format):
+        raise _wrong(
+            where, "year", time.year, 'remove it: it goes with a pattern without a year, as "%b %e %H:%M:%S"'
+        )
     if time.format is not None:
         if time.origin is not None:
             raise _wrong(where, "origin", time.origin, "remove it: an origin goes with a unit, not with a format")
@@ -215,12 +247,18 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
             return times.NumberTime("ns")
         if time.format == "iso8601":
             return times.Iso8601Time(zone)
+        if time.format == "tai64n":
+            return times.Tai64nTime()
         try:
+            if time.year is not None:
+                return times.YearlessTime(time.format, zone, None if time.year == "name" else time.year)
             return times.PatternTime(time.format, zone)
         except ValueError as error:
             raise AdapterError(f"format = {error}", where, 'write "iso8601" or a pattern of these parts') from None
     if time.unit not in times.UNIT_EXPONENTS:
-        raise _wrong(where, "unit", time.unit, "write one of s, ms, us, ns")
+        raise _wrong(where, "unit", time.unit, f"write one of {', '.join(times.UNIT_EXPONENTS)}")
+    if time.origin is not None and time.unit in times.UNIT_ORIGINS_NS:
+        raise _wrong(where, "origin", time.origin, f"remove it: unit = {time.unit!r} has its own")
     if time.origin is None:
         if zone is not UTC:
             raise _wrong(where, "zone", time.zone, "remove it: numbers since the epoch are UTC (or give an origin)")
@@ -274,10 +312,13 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             raise _wrong(where, "columns", twice[0], "each name may stand there once")
 
 
-def _check_framing(side: SideConfig, where: str) -> None:
+def _check_framing(side: SideConfig, where: str, *, foreign: bool) -> None:
     cri = side.framing == "cri"
-    if isinstance(side.time, str) and not (cri and side.time == LINE_TIME):
-        todo = 'name a field, as in { field = "ts", unit = "ms" }; only framing = "cri" has the time "line"'
+    if isinstance(side.time, str) and side.time != (LINE_TIME if cri else PRIMARY_TIME if foreign else None):
+        todo = (
+            'name a field, as in { field = "ts", unit = "ms" }; framing = "cri" has the time "line", and '
+            'foreign records without a time may take that of "primary"'
+        )
         raise _wrong(where, "time", side.time, todo)
     if side.framing is None:
         return
@@ -334,7 +375,10 @@ def _check_names_exist(side: SideConfig, where: str) -> None:
     else:
         return
     used = [("key", part.field) for part in side.key_parts]
-    used += [("id", side.id or ""), ("time.field", side.field_time.field if side.field_time else "")]
+    used += [
+        ("id", side.id or ""),
+        *(("time.field", name) for name in (side.field_time.names if side.field_time else ())),
+    ]
     for name, value in used:
         if value and value not in known:
             raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")

@@ -11,33 +11,47 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from photon.batch.files import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
 
-UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}  # unit -> power of ten that converts it to nanoseconds
+# unit -> power of ten that converts it to nanoseconds
+UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0, "filetime": 2, "ticks": 2}
+# Origins of units that have one of their own: 1601-01-01 (Windows), 0001-01-01 (.NET)
+UNIT_ORIGINS_NS = {"filetime": -11_644_473_600 * NS_PER_S, "ticks": -62_135_596_800 * NS_PER_S}
 
 NO_TIME_NS = 0  # 1970-01-01T00:00:00Z
 WITHOUT_TIME = (
-    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader; so ids are kept "
-    "permanently (registry.retention is not possible), and the output has no watermark"
+    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader (with "
+    'time = "primary" its record has the primary event\'s time); so ids are kept permanently (registry.retention is '
+    "not possible), and the output has no watermark"
 )
 
-TIME_TEXT_CHARS_MAX = 64  # no sensible time is longer; bounds the arithmetic on hostile input
+TIME_TEXT_CHARS_MAX = 80  # no sensible time is longer; bounds the arithmetic on hostile input
 EXPONENT_MAX = 30
 ZEEK_MS_MIN = 10**11  # the year 5138 as seconds, 1973 as milliseconds
 CACHED_SECONDS_MAX = 65_536  # size of a reader's cache of whole seconds: many events of one log share a second
+
+FILES_MAX = 1024  # files whose year is remembered
 
 _FRACTION_DIGITS = 9
 _NUMBER = re.compile(rb"([+-]?)([0-9]+)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?(?::?(\d\d))?")
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _ISO = re.compile(
-    rb"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,]([0-9]+))?)?"
-    rb" ?(Z|z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+    rb"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,]([0-9]+))?)?"
+    # Java repeats the offset as a zone's name, which adds nothing.
+    rb" ?(?:(Z|z|[+-][0-9]{2}(?::?[0-9]{2})?)(?:\[[A-Za-z0-9/_+-]+\])?)?"
+)
+_ISO_BASIC = re.compile(rb"([0-9]{4})([0-9]{2})([0-9]{2})[Tt]([0-9]{2})([0-9]{2})([0-9]{2})(.*)")
+_TAI64N = re.compile(rb"@(4[0-9a-f]{15})([0-9a-f]{8})?")
+_TAI_EPOCH = (1 << 62) + 10  # as daemontools, runit and s6 write it: no leap seconds after 1972
+_NAMED_DATE = re.compile(
+    r"(?<![0-9])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])(?:[-_.]?(?:0[1-9]|[12][0-9]|3[01])(?:[0-9]{2,6})?)?(?![0-9])"
 )
 _Place = TypeVar("_Place")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -55,6 +69,10 @@ class TimeReader(ABC):
     def from_int(self, value: int) -> int:
         """Same as from_text, for an integer already parsed."""
         return self.from_text(b"%d" % value)
+
+    def of_file(self, file: LogFile) -> TimeReader:
+        """Returns the reader for one file's records."""
+        return self
 
     def many(self, values: Sequence[int | str]) -> list[int]:
         """Converts a column of numbers and texts. Raises ValueError."""
@@ -99,7 +117,7 @@ class NumberTime(TimeReader):
         self._exponent = UNIT_EXPONENTS[unit]
         self._factor = 10**self._exponent
         self._unit = unit
-        self._origin = origin
+        self._origin = origin + UNIT_ORIGINS_NS.get(unit, 0)
 
     def from_int(self, value: int) -> int:
         return _checked(value * self._factor + self._origin)
@@ -147,7 +165,10 @@ class NoTime(TimeReader):
 
 
 class Iso8601Time(TimeReader):
-    """``2018-02-26``, ``2018-02-26 19:58:54``, ``2018-02-26T19:58:54.123456789+02:00``, ``…Z``."""
+    """``2018-02-26``, ``2018-02-26 19:58:54``, ``2018-02-26T19:58:54.123456789+02:00``, ``…Z``.
+
+    Also in lower case, in the basic form ``20180226T195854Z``, and with ``[Europe/Paris]`` after an offset.
+    """
 
     accepts_numbers = False
 
@@ -163,6 +184,8 @@ class Iso8601Time(TimeReader):
             if fraction.isdigit():  # most times of most logs, in a third of the time
                 return _checked(known * NS_PER_S + int(fraction.ljust(9, b"0")))
         match = _ISO.fullmatch(text) if len(text) <= TIME_TEXT_CHARS_MAX else None
+        if match is None and (basic := _ISO_BASIC.fullmatch(text[:TIME_TEXT_CHARS_MAX])):
+            match = _ISO.fullmatch(b"%b-%b-%bT%b:%b:%b%b" % basic.groups())
         if match is None:
             raise ValueError(f"= {shown(text)} is not ISO 8601 (2018-02-26T19:58:54.123Z)")
         day, clock, fraction, zone = match.groups()
@@ -208,6 +231,19 @@ class ZeekTime(TimeReader):
         return (self._iso if b"-" in text[1:5] else self._seconds).from_text(text)
 
 
+class Tai64nTime(TimeReader):
+    """``@4000000065e18c7f075bca00``: seconds and nanoseconds in hexadecimal, as multilog, svlogd and s6-log write."""
+
+    accepts_numbers = False
+
+    def from_text(self, text: bytes) -> int:
+        match = _TAI64N.fullmatch(text)
+        ns = int(match[2] or b"0", 16) if match else NS_PER_S
+        if match is None or ns >= NS_PER_S:
+            raise ValueError(f"= {shown(text)} is not TAI64N (@4000000065e18c7f075bca00)")
+        return _checked((int(match[1], 16) - _TAI_EPOCH) * NS_PER_S + ns)
+
+
 class PatternTime(TimeReader):
     """A strptime-like pattern, e.g. ``%d/%b/%Y:%H:%M:%S %z``.
 
@@ -217,9 +253,11 @@ class PatternTime(TimeReader):
 
     accepts_numbers = False
 
-    def __init__(self, pattern: str, zone: tzinfo = UTC) -> None:
+    def __init__(self, pattern: str, zone: tzinfo = UTC, year_of: Callable[[int], int] | None = None) -> None:
+        """``year_of``: the year of a month, for a pattern without a year."""
         self._source = pattern
-        self._pattern = compile_pattern(pattern)
+        self._pattern = compile_pattern(pattern, has_year=year_of is None)
+        self._year_of = year_of
         self._zone = zone
         self._has_fraction = "f" in self._pattern.groupindex
         self._seconds: dict[bytes, int] = {}
@@ -247,12 +285,14 @@ class PatternTime(TimeReader):
 
     def _whole_seconds(self, match: re.Match[bytes], text: bytes) -> int:
         got = {name: value.decode() for name, value in match.groupdict().items() if value is not None}
-        year = int(got["Y"]) if "Y" in got else _century(int(got["y"]))
         if "j" in got:
             month, day = 1, 1
         else:
-            month = int(got["m"]) if "m" in got else _MONTHS.index(got["b"][:3].lower()) + 1
-            day = int(got["d"])
+            month, day = _month(got), int(got["d"])
+        if self._year_of is not None:
+            year = self._year_of(month)
+        else:
+            year = int(got["Y"]) if "Y" in got else _century(int(got["y"]))
         hour = int(got.get("H", "0"))
         if "I" in got:
             hour = int(got["I"]) % 12 + (12 if got["p"].lower() == "pm" else 0)
@@ -267,6 +307,52 @@ class PatternTime(TimeReader):
         if at.year != year:
             raise ValueError(f"= {shown(text)} is no date")
         return _seconds_utc((at.year, at.month, at.day), clock, offset, self._zone, text)
+
+
+class YearlessTime(TimeReader):
+    """A pattern with month and day but no year, as in classic syslog's ``Dec 31 23:59:59``.
+
+    With ``year`` it is the year of the file's first line, which ``LogFile.header`` has; a month before that line's is
+    of the next year. Without ``year`` the file's name holds a date, and a line is of the year that brings its month
+    nearest to it. Both are functions of the file's bytes and name; its age would differ between datacentres.
+    """
+
+    accepts_numbers = False
+
+    def __init__(self, pattern: str, zone: tzinfo = UTC, year: int | None = None, why: str = "") -> None:
+        """``why`` it has no year: for a file that does not tell it."""
+        self._source, self._zone, self._year, self._why = pattern, zone, year, why
+        self._pattern = compile_pattern(pattern, has_year=False)
+        self._known: dict[LogFile, TimeReader] = {}
+
+    def from_text(self, text: bytes) -> int:
+        raise ValueError(f"= {shown(text)} has no year{self._why}")
+
+    def of_file(self, file: LogFile) -> TimeReader:
+        found = self._known.get(file)
+        if found is None:
+            year_of = self._year_of(file)
+            if isinstance(year_of, str):
+                found = YearlessTime(self._source, why=year_of)
+            else:
+                found = PatternTime(self._source, self._zone, year_of)
+            if len(self._known) >= FILES_MAX:
+                self._known.clear()
+            self._known[file] = found
+        return found
+
+    def _year_of(self, file: LogFile) -> Callable[[int], int] | str:
+        if self._year is None:
+            named = _NAMED_DATE.search(file.path.rpartition("/")[2])
+            if named is None:
+                return f", and there is no date in the name {shown(file.path.encode())}: write the first line's year"
+            at = 12 * int(named[1]) + int(named[2]) - 1
+            return lambda month: (at - month + 1 + 6) // 12
+        first = self._pattern.search(file.header)
+        if first is None:
+            return f", and its file's first line, {shown(file.header)}, has no month"
+        year, begins = self._year, _month({name: text.decode() for name, text in first.groupdict().items() if text})
+        return lambda month: year + (month < begins)
 
 
 _DIRECTIVES = {
@@ -292,7 +378,7 @@ _DIRECTIVES = {
 _SHORT = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M"}
 
 
-def compile_pattern(pattern: str) -> re.Pattern[bytes]:
+def compile_pattern(pattern: str, *, has_year: bool = True) -> re.Pattern[bytes]:
     """Compiles a strptime-like pattern to one over bytes. Raises ValueError that says what is wrong with it."""
     source = pattern
     parts: list[bytes] = []
@@ -315,8 +401,13 @@ def compile_pattern(pattern: str) -> re.Pattern[bytes]:
     except re.error as error:
         raise ValueError(f"{source!r} names a part twice ({error})") from None
     has = compiled.groupindex
-    if not (("Y" in has or "y" in has) and ("j" in has or ("d" in has and ("m" in has or "b" in has)))):
-        raise ValueError(f"{source!r} gives no whole date; it needs a year, a month and a day")
+    dated = "d" in has and ("m" in has or "b" in has)
+    if not has_year:
+        if "Y" in has or "y" in has or not dated:
+            raise ValueError(f"{source!r} goes with a year of its own only if it has month and day, and no year")
+    elif not (("Y" in has or "y" in has) and ("j" in has or dated)):
+        without = "; without a year in the text write year = 2026 (of the log's first line)" if dated else ""
+        raise ValueError(f"{source!r} gives no whole date; it needs a year, a month and a day{without}")
     if ("I" in has) != ("p" in has):
         raise ValueError(f"{source!r} needs %I and %p together (12-hour clock)")
     return compiled
@@ -339,6 +430,11 @@ def _remember(cache: dict[_Place, int], place: _Place, seconds: int) -> None:
     if len(cache) >= CACHED_SECONDS_MAX:
         cache.clear()
     cache[place] = seconds
+
+
+def _month(got: Mapping[str, str]) -> int:
+    """Returns 1 to 12 from a pattern's groups; another number if the text has no such month."""
+    return int(got["m"]) if "m" in got else _MONTHS.index(got["b"][:3].lower()) + 1
 
 
 def _century(year: int) -> int:

@@ -121,7 +121,7 @@ def look_up_requests(keys: Sequence[bytes], size: int, count: int) -> list[bytes
 def look_up(store: TieredEventStore, requests: Sequence[bytes]) -> None:
     """From each request's bytes to its reply's, and back to columns."""
     for request in requests:
-        keys, as_of = columns.asked(pb.EventLookUpRequest.FromString(request))
+        keys, as_of, _ = columns.asked(pb.EventLookUpRequest.FromString(request))
         reply = columns.reply(store.look_up(keys, as_of)).SerializeToString()
         found = columns.answered(pb.EventLookUpReply.FromString(reply), len(keys))
         assert set(found.codes) == {LookUpCode.FOUND}, "or nothing was counted"

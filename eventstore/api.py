@@ -190,8 +190,14 @@ class Forgotten:
 class EventStore(Protocol):
     """Answers key -> primary event. If a key occurs more than once, ``Adapter.primary_duplicates`` decides."""
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT."""
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
+        """``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT.
+
+        ``times[i]`` (ns), for ``match = "latest"``: of a key's records only those that decide as of then are returned
+        (``FileMap.versions``).
+        """
 
     async def progress(self) -> Progress: ...
 

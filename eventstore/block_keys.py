@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import numpy as np
+
 from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
@@ -17,6 +19,8 @@ from photon.adapters.contract import Adapter, BadRecord, LogFile
 from photon.adapters.faults import key_fault
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.api import Block
+from photon.config.clock import NEVER_NS
+from photon.eventstore.file_map import UNKNOWN_TIME_NS
 from photon.eventstore.index import I64, U64, ascending, hash_keys
 
 
@@ -93,6 +97,33 @@ class BlockKeys:
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
     failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
+    times: I64 | None = None
+    """In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not ask for versions of a key."""
+
+    def version_hashes(self, begins: I64) -> tuple[U64, I64]:
+        """The hashes of keys with times, ascending, and the record at each. ``begins``: by record, in block order."""
+        assert self.times is not None
+        hashes = hash_versions(self.keys, self.times)
+        order = ascending(hashes)
+        return hashes[order], begins[order]
+
+
+def hash_versions(keys: Sequence[bytes], times: I64) -> U64:
+    """The hash by which caches find a key's record of a time."""
+    raw = times.astype("<i8").tobytes()
+    return hash_keys([key + raw[8 * row : 8 * row + 8] for row, key in enumerate(keys)])
+
+
+def times_of(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> I64:
+    """The event times of primary records; UNKNOWN_TIME_NS for one that does not tell its time."""
+    guard = Guard(adapter)
+    times: object = (
+        guard.many(lambda: adapter.primary_times(records, file)) if type(adapter) is ConfiguredAdapter else None
+    )
+    if not isinstance(times, list):
+        times = guard.each(records, lambda record: adapter.primary_time(record, file))
+    known = (time if isinstance(time, int) and -NEVER_NS <= time < NEVER_NS else UNKNOWN_TIME_NS for time in times)
+    return np.fromiter(known, np.int64, len(records))
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
@@ -110,7 +141,10 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         keys, starts = [keys[row] for row in rows], starts[rows]
         hashes = hash_keys(cast(Sequence[bytes], keys))
     order = ascending(hashes)
-    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad, failed)
+    times = None
+    if adapter.matching.match == "latest":
+        times = times_of(adapter, [record_at(data, start) for start in starts.tolist()], file)
+    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad, failed, times)
 
 
 def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:

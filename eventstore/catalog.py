@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +16,12 @@ from typing import Any
 
 from photon.adapters.contract import LogFile
 from photon.config.versioned_file import other_version
-from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
+from photon.eventstore.file_map import UNKNOWN_TIME_NS, FileMapError, MappedLog, MapTotals, Version, newest
+from photon.eventstore.index import I64
 from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_key
 
 NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 APPLICATION_ID = 0x50484D50  # 'PHMP': seen by file(1), and if the wrong file is opened
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -32,6 +33,8 @@ CREATE TABLE sparse (id BLOB NOT NULL, log INTEGER NOT NULL, place INTEGER NOT N
                      PRIMARY KEY (id, log)) WITHOUT ROWID;
 CREATE TABLE processes (log INTEGER NOT NULL, prefix BLOB NOT NULL, last INTEGER NOT NULL, entry INTEGER NOT NULL,
                         place INTEGER NOT NULL, PRIMARY KEY (log, prefix)) WITHOUT ROWID;
+CREATE TABLE versions (hash INTEGER NOT NULL, time INTEGER NOT NULL, log INTEGER NOT NULL, place INTEGER NOT NULL,
+                       PRIMARY KEY (hash, time, log, place)) WITHOUT ROWID;
 CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT NULL, bad INTEGER NOT NULL,
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 INSERT INTO totals VALUES (1, 0, 0, 0, 0);
@@ -172,6 +175,19 @@ class Catalog(CatalogDatabase):
             ).fetchall()
         return [(micros_of(row), log, place) for row, log, place in rows]
 
+    def versions(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
+        """See FileMap. ``key``: its hash as int64."""
+        select = "SELECT time, log, place FROM versions WHERE hash = ? AND time"
+        with self._lock:
+
+            def some(where: str, *values: int) -> Iterator[Version]:
+                rows = self._db.execute(f"{select} {where}", (key, *values))
+                return (version for version in map(Version._make, rows) if version.log not in without)
+
+            before = some("<= ? AND time > ? ORDER BY time DESC", time_ns, UNKNOWN_TIME_NS)
+            found = newest(before, times_max, most) or newest(some("> ? ORDER BY time", time_ns), 1, 1)
+            return found + newest(some("= ?", UNKNOWN_TIME_NS), 1, most)
+
     # -- changing, within the open transaction -----------------------------------------------------------------
     def put_log(self, log: MappedLog) -> None:
         with self._changing() as db:
@@ -193,6 +209,11 @@ class Catalog(CatalogDatabase):
                 "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?)",
                 ((log, p, s.last_micros, s.entry_micros, s.entry_offset) for p, s in states.items()),
             )
+
+    def put_versions(self, log: int, hashes: I64, times: I64, places: I64) -> None:
+        rows = zip(hashes.tolist(), times.tolist(), places.tolist(), strict=True)
+        with self._changing() as db:
+            db.executemany(f"INSERT OR IGNORE INTO versions VALUES (?, ?, {log}, ?)", rows)
 
     def put_run(self, gone: Sequence[int], number: int, entries: int, repeats: int) -> None:
         """Replaces the runs in ``gone`` by a new one."""

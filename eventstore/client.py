@@ -51,24 +51,27 @@ class EventStoreClient:
         self._heard = monotonic()
         self.error = ""  # why the last request failed; empty if it did not
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         parts: list[EventLookUps] = []
         for part in columns.request_slices(keys):
             at, stop = part.start, part.stop
             while at < stop:
-                found = await self._ask(keys[at:stop], as_of[at:stop])
+                then = None if times is None else times[at:stop]
+                found = await self._ask(columns.request(self._join, keys[at:stop], as_of[at:stop], then))
                 parts.append(found)
                 at += len(found)
         return EventLookUps.concat(parts)
 
-    async def _ask(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def _ask(self, request: pb.EventLookUpRequest) -> EventLookUps:
         """Answers for a prefix of the keys, at least one."""
         try:
-            message = await self._stub.LookUp(columns.request(self._join, keys, as_of), timeout=self._timeout)
-            found = columns.answered(message, len(keys))
+            message = await self._stub.LookUp(request, timeout=self._timeout)
+            found = columns.answered(message, len(request.keys))
         except (grpc.aio.AioRpcError, WireError) as err:
             self.error = self._line(err)
-            return EventLookUps.unavailable(len(keys))
+            return EventLookUps.unavailable(len(request.keys))
         self.error = ""
         return found
 

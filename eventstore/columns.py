@@ -49,18 +49,23 @@ def request_slices(keys: Sequence[bytes]) -> list[slice]:
     return slices
 
 
-def request(join: str, keys: Sequence[bytes], as_of: Sequence[int]) -> pb.EventLookUpRequest:
-    return pb.EventLookUpRequest(join=join, keys=keys, as_of=np.asarray(as_of, dtype="<i8").tobytes())
+def request(
+    join: str, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+) -> pb.EventLookUpRequest:
+    columns = [b"" if each is None else np.asarray(each, dtype="<i8").tobytes() for each in (as_of, times)]
+    return pb.EventLookUpRequest(join=join, keys=keys, as_of=columns[0], times=columns[1])
 
 
-def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
-    """(keys, as_of) of a request. Raises WireError."""
+def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int], list[int] | None]:
+    """(keys, as_of, times) of a request. Raises WireError."""
     keys = list(message.keys)
-    if len(message.as_of) != 8 * len(keys):
-        raise WireError(f"as_of has {len(message.as_of)} bytes for {len(keys)} keys")
+    for name, column in (("as_of", message.as_of), ("times", message.times)):
+        if len(column) != 8 * len(keys) and (column or name == "as_of"):
+            raise WireError(f"{name} has {len(column)} bytes for {len(keys)} keys")
     if len(keys) > KEYS_MAX:
         raise WireError(f"{len(keys)} keys, at most {KEYS_MAX} can be asked at once")
-    return keys, np.frombuffer(message.as_of, dtype="<i8").tolist()
+    times = np.frombuffer(message.times, dtype="<i8").tolist() if message.times else None
+    return keys, np.frombuffer(message.as_of, dtype="<i8").tolist(), times
 
 
 _FOUND = bytes(LookUpCode)

@@ -1,7 +1,7 @@
 """The file map of one machine: sorted runs for dense entries, SQLite for the rest, in one directory.
 
     map.lock      held by the process that has it open
-    catalog.db    runs, logs and positions, sparse entries, totals (catalog.py)
+    catalog.db    runs, logs and positions, sparse entries, versions, totals (catalog.py)
     run-*.hashes, run-*.locations    dense entries
 
 Order of a commit: run files written and synced; one catalogue transaction that names them, drops the merged ones and
@@ -26,7 +26,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,7 +51,7 @@ from photon.eventstore.file_map import (
     predecessors,
     unpack,
 )
-from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
+from photon.eventstore.index import I64, U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
 from photon.eventstore.sparse import ProcessStates, exact_entries, parse_event_id
 
 MAGIC = b"PHRN"
@@ -198,7 +198,11 @@ class EmbeddedFileMap:
         """See FileMap. Raises FileMapError if a limit is exceeded."""
         log, _ = self._logs.move(block)
         repeats = 0
-        if self._settings.kind is MapKind.DENSE or log.rewritten:
+        if self._settings.timed:
+            assert block.times is not None
+            times, starts = block.times[block.order], block.starts[block.order]
+            self._catalog.put_versions(log.number, block.hashes.astype(np.int64), times, starts)
+        elif self._settings.kind is MapKind.DENSE or log.rewritten:
             # In a log that was rewritten sparse entries may be stale, so from then on each of its records is exact.
             self._pending.insert(Run(block.hashes, pack(log.number, block.starts[block.order])))
         else:
@@ -260,6 +264,17 @@ class EmbeddedFileMap:
         exact = first_places(rows, logs, offsets, self._logs.all, self._log_name, last=last, most=most)
         sparse = self._sparse_places(keys) if self._settings.kind is MapKind.SPARSE else []
         return MappedPlaces.of(exact, np.array(sparse, dtype=np.int64).reshape(-1, 4), self._settings.window_bytes)
+
+    def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
+        limits = self._logs.times_max, self._settings.places_max
+        asked = zip(hashes.astype(np.int64).tolist(), times.tolist(), strict=True)
+        return MappedPlaces.of_versions(
+            [
+                (row, version)
+                for row, (key, time_ns) in enumerate(asked)
+                for version in self._catalog.versions(key, time_ns, without, *limits)
+            ]
+        )
 
     def _sparse_places(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, int]]:
         window = self._settings.window_micros

@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import elsewhere
@@ -123,7 +125,11 @@ class EventStoreConfig:
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
         last = adapter.primary_duplicates == "last"
         most = SET_MAX + 1 if adapter.matching.whole_sets else PLACES_PER_KEY_MAX
-        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last, most)
+        timed = adapter.matching.match == "latest"
+        if timed and isinstance(adapter, ConfiguredAdapter):
+            source += msgspec.json.encode(adapter.primary_config.time) + b"\n"
+        rule = source + adapter.rule()
+        return MapSettings(rule, self.kind, self.window_micros, self.window_bytes, last, most, timed)
 
 
 class EventStoreEngine:
@@ -150,6 +156,7 @@ class EventStoreEngine:
         tell = self._tell = report or (lambda line: None)
         check_rule(adapter.primary_duplicates, config.kind, hbase=config.hbase is not None)
         map_settings = config.map_settings(adapter)
+        self._timed = map_settings.timed
         self._map, rebuilt = open_map(config.state, map_settings, log_name, disk, clock, config.hbase)
         if rebuilt:
             tell(f"the file map is rebuilt and all primary logs are read again: {rebuilt}")
@@ -236,7 +243,7 @@ class EventStoreEngine:
     def _key_finder(self) -> KeyFinder:
         """A second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
-        keyless = config.kind is MapKind.DENSE and config.hbase is None
+        keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):
             return ProcessKeyFinder(adapter, self._much_is_unread, self._tell)
         return InlineKeyFinder(adapter)
@@ -314,26 +321,34 @@ class EventStoreEngine:
             self._sources.look()
 
     # -- api.EventStore --------------------------------------------------------------------------------------------
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         """See api.EventStore. UNAVAILABLE for all keys once the reader has failed, or the engine is closed."""
         with span("eventstore.look_up", keys=len(keys)) as traced:
-            if len(self.nodes) and not self._over():
+            if self._timed != (times is not None):  # this process or the asking one has other settings
+                found = EventLookUps.unavailable(len(keys))
+            elif len(self.nodes) and times is None and not self._over():  # nodes know no times
                 found = await self._hedged.look_up(keys, as_of)
             else:
-                found = await self._answer(keys, as_of, ())
+                found = await self._answer(keys, as_of, (), times)
             if traced is not None:
                 traced.note(**{code.name.lower(): found.codes.count(code) for code in LookUpCode})
         return found
 
     async def _answer(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords]
+        self,
+        keys: Sequence[bytes],
+        as_of: Sequence[int],
+        elsewhere: Sequence[FoundRecords],
+        times: Sequence[int] | None = None,
     ) -> EventLookUps:
         """``elsewhere``: records from cache nodes."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
         mark = self._awaited.mark() if self._awaited is not None else 0
-        begun = await run(self._pool, self._begin, keys, as_of, elsewhere, mark)
+        begun = await run(self._pool, self._begin, keys, as_of, elsewhere, times, mark)
         if isinstance(begun, EventLookUps):
             return begun
         reads = await self._reads.read(begun.wanted)
@@ -348,11 +363,16 @@ class EventStoreEngine:
         return self._closed or bool(self.failure)
 
     def _begin(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords], mark: int
+        self,
+        keys: Sequence[bytes],
+        as_of: Sequence[int],
+        elsewhere: Sequence[FoundRecords],
+        times: Sequence[int] | None,
+        mark: int,
     ) -> EventLookUps | LookUp:
         """Returns the final answers already if no log has to be read."""
         try:
-            begun = self._tiers.begin(keys, as_of, elsewhere)
+            begun = self._tiers.begin(keys, as_of, elsewhere, times)
         except FileMapError:  # the reader's thread gets it, too, and reports it
             return EventLookUps.unavailable(len(keys))
         if len(begun.wanted):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"photon/eventstore/eventstore.proto\x12\tphoton.v1\"?\n\x12\x45ventLookUpRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x0c\"+\n\x0bLogFileName\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06header\x18\x02 \x01(\x0c\"\xf6\x01\n\x10\x45ventLookUpReply\x12\x0f\n\x07\x61nswers\x18\x01 \x01(\x0c\x12\x0f\n\x07records\x18\x02 \x03(\x0c\x12%\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x14\n\x0c\x66ile_indexes\x18\x04 \x01(\x0c\x12\x0f\n\x07offsets\x18\x05 \x01(\x0c\x12\x16\n\x0e\x61mbiguous_rows\x18\x06 \x03(\r\x12/\n\x0f\x61mbiguous_files\x18\x07 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x19\n\x11\x61mbiguous_offsets\x18\x08 \x03(\x04\x12\x0e\n\x06\x63ounts\x18\t \x01(\x0c\"0\n\x0fProgressRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\x08\"\xc6\x04\n\rProgressReply\x12\x14\n\x0cread_past_ns\x18\x01 \x01(\x12\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\x12\n\nbytes_read\x18\x03 \x01(\x04\x12\x13\n\x0b\x62ytes_known\x18\x04 \x01(\x04\x12\x12\n\nduplicates\x18\x05 \x01(\x04\x12\x13\n\x0b\x62\x61\x64_records\x18\x06 \x01(\x04\x12\x12\n\ncache_hits\x18\x07 \x01(\x04\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x08 \x01(\x04\x12\r\n\x05\x66iles\x18\t \x01(\x04\x12\x14\n\x0cmissing_logs\x18\n \x01(\x04\x12\x14\n\x0cmissing_keys\x18\x0b \x01(\x04\x12\x11\n\tlog_reads\x18\x0c \x01(\x04\x12\x11\n\tlog_bytes\x18\r \x01(\x04\x12)\n\x07sources\x18\x0e \x03(\x0b\x32\x18.photon.v1.PrimarySource\x12.\n\x0bunavailable\x18\x0f \x03(\x0b\x32\x19.photon.v1.UnavailableLog\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x10 \x01(\x04\x12\x17\n\x0f\x63\x61\x63he_evictions\x18\x11 \x01(\x04\x12\x18\n\x10read_past_age_ns\x18\x12 \x01(\x04\x12\x0e\n\x06now_ns\x18\x13 \x01(\x12\x12\x0f\n\x07unended\x18\x14 \x01(\t\x12\x13\n\x0bsought_keys\x18\x15 \x01(\x04\x12\x16\n\x0esought_dropped\x18\x16 \x01(\x04\x12\x13\n\x0bsought_came\x18\x17 \x01(\x04\x12\x11\n\tambiguous\x18\x18 \x01(\x04\x12\x19\n\x11\x61mbiguous_example\x18\x19 \x01(\t\"N\n\x0e\x41rrivedRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x04 \x01(\r\"G\n\x0c\x41rrivedReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0c\n\x04next\x18\x02 \x01(\x04\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x0c\n\x04lost\x18\x04 \x01(\x08\")\n\x0bSeekRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"\x19\n\tSeekReply\x12\x0c\n\x04rows\x18\x01 \x01(\x0c\"~\n\rPrimarySource\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x12\n\nbytes_read\x18\x04 \x01(\x04\x12\x13\n\x0b\x62ytes_known\x18\x05 \x01(\x04\x12\x14\n\x0cread_past_ns\x18\x06 \x01(\x12\"\x81\x01\n\x0eUnavailableLog\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x01(\x04\x12\x10\n\x08since_ns\x18\x05 \x01(\x12\x12\x0f\n\x07present\x18\x06 \x01(\x08\x12\x11\n\tforgotten\x18\x07 \x01(\x08\":\n\rForgetRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04logs\x18\x02 \x03(\t\x12\r\n\x05\x61pply\x18\x03 \x01(\x08\"G\n\x0b\x46orgetReply\x12\'\n\x04logs\x18\x01 \x03(\x0b\x32\x19.photon.v1.UnavailableLog\x12\x0f\n\x07refused\x18\x02 \x03(\t\"\x85\x01\n\x0c\x43\x61\x63heSegment\x12\x10\n\x08identity\x18\x01 \x01(\t\x12$\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x16.photon.v1.LogFileName\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06hashes\x18\x04 \x01(\x0c\x12\x0e\n\x06starts\x18\x05 \x01(\x0c\x12\x0f\n\x07offsets\x18\x06 \x01(\x0c\"F\n\tCacheFeed\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12)\n\x08segments\x18\x02 \x03(\x0b\x32\x17.photon.v1.CacheSegment\"\n\n\x08\x43\x61\x63heFed\"+\n\tCacheFind\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12\x0e\n\x06hashes\x18\x02 \x01(\x0c\"C\n\tCachedLog\x12\x10\n\x08identity\x18\x01 \x01(\t\x12$\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x16.photon.v1.LogFileName\"\x84\x01\n\nCacheFound\x12\x0c\n\x04rows\x18\x01 \x01(\x0c\x12\x13\n\x0blog_indexes\x18\x02 \x01(\x0c\x12\x0f\n\x07offsets\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x01(\x0c\x12\x0f\n\x07records\x18\x05 \x01(\x0c\x12\"\n\x04logs\x18\x06 \x03(\x0b\x32\x14.photon.v1.CachedLog\"\x14\n\x12\x43\x61\x63heCountsRequest\"\xb4\x01\n\x10\x43\x61\x63heCountsReply\x12\x0c\n\x04hits\x18\x01 \x01(\x04\x12\x0e\n\x06misses\x18\x02 \x01(\x04\x12\x11\n\tevictions\x18\x03 \x01(\x04\x12\x10\n\x08segments\x18\x04 \x01(\x04\x12\x12\n\nheld_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x06 \x01(\x04\x12\x11\n\tbytes_max\x18\x07 \x01(\x04\x12\x11\n\tfed_bytes\x18\x08 \x01(\x04\x12\x12\n\nfed_events\x18\t \x01(\x04\x32\xc5\x02\n\nEventStore\x12\x44\n\x06LookUp\x12\x1d.photon.v1.EventLookUpRequest\x1a\x1b.photon.v1.EventLookUpReply\x12@\n\x08Progress\x12\x1a.photon.v1.ProgressRequest\x1a\x18.photon.v1.ProgressReply\x12:\n\x06\x46orget\x12\x18.photon.v1.ForgetRequest\x1a\x16.photon.v1.ForgetReply\x12=\n\x07\x41rrived\x12\x19.photon.v1.ArrivedRequest\x1a\x17.photon.v1.ArrivedReply\x12\x34\n\x04Seek\x12\x16.photon.v1.SeekRequest\x1a\x14.photon.v1.SeekReply2\xb5\x01\n\x05\x43\x61\x63he\x12\x31\n\x04\x46\x65\x65\x64\x12\x14.photon.v1.CacheFeed\x1a\x13.photon.v1.CacheFed\x12\x33\n\x04\x46ind\x12\x14.photon.v1.CacheFind\x1a\x15.photon.v1.CacheFound\x12\x44\n\x06\x43ounts\x12\x1d.photon.v1.CacheCountsRequest\x1a\x1b.photon.v1.CacheCountsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"photon/eventstore/eventstore.proto\x12\tphoton.v1\"N\n\x12\x45ventLookUpRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x0c\x12\r\n\x05times\x18\x04 \x01(\x0c\"+\n\x0bLogFileName\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06header\x18\x02 \x01(\x0c\"\xf6\x01\n\x10\x45ventLookUpReply\x12\x0f\n\x07\x61nswers\x18\x01 \x01(\x0c\x12\x0f\n\x07records\x18\x02 \x03(\x0c\x12%\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x14\n\x0c\x66ile_indexes\x18\x04 \x01(\x0c\x12\x0f\n\x07offsets\x18\x05 \x01(\x0c\x12\x16\n\x0e\x61mbiguous_rows\x18\x06 \x03(\r\x12/\n\x0f\x61mbiguous_files\x18\x07 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x19\n\x11\x61mbiguous_offsets\x18\x08 \x03(\x04\x12\x0e\n\x06\x63ounts\x18\t \x01(\x0c\"0\n\x0fProgressRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\x08\"\xc6\x04\n\rProgressReply\x12\x14\n\x0cread_past_ns\x18\x01 \x01(\x12\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\x12\n\nbytes_read\x18\x03 \x01(\x04\x12\x13\n\x0b\x62ytes_known\x18\x04 \x01(\x04\x12\x12\n\nduplicates\x18\x05 \x01(\x04\x12\x13\n\x0b\x62\x61\x64_records\x18\x06 \x01(\x04\x12\x12\n\ncache_hits\x18\x07 \x01(\x04\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x08 \x01(\x04\x12\r\n\x05\x66iles\x18\t \x01(\x04\x12\x14\n\x0cmissing_logs\x18\n \x01(\x04\x12\x14\n\x0cmissing_keys\x18\x0b \x01(\x04\x12\x11\n\tlog_reads\x18\x0c \x01(\x04\x12\x11\n\tlog_bytes\x18\r \x01(\x04\x12)\n\x07sources\x18\x0e \x03(\x0b\x32\x18.photon.v1.PrimarySource\x12.\n\x0bunavailable\x18\x0f \x03(\x0b\x32\x19.photon.v1.UnavailableLog\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x10 \x01(\x04\x12\x17\n\x0f\x63\x61\x63he_evictions\x18\x11 \x01(\x04\x12\x18\n\x10read_past_age_ns\x18\x12 \x01(\x04\x12\x0e\n\x06now_ns\x18\x13 \x01(\x12\x12\x0f\n\x07unended\x18\x14 \x01(\t\x12\x13\n\x0bsought_keys\x18\x15 \x01(\x04\x12\x16\n\x0esought_dropped\x18\x16 \x01(\x04\x12\x13\n\x0bsought_came\x18\x17 \x01(\x04\x12\x11\n\tambiguous\x18\x18 \x01(\x04\x12\x19\n\x11\x61mbiguous_example\x18\x19 \x01(\t\"N\n\x0e\x41rrivedRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x04 \x01(\r\"G\n\x0c\x41rrivedReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0c\n\x04next\x18\x02 \x01(\x04\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x0c\n\x04lost\x18\x04 \x01(\x08\")\n\x0bSeekRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"\x19\n\tSeekReply\x12\x0c\n\x04rows\x18\x01 \x01(\x0c\"~\n\rPrimarySource\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x12\n\nbytes_read\x18\x04 \x01(\x04\x12\x13\n\x0b\x62ytes_known\x18\x05 \x01(\x04\x12\x14\n\x0cread_past_ns\x18\x06 \x01(\x12\"\x81\x01\n\x0eUnavailableLog\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x01(\x04\x12\x10\n\x08since_ns\x18\x05 \x01(\x12\x12\x0f\n\x07present\x18\x06 \x01(\x08\x12\x11\n\tforgotten\x18\x07 \x01(\x08\":\n\rForgetRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0c\n\x04logs\x18\x02 \x03(\t\x12\r\n\x05\x61pply\x18\x03 \x01(\x08\"G\n\x0b\x46orgetReply\x12\'\n\x04logs\x18\x01 \x03(\x0b\x32\x19.photon.v1.UnavailableLog\x12\x0f\n\x07refused\x18\x02 \x03(\t\"\x85\x01\n\x0c\x43\x61\x63heSegment\x12\x10\n\x08identity\x18\x01 \x01(\t\x12$\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x16.photon.v1.LogFileName\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06hashes\x18\x04 \x01(\x0c\x12\x0e\n\x06starts\x18\x05 \x01(\x0c\x12\x0f\n\x07offsets\x18\x06 \x01(\x0c\"F\n\tCacheFeed\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12)\n\x08segments\x18\x02 \x03(\x0b\x32\x17.photon.v1.CacheSegment\"\n\n\x08\x43\x61\x63heFed\"+\n\tCacheFind\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12\x0e\n\x06hashes\x18\x02 \x01(\x0c\"C\n\tCachedLog\x12\x10\n\x08identity\x18\x01 \x01(\t\x12$\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x16.photon.v1.LogFileName\"\x84\x01\n\nCacheFound\x12\x0c\n\x04rows\x18\x01 \x01(\x0c\x12\x13\n\x0blog_indexes\x18\x02 \x01(\x0c\x12\x0f\n\x07offsets\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x01(\x0c\x12\x0f\n\x07records\x18\x05 \x01(\x0c\x12\"\n\x04logs\x18\x06 \x03(\x0b\x32\x14.photon.v1.CachedLog\"\x14\n\x12\x43\x61\x63heCountsRequest\"\xb4\x01\n\x10\x43\x61\x63heCountsReply\x12\x0c\n\x04hits\x18\x01 \x01(\x04\x12\x0e\n\x06misses\x18\x02 \x01(\x04\x12\x11\n\tevictions\x18\x03 \x01(\x04\x12\x10\n\x08segments\x18\x04 \x01(\x04\x12\x12\n\nheld_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x06 \x01(\x04\x12\x11\n\tbytes_max\x18\x07 \x01(\x04\x12\x11\n\tfed_bytes\x18\x08 \x01(\x04\x12\x12\n\nfed_events\x18\t \x01(\x04\x32\xc5\x02\n\nEventStore\x12\x44\n\x06LookUp\x12\x1d.photon.v1.EventLookUpRequest\x1a\x1b.photon.v1.EventLookUpReply\x12@\n\x08Progress\x12\x1a.photon.v1.ProgressRequest\x1a\x18.photon.v1.ProgressReply\x12:\n\x06\x46orget\x12\x18.photon.v1.ForgetRequest\x1a\x16.photon.v1.ForgetReply\x12=\n\x07\x41rrived\x12\x19.photon.v1.ArrivedRequest\x1a\x17.photon.v1.ArrivedReply\x12\x34\n\x04Seek\x12\x16.photon.v1.SeekRequest\x1a\x14.photon.v1.SeekReply2\xb5\x01\n\x05\x43\x61\x63he\x12\x31\n\x04\x46\x65\x65\x64\x12\x14.photon.v1.CacheFeed\x1a\x13.photon.v1.CacheFed\x12\x33\n\x04\x46ind\x12\x14.photon.v1.CacheFind\x1a\x15.photon.v1.CacheFound\x12\x44\n\x06\x43ounts\x12\x1d.photon.v1.CacheCountsRequest\x1a\x1b.photon.v1.CacheCountsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,49 +32,49 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'photon.eventstore.eventstor
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EVENTLOOKUPREQUEST']._serialized_start=49
-  _globals['_EVENTLOOKUPREQUEST']._serialized_end=112
-  _globals['_LOGFILENAME']._serialized_start=114
-  _globals['_LOGFILENAME']._serialized_end=157
-  _globals['_EVENTLOOKUPREPLY']._serialized_start=160
-  _globals['_EVENTLOOKUPREPLY']._serialized_end=406
-  _globals['_PROGRESSREQUEST']._serialized_start=408
-  _globals['_PROGRESSREQUEST']._serialized_end=456
-  _globals['_PROGRESSREPLY']._serialized_start=459
-  _globals['_PROGRESSREPLY']._serialized_end=1041
-  _globals['_ARRIVEDREQUEST']._serialized_start=1043
-  _globals['_ARRIVEDREQUEST']._serialized_end=1121
-  _globals['_ARRIVEDREPLY']._serialized_start=1123
-  _globals['_ARRIVEDREPLY']._serialized_end=1194
-  _globals['_SEEKREQUEST']._serialized_start=1196
-  _globals['_SEEKREQUEST']._serialized_end=1237
-  _globals['_SEEKREPLY']._serialized_start=1239
-  _globals['_SEEKREPLY']._serialized_end=1264
-  _globals['_PRIMARYSOURCE']._serialized_start=1266
-  _globals['_PRIMARYSOURCE']._serialized_end=1392
-  _globals['_UNAVAILABLELOG']._serialized_start=1395
-  _globals['_UNAVAILABLELOG']._serialized_end=1524
-  _globals['_FORGETREQUEST']._serialized_start=1526
-  _globals['_FORGETREQUEST']._serialized_end=1584
-  _globals['_FORGETREPLY']._serialized_start=1586
-  _globals['_FORGETREPLY']._serialized_end=1657
-  _globals['_CACHESEGMENT']._serialized_start=1660
-  _globals['_CACHESEGMENT']._serialized_end=1793
-  _globals['_CACHEFEED']._serialized_start=1795
-  _globals['_CACHEFEED']._serialized_end=1865
-  _globals['_CACHEFED']._serialized_start=1867
-  _globals['_CACHEFED']._serialized_end=1877
-  _globals['_CACHEFIND']._serialized_start=1879
-  _globals['_CACHEFIND']._serialized_end=1922
-  _globals['_CACHEDLOG']._serialized_start=1924
-  _globals['_CACHEDLOG']._serialized_end=1991
-  _globals['_CACHEFOUND']._serialized_start=1994
-  _globals['_CACHEFOUND']._serialized_end=2126
-  _globals['_CACHECOUNTSREQUEST']._serialized_start=2128
-  _globals['_CACHECOUNTSREQUEST']._serialized_end=2148
-  _globals['_CACHECOUNTSREPLY']._serialized_start=2151
-  _globals['_CACHECOUNTSREPLY']._serialized_end=2331
-  _globals['_EVENTSTORE']._serialized_start=2334
-  _globals['_EVENTSTORE']._serialized_end=2659
-  _globals['_CACHE']._serialized_start=2662
-  _globals['_CACHE']._serialized_end=2843
+  _globals['_EVENTLOOKUPREQUEST']._serialized_end=127
+  _globals['_LOGFILENAME']._serialized_start=129
+  _globals['_LOGFILENAME']._serialized_end=172
+  _globals['_EVENTLOOKUPREPLY']._serialized_start=175
+  _globals['_EVENTLOOKUPREPLY']._serialized_end=421
+  _globals['_PROGRESSREQUEST']._serialized_start=423
+  _globals['_PROGRESSREQUEST']._serialized_end=471
+  _globals['_PROGRESSREPLY']._serialized_start=474
+  _globals['_PROGRESSREPLY']._serialized_end=1056
+  _globals['_ARRIVEDREQUEST']._serialized_start=1058
+  _globals['_ARRIVEDREQUEST']._serialized_end=1136
+  _globals['_ARRIVEDREPLY']._serialized_start=1138
+  _globals['_ARRIVEDREPLY']._serialized_end=1209
+  _globals['_SEEKREQUEST']._serialized_start=1211
+  _globals['_SEEKREQUEST']._serialized_end=1252
+  _globals['_SEEKREPLY']._serialized_start=1254
+  _globals['_SEEKREPLY']._serialized_end=1279
+  _globals['_PRIMARYSOURCE']._serialized_start=1281
+  _globals['_PRIMARYSOURCE']._serialized_end=1407
+  _globals['_UNAVAILABLELOG']._serialized_start=1410
+  _globals['_UNAVAILABLELOG']._serialized_end=1539
+  _globals['_FORGETREQUEST']._serialized_start=1541
+  _globals['_FORGETREQUEST']._serialized_end=1599
+  _globals['_FORGETREPLY']._serialized_start=1601
+  _globals['_FORGETREPLY']._serialized_end=1672
+  _globals['_CACHESEGMENT']._serialized_start=1675
+  _globals['_CACHESEGMENT']._serialized_end=1808
+  _globals['_CACHEFEED']._serialized_start=1810
+  _globals['_CACHEFEED']._serialized_end=1880
+  _globals['_CACHEFED']._serialized_start=1882
+  _globals['_CACHEFED']._serialized_end=1892
+  _globals['_CACHEFIND']._serialized_start=1894
+  _globals['_CACHEFIND']._serialized_end=1937
+  _globals['_CACHEDLOG']._serialized_start=1939
+  _globals['_CACHEDLOG']._serialized_end=2006
+  _globals['_CACHEFOUND']._serialized_start=2009
+  _globals['_CACHEFOUND']._serialized_end=2141
+  _globals['_CACHECOUNTSREQUEST']._serialized_start=2143
+  _globals['_CACHECOUNTSREQUEST']._serialized_end=2163
+  _globals['_CACHECOUNTSREPLY']._serialized_start=2166
+  _globals['_CACHECOUNTSREPLY']._serialized_end=2346
+  _globals['_EVENTSTORE']._serialized_start=2349
+  _globals['_EVENTSTORE']._serialized_end=2674
+  _globals['_CACHE']._serialized_start=2677
+  _globals['_CACHE']._serialized_end=2858
 # @@protoc_insertion_point(module_scope)

@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EventLookUpRequest(_message.Message):
-    __slots__ = ("join", "keys", "as_of")
+    __slots__ = ("join", "keys", "as_of", "times")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     join: str
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     as_of: bytes
-    def __init__(self, join: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ..., as_of: _Optional[bytes] = ...) -> None: ...
+    times: bytes
+    def __init__(self, join: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ..., as_of: _Optional[bytes] = ..., times: _Optional[bytes] = ...) -> None: ...
 
 class LogFileName(_message.Message):
     __slots__ = ("path", "header")

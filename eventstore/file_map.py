@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,17 @@ _OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
 _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
 
+UNKNOWN_TIME_NS = -(1 << 63)  # a version's time if its record does not tell it
+
+
+class Version(NamedTuple):
+    """A record of a key with its event time. Ascending: by time, and the order of places in a map."""
+
+    time_ns: int
+    log: int
+    offset: int
+
+
 class MapKind(enum.StrEnum):
     DENSE = "dense"
     SPARSE = "sparse"
@@ -56,9 +67,12 @@ class MapSettings:
     last: bool = False
     """If a key has more places than are returned, return the last ones in file order. Entries do not depend on it."""
     places_max: int = PLACES_PER_KEY_MAX  # places returned for one key; a map in HBase returns PLACES_PER_KEY_MAX
+    timed: bool = False
+    """Entries are by key and event time, and ``FileMap.versions`` finds them. ``kind`` then has no meaning."""
 
     def stored(self) -> dict[str, bytes]:
         return {
+            "timed": b"%d" % self.timed,
             "rule": self.rule,
             "kind": self.kind.encode(),
             "window": f"{self.window_micros} {self.window_bytes}".encode(),
@@ -102,6 +116,7 @@ class MappedBlock:
     order: I64  # n: hashes[i] is of keys[order[i]]
     bad: int = 0  # number of records without a key
     proof: bytes = b""  # of a position at ``end``
+    times: I64 | None = None  # n, in log order: event times or UNKNOWN_TIME_NS (MapSettings.timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +135,15 @@ class MappedPlaces:
     anchors: I64
     complete: bool = True
     """False if the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
+    times: I64 | None = None  # of the records, as far as the map knows (``FileMap.versions``)
+
+    @staticmethod
+    def of_versions(found: Sequence[tuple[int, Version]], complete: bool = True) -> MappedPlaces:
+        """``found``: the requested row of each version."""
+        columns = np.array([(row, *version) for row, version in found], np.int64).reshape(-1, 4).T
+        rows, times, logs, offsets = columns
+        none = np.zeros(len(rows), np.int64)
+        return MappedPlaces(rows, logs, offsets, none, none - 1, complete, times)
 
     @staticmethod
     def of(exact: tuple[I64, I64, I64], sparse: I64, span: int, complete: bool = True) -> MappedPlaces:
@@ -138,6 +162,18 @@ class MappedPlaces:
         )
 
 
+def newest(versions: Iterable[Version], times_max: int, most: int) -> list[Version]:
+    """The first ``times_max`` times of versions, which come with the newest first; at most ``most`` places."""
+    found: list[Version] = []
+    seen = 0
+    for each in versions:
+        seen += not found or each.time_ns != found[-1].time_ns
+        if seen > times_max or len(found) >= most:
+            break
+        found.append(each)
+    return found
+
+
 class MappedLogs:
     """The logs of a map by number, and those that moved since the last commit."""
 
@@ -145,6 +181,11 @@ class MappedLogs:
         self.all = logs
         self.moved: set[int] = set()
         self._numbers = {log.identity: log.number for log in logs}
+
+    @property
+    def times_max(self) -> int:
+        """The number of times that ``FileMap.versions`` returns for a key."""
+        return PLACES_PER_KEY_MAX if any(log.rewritten for log in self.all) else 1
 
     def move(self, block: MappedBlock) -> tuple[MappedLog, bool]:
         """Notes that a block was read: the log's new state, and True if a part was read again.
@@ -210,6 +251,14 @@ class FileMap(Protocol):
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """All places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
+
+    def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
+        """For each key the places of the newest records not after its time, and of those whose time is unknown.
+
+        Several if they have the same time. If there is none, one that is newer; so a key without places has no record
+        at all. Found by seeking, however many records a key has. ``without``: numbers of logs that do not count.
+        Because places in a log that was rewritten may be stale, PLACES_PER_KEY_MAX times are returned then.
+        """
 
     def logs(self) -> Sequence[MappedLog]:
         """All logs; index = number."""

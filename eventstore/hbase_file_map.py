@@ -23,17 +23,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from photon.adapters.logs.api import LogPosition
-from photon.config.clock import Clock
+from photon.config.clock import NEVER_NS, Clock
 from photon.config.disk import Disk
 from photon.eventstore.file_map import (
+    LOGS_MAX,
     PLACES_PER_KEY_MAX,
+    UNKNOWN_TIME_NS,
     FileMapError,
     MapKind,
     MappedBlock,
@@ -43,8 +46,10 @@ from photon.eventstore.file_map import (
     MapSettings,
     MapTotals,
     RowsLost,
+    Version,
     first_places,
     lock_map,
+    newest,
     pack,
     predecessors,
     unpack,
@@ -68,10 +73,12 @@ class PendingEntries:
         self._dense = RunIndex()
         self._sparse: dict[Bucket, set[Entry]] = {}
         self._sparse_count = 0
+        self._versions: dict[int, list[Version]] = {}  # hash -> ascending
+        self._versions_count = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._dense) + self._sparse_count
+        return len(self._dense) + self._sparse_count + self._versions_count
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -93,6 +100,28 @@ class PendingEntries:
                 self._sparse.setdefault(bucket, set()).add((each.micros, log, each.offset))
             self._sparse_count += len(entries)
 
+    def add_versions(self, keys: Sequence[int], versions: Sequence[Version]) -> None:
+        with self._lock:
+            for key, version in zip(keys, versions, strict=True):
+                insort(self._versions.setdefault(key, []), version)
+            self._versions_count += len(versions)
+
+    def versions(self) -> list[tuple[int, Version]]:
+        """All versions, with the hashes of their keys."""
+        with self._lock:
+            return [(key, version) for key, its in self._versions.items() for version in its]
+
+    def near(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
+        """As FileMap.versions, of one key."""
+        with self._lock:
+            its = self._versions.get(key, [])
+            if without:
+                its = [each for each in its if each.log not in without]
+            known = bisect_right(its, Version(UNKNOWN_TIME_NS, LOGS_MAX, 0))
+            at = bisect_right(its, Version(time_ns, LOGS_MAX, 0))
+            before = newest((its[each] for each in range(at - 1, known - 1, -1)), times_max, most)
+            return before + its[at : at + 1] + its[: min(known, most)]
+
     def of_buckets(self, buckets: Iterable[Bucket]) -> dict[Bucket, set[Entry]]:
         with self._lock:
             return {bucket: set(self._sparse[bucket]) for bucket in buckets if bucket in self._sparse}
@@ -113,7 +142,8 @@ class PendingEntries:
         with self._lock:
             self._dense.clear()
             self._sparse.clear()
-            self._sparse_count = 0
+            self._versions.clear()
+            self._sparse_count = self._versions_count = 0
 
 
 def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int]) -> int:
@@ -245,7 +275,12 @@ class HBaseFileMap:
         log = self._moved_log(block)
         self._changed = True
         repeats = 0
-        if self.settings.kind is MapKind.DENSE or log.rewritten:
+        if self.settings.timed:
+            assert block.times is not None
+            places = zip(block.times[block.order].tolist(), block.starts[block.order].tolist(), strict=True)
+            versions = [Version(time_ns, log.number, start) for time_ns, start in places]
+            self._pending.add_versions(block.hashes.tolist(), versions)
+        elif self.settings.kind is MapKind.DENSE or log.rewritten:
             repeats = self._add_dense(log.number, block.hashes, block.starts[block.order])
         else:
             repeats = self._add_sparse(log, block)
@@ -338,6 +373,7 @@ class HBaseFileMap:
         hashes, locations = self._pending.dense()
         logs, offsets = unpack(locations)
         yield from schema.dense_puts(self._life, self._digests, hashes, logs, offsets)
+        yield from schema.version_puts(self._life, self._digests, self._pending.versions())
         for (prefix, bucket), entries in self._pending.sparse():
             cells = dict(schema.sparse_cell(micros, self._digests[log], offset) for micros, log, offset in entries)
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
@@ -417,6 +453,42 @@ class HBaseFileMap:
                 near.setdefault(bucket, set()).update(schema.sparse_entries(found[key], self._by_digest))
         sparse = self._sparse_places(parsed, near)
         return MappedPlaces.of(exact, sparse, self.settings.window_bytes, not view.recovering)
+
+    def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
+        """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
+        view = self._view
+        if view.verified is None:
+            raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
+        limits = self._logs.times_max, self.settings.places_max
+        asked = list(zip(hashes.tolist(), times.tolist(), strict=True))
+        waiting = [self._pending.near(key, time_ns, without, *limits) for key, time_ns in asked]
+        keys = schema.dense_rows(self._life, hashes)
+        last = {key: schema.version_row(key, UNKNOWN_TIME_NS) for key in keys}
+        unknown = self.hbase.read(self._table, list(last.values()))
+        found: list[tuple[int, Version]] = []
+        for row, ((_, time_ns), key) in enumerate(zip(asked, keys, strict=True)):
+            first = schema.version_row(key, time_ns)
+            known = [
+                *waiting[row],
+                *newest(self._scanned(first, last[key], without, limits[0]), *limits),
+                *schema.versions_of(last[key], unknown.get(last[key], {}), self._by_digest),
+            ]
+            before = sorted({each for each in known if UNKNOWN_TIME_NS < each.time_ns <= time_ns}, reverse=True)
+            chosen = newest(before, *limits)
+            if not chosen:
+                after = [each for each in known if each.time_ns > time_ns]
+                chosen = (after or list(self._scanned(schema.version_row(key, NEVER_NS), first, without, 1)))[:1]
+            chosen += [each for each in known if each.time_ns == UNKNOWN_TIME_NS and each.log not in without]
+            found += [(row, each) for each in dict.fromkeys(chosen)]
+        if read_instances(self.hbase, view.verified.regions) != view.verified.instances:
+            self._suspect.set()
+            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were reopened")
+        return MappedPlaces.of_versions(found, not view.recovering)
+
+    def _scanned(self, start: bytes, stop: bytes, without: Collection[int], rows: int) -> Iterator[Version]:
+        """The versions in rows of the table, the newest first."""
+        for row, cells in self.hbase.scan(self._table, start, stop, rows):
+            yield from (each for each in schema.versions_of(row, cells, self._by_digest) if each.log not in without)
 
     def _buckets(self, parsed: tuple[bytes, int]) -> list[tuple[bytes, int]]:
         prefix, micros = parsed

@@ -129,7 +129,10 @@ class PrimaryReader:
                     self.keyless.add(block.identity, block.file, at, block.data, block.offset + at, reason)
             starts = found.starts[found.order]
             # Before the map: then everything in the map is in the cache, and records only in the cache do not count.
-            self.cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
+            hashes = found.hashes
+            if found.times is not None:
+                hashes, starts = found.version_hashes(found.starts)
+            self.cache.put(block.identity, block.file, block.offset, block.data, hashes, starts)
             self.file_map.add(
                 MappedBlock(
                     identity=block.identity,
@@ -142,6 +145,7 @@ class PrimaryReader:
                     order=found.order,
                     bad=found.bad + len(block.oversized),
                     proof=block.proof,
+                    times=found.times,
                 )
             )
             self.arrived(found.keys, found.hashes, found.order)
@@ -158,7 +162,7 @@ class PrimaryReader:
             return
         starts = found.starts + record.offset
         block = (log.identity, log.file, log.end, log.end, found.keys, starts, found.hashes, found.order)
-        self.file_map.add(MappedBlock(*block, bad=-1, proof=log.proof))
+        self.file_map.add(MappedBlock(*block, bad=-1, proof=log.proof, times=found.times))
         self.commit()
         self.arrived(found.keys, found.hashes, found.order)
 

@@ -38,8 +38,7 @@ class EventStoreService:
 
     async def LookUp(self, request: pb.EventLookUpRequest, context: Context) -> pb.EventLookUpReply:  # noqa: N802
         store = await self._store(request.join, context)
-        keys, as_of = columns.asked(request)
-        return columns.reply(await store.look_up(keys, as_of))
+        return columns.reply(await store.look_up(*columns.asked(request)))
 
     async def Progress(self, request: pb.ProgressRequest, context: Context) -> pb.ProgressReply:  # noqa: N802
         store = await self._store(request.join, context)

@@ -64,6 +64,7 @@ class LookUp:
     several: dict[int, int]  # row -> places, for keys with more than one whose records are to be compared
     ambiguous: dict[int, PrimaryPlace]  # row -> another record of its key, for keys known to have one
     settled: bool  # the result of a comparison is valid until the key gets another place
+    timed: bool = False  # the places are those of versions (``FileMap.versions``)
 
 
 @dataclass(eq=False)
@@ -86,14 +87,23 @@ class TieredEventStore:
     def __post_init__(self) -> None:
         self._log_name = lru_cache(maxsize=1 << 14)(self.log_name)
 
-    def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        begun = self.begin(keys, as_of)
+    def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
+        begun = self.begin(keys, as_of, (), times)
         return self.end(begun, self.logs.read(begun.wanted))
 
-    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
+    def begin(
+        self,
+        keys: Sequence[bytes],
+        as_of: Sequence[int],
+        elsewhere: Sequence[FoundRecords] = (),
+        times: Sequence[int] | None = None,
+    ) -> LookUp:
         """Asks cache and map.
 
-        ``elsewhere``: records from cache nodes asked earlier; they count if the map confirms them.
+        ``elsewhere``: records from cache nodes asked earlier; they count if the map confirms them. ``times``: see
+        api.EventStore.
         """
         read_past_ns = self.read_past_ns()
         hashes = hash_keys(keys)

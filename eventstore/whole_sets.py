@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCode
+from photon.eventstore.block_keys import hash_versions
+from photon.eventstore.file_map import MappedPlaces
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
 from photon.eventstore.places_to_read import PlacesToRead
@@ -21,14 +23,29 @@ from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore, 
 class WholeSets(TieredEventStore):
     """Thread-safe."""
 
-    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
-        """See TieredEventStore. ``several``: row -> places, for keys that have too many."""
+    def begin(
+        self,
+        keys: Sequence[bytes],
+        as_of: Sequence[int],
+        elsewhere: Sequence[FoundRecords] = (),
+        times: Sequence[int] | None = None,
+    ) -> LookUp:
+        """See TieredEventStore. ``several``: row -> places, for keys that have too many.
+
+        With ``times`` a key's set are the records that ``FileMap.versions`` finds.
+        """
         asked_of, read_past_ns = np.asarray(as_of, np.int64), self.read_past_ns()
         final = (asked_of != NOTHING_READ_NS) & (asked_of <= read_past_ns)
         asked = keys if final.all() else [key if it else b"" for key, it in zip(keys, final.tolist(), strict=True)]
         hashes = hash_keys(asked)
-        places = self.file_map.places(asked, hashes)
-        found = self.cache.look_up(asked, hashes, elsewhere)
+        given_up = self.given_up()
+        if times is None:
+            places = self.file_map.places(asked, hashes)
+            found = self.cache.look_up(asked, hashes, elsewhere)
+        else:
+            gone = {log.number for log in self.file_map.logs() if log.identity in given_up}
+            places = self.file_map.versions(hashes, np.asarray(times, np.int64), gone)
+            found = self._versions_at_hand(asked, places)
         if not places.complete:
             read_past_ns = NOTHING_READ_NS
         named = PlacesToRead.named(keys, places, self.file_map.logs())
@@ -37,11 +54,19 @@ class WholeSets(TieredEventStore):
         right, at_hand = confirmed_by_map(found, named)
         hits = found.take(np.flatnonzero(right & final[found.rows]))
         self._count(named, len(np.unique(hits.rows)))
-        given_up = [number for number, log in enumerate(named.logs) if log.identity in self.given_up()]
-        left = ~at_hand & final[named.rows] & (counts[named.rows] <= SET_MAX) & ~np.isin(named.in_log, given_up)
+        out = [number for number, log in enumerate(named.logs) if log.identity in given_up]
+        left = ~at_hand & final[named.rows] & (counts[named.rows] <= SET_MAX) & ~np.isin(named.in_log, out)
         none = np.full(len(keys), -1)
         wanted = named.taken(np.flatnonzero(left))
-        return LookUp(keys, asked_of, read_past_ns, hits, none, wanted, many, {}, settled=True)
+        timed = times is not None
+        return LookUp(keys, asked_of, read_past_ns, hits, none, wanted, many, {}, settled=True, timed=timed)
+
+    def _versions_at_hand(self, keys: Sequence[bytes], places: MappedPlaces) -> FoundRecords:
+        """The records in the cache at places that ``FileMap.versions`` returned."""
+        assert places.times is not None
+        rows, times = np.unique(np.column_stack((places.rows, places.times)), axis=0).T
+        asked = [keys[row] for row in rows.tolist()]
+        return self.cache.look_up(asked, hash_versions(asked, times)).moved(rows)
 
     def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
         """See TieredEventStore."""
@@ -61,6 +86,9 @@ class WholeSets(TieredEventStore):
         unread = np.ones(len(wanted), dtype=np.bool_)
         unread[read.rows] = unread[not_there] = False
         codes[list(sets)] = LookUpCode.FOUND
+        if begun.timed:  # the map has a record, and it is not there: another may be older
+            stale = np.unique(wanted.rows[not_there])
+            codes[stale[codes[stale] == LookUpCode.ABSENT]] = LookUpCode.UNAVAILABLE
         sizes = {row: sum(len(found.records.records[at]) for at in each.values()) for row, each in sets.items()}
         codes[[row for row, size in sizes.items() if size > SET_BYTES_MAX]] = LookUpCode.TOO_MANY
         codes[[row for row in begun.several if final[row]]] = LookUpCode.TOO_MANY

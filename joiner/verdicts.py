@@ -117,6 +117,10 @@ class Judge:
         self._check = check_payloads
         self._hung: dict[bytes, int] = {}
 
+    def times_to_ask(self, events: Events) -> list[int] | None:
+        """``times`` of the look-up that ``decide`` needs (see api.EventStore)."""
+        return events.times.tolist() if self._adapter.matching.match == "latest" else None
+
     def decide(
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:

@@ -26,6 +26,7 @@ class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     key: str | None = None
     key_raw_base64: str | None = None
     event_time_ns: int | None = None
+    registered_ns: int | None = None  # in place of the event time, for everything that the registry decides
     foreign: msgspec.Raw = NOTHING
     foreign_raw_base64: msgspec.Raw = NOTHING
     primary: msgspec.Raw = NOTHING
@@ -111,7 +112,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     return OutputLine(
         event_id,
         key,
-        said.event_time_ns,
+        said.event_time_ns if said.registered_ns is None else said.registered_ns,
         foreign,
         primary,
         record,

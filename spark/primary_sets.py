@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from photon.adapters.contract import Adapter, LogFile
 from photon.eventstore.api import SET_BYTES_MAX, SET_MAX
+from photon.eventstore.block_keys import times_of
+from photon.eventstore.file_map import UNKNOWN_TIME_NS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
 
 
 def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], record: str) -> DataFrame:
@@ -27,9 +33,77 @@ def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], r
     return sets.agg(sql.sort_array(sql.collect_list(each)).alias("primaries"))
 
 
+def versions(
+    primaries: DataFrame,
+    wanted: DataFrame,
+    key: Sequence[str],
+    order: Sequence[str],
+    columns: tuple[str, str, str],
+    make_adapter: Callable[[], Adapter],
+) -> DataFrame:
+    """Returns ``wanted`` with ``primaries`` as in ``whole_sets``: what ``FileMap.versions`` finds.
+
+    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. However many
+    records a key has, no list of them is made: each row only takes over from the one before it.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    record = columns[0]
+    fields = [*primaries.schema.fields, StructField("time", LongType())]
+    timed = primaries.mapInArrow(_with_times(columns, make_adapter), StructType(fields))
+    rest = [name for name in primaries.columns if name not in (*key, *order)]
+    same = Window.partitionBy(*key, "time")
+    large = (sql.count("*").over(same) > SET_MAX) | (sql.sum(sql.length(record)).over(same) > SET_BYTES_MAX)
+    is_known = sql.col("time") != UNKNOWN_TIME_NS
+    version = sql.struct(sql.struct(*order, *rest).alias("it"), "large").alias("each")
+    each = timed.withColumn("large", large).select(*key, "time", *order, version, is_known.alias("known"))
+    others = [name for name in wanted.columns if name not in key]
+    asked = wanted.select(*key, sql.col("event_time_ns").alias("time"), sql.struct(*others).alias("asked"))
+    # A key's events and primary records, in the order of their times; at one time the events are last.
+    by_time = Window.partitionBy(*key).orderBy("time", sql.col("asked").isNotNull(), *order)
+    before = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    known, unknown = (sql.when(sql.col("known") == which, sql.col("each")) for which in (True, False))
+    any_known = sql.first(known, True).over(Window.partitionBy(*key))
+    found = (
+        each.unionByName(asked, allowMissingColumns=True)
+        .withColumn("newest", sql.coalesce(sql.last(known, True).over(before), any_known))
+        .withColumn("unknown", sql.first(unknown, True).over(before))
+        .where(sql.col("asked").isNotNull())
+    )
+
+    def listed(name: str) -> Column:
+        its = sql.array_repeat(f"{name}.it", sql.when(sql.col(f"{name}.large"), SET_MAX + 1).otherwise(1))
+        return sql.filter(its, lambda each: each.isNotNull())
+
+    both = sql.array_sort(sql.concat(listed("newest"), listed("unknown")))
+    return found.select(*key, *(f"asked.{name}" for name in others), both.alias("primaries"))
+
+
+def _with_times(
+    columns: tuple[str, str, str], make_adapter: Callable[[], Adapter]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        adapter = make_adapter()
+        for batch in batches:
+            records, logs, headers = (batch.column(name).to_pylist() for name in columns)
+            times = np.empty(len(records), np.int64)
+            rows: dict[tuple[str, bytes | None], list[int]] = {}
+            for row, file in enumerate(zip(logs, headers, strict=True)):
+                rows.setdefault(file, []).append(row)
+            for (log, header), its in rows.items():
+                times[its] = times_of(adapter, [records[row] for row in its], LogFile(log, header or b""))
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(times)], names=[*batch.schema.names, "time"])
+
+    return run
+
+
 def is_too_large(records: Sequence[bytes]) -> bool:
     """True if an event with these primary events is rejected."""
     return len(records) > SET_MAX or sum(map(len, records)) > SET_BYTES_MAX
 
 
-__all__ = ["is_too_large", "whole_sets"]
+__all__ = ["is_too_large", "versions", "whole_sets"]

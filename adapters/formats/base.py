@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
-from photon.adapters.times import TimeReader
+from photon.adapters.times import TimeReader, YearlessTime
 
+TimeField = str | tuple[str, ...] | None  # several: their texts are joined by a blank
 LAYOUTS_MAX = 1024  # distinct headers remembered; logs of one kind have a few
 _Fields = TypeVar("_Fields")
 
@@ -114,15 +115,20 @@ class FieldsSide(SideReader, Generic[_Fields]):
         self,
         key: str,
         id_field: str | None = None,
-        time_field: str | None = None,
+        time_field: TimeField = None,
         time: TimeReader | None = None,
         *,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
         """``absent``: marks of an absent value. Only headers need ``time_field`` and ``time``."""
-        roles = {"key": key, "id": id_field, "time": time_field}
+        fields = (time_field,) if isinstance(time_field, str) else time_field or ()
+        self._times = [f"time {at}" if at else "time" for at in range(len(fields))]
+        roles = {"key": key, "id": id_field, **dict(zip(self._times, fields, strict=True))}
         self._names = {role: name for role, name in roles.items() if name is not None}
+        self._shown_times = ", ".join(map(repr, fields))
         self._time = time
+        plain = len(fields) == 1 and not isinstance(time, YearlessTime)
+        self._read: Callable[[bytes], int] | None = time.from_text if plain and time is not None else None
         self._absent = absent
 
     @abstractmethod
@@ -138,15 +144,23 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         fields = self._fields(record, file)
-        if self._time is None or "time" not in self._names:
-            raise BadRecord("no time field is configured for this side")
-        text = self._value(fields, "time")
+        if self._read is not None:
+            text, read = self._value(fields, "time"), self._read
+        else:
+            text, read = self._other_time(fields, file)
         try:
-            time_ns = self._time.from_text(text)
+            time_ns = read(text)
         except ValueError as error:
-            raise BadRecord(f"time field {self._names['time']!r} {error}") from None
+            raise BadRecord(f"time field {self._shown_times} {error}") from None
         key = self._value(fields, "key")
         return ForeignHeader(key, time_ns, self._value(fields, "id") if "id" in self._names else None)
+
+    def _other_time(self, fields: _Fields, file: LogFile) -> tuple[bytes, Callable[[bytes], int]]:
+        """Returns a time's text and its reader, if it is in several fields or needs the file. Raises BadRecord."""
+        if self._time is None or not self._times:
+            raise BadRecord("no time field is configured for this side")
+        text = b" ".join([self._value(fields, role) for role in self._times])
+        return text, self._time.of_file(file).from_text
 
 
 def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str, int] | str:

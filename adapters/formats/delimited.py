@@ -20,7 +20,7 @@ import numpy.typing as npt
 import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
-from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, column_places, without
+from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places, without
 from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.times import TimeReader
 
@@ -65,7 +65,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         self,
         key: str,
         id_field: str | None = None,
-        time_field: str | None = None,
+        time_field: TimeField = None,
         time: TimeReader | None = None,
         *,
         delimiter: bytes = b",",

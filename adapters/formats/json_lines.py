@@ -22,7 +22,7 @@ import msgspec
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
-from photon.adapters.formats.base import SidePayloads, SideReader, without
+from photon.adapters.formats.base import SidePayloads, SideReader, TimeField, without
 from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
 from photon.adapters.times import TimeReader
@@ -47,7 +47,7 @@ class JsonLinesSide(SideReader):
         self,
         key: str,
         id_field: str | None = None,
-        time_field: str | None = None,
+        time_field: TimeField = None,
         time: TimeReader | None = None,
         *,
         decimals: bool = False,
@@ -64,8 +64,9 @@ class JsonLinesSide(SideReader):
         self._time_field = time_field
         self._time = time
         self._scan = KeyScan.for_field(key)
-        self._number = _number_finder(time_field) if time_field else None
-        self._quick = _quick_reader(key, time_field, id_field) if time is not None and time_field else None
+        one = time_field if isinstance(time_field, str) else None
+        self._number = _number_finder(one) if one else None
+        self._quick = _quick_reader(key, one, id_field) if time is not None and one else None
         self._quick_key = _quick_key_reader(key)
 
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -94,11 +95,12 @@ class JsonLinesSide(SideReader):
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
         """Extracts the headers of most records without parsing them whole; parses the others."""
-        return self._quick_headers(records) or self._headers_one_by_one(records)
+        time = None if self._time is None else self._time.of_file(file)
+        return self._quick_headers(records, time) or self._headers_one_by_one(records, time)
 
-    def _quick_headers(self, records: Sequence[bytes]) -> Headers | None:
+    def _quick_headers(self, records: Sequence[bytes], time: TimeReader | None) -> Headers | None:
         """Returns ``None`` if one of the records needs parsing."""
-        if self._quick is None or self._time is None or not records or not all(map(bytes.isascii, records)):
+        if self._quick is None or time is None or not records or not all(map(bytes.isascii, records)):
             return None
         decode, get = self._quick
         try:
@@ -109,14 +111,14 @@ class JsonLinesSide(SideReader):
             named = list(map(str.encode, keys))
             if self._absent and not (self._absent.isdisjoint(named) and self._absent.isdisjoint(own)):
                 return None
-            return Headers(named, self._time.many(times), own, {})
+            return Headers(named, time.many(times), own, {})
         except (ValueError, RecursionError):
             return None
 
-    def _headers_one_by_one(self, records: Sequence[bytes]) -> Headers:
+    def _headers_one_by_one(self, records: Sequence[bytes], time: TimeReader | None) -> Headers:
         made: list[tuple[bytes, int, bytes | None]] = []
         others: dict[int, BadRecord] = {}
-        quick, time = self._quick, self._time
+        quick = self._quick
         if quick is not None and time is not None:
             (decode, get), numbers, from_int, from_text = quick, time.accepts_numbers, time.from_int, time.from_text
             without_id = self._id is None
@@ -133,16 +135,16 @@ class JsonLinesSide(SideReader):
                 except (ValueError, RecursionError):  # needs parsing, or has an invalid time
                     pass
             try:
-                made.append(self._parsed_header(record))
+                made.append(self._parsed_header(record, time))
             except BadRecord as bad:
                 others[row] = bad
                 made.append((b"", 0, None))
         return Headers.columns(made, others)
 
-    def _parsed_header(self, record: bytes) -> ForeignHeader:
+    def _parsed_header(self, record: bytes, time: TimeReader | None) -> ForeignHeader:
         fields = parse_object(record)
         key_bytes = self._present(_name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
-        time_ns = self._time_ns(fields, record)
+        time_ns = self._time_ns(fields, record, time)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
         own = self._present(_name_bytes(fields, self._id, "id", record), "id")
@@ -182,10 +184,15 @@ class JsonLinesSide(SideReader):
         keys, places = self._scan.located(block, lambda record: self._key_or_none(record, file))
         return without(keys, self._absent), places
 
-    def _time_ns(self, fields: dict[str, Any], record: bytes) -> int:
-        time, name = self._time, self._time_field
+    def _time_ns(self, fields: dict[str, Any], record: bytes, time: TimeReader | None) -> int:
+        name = self._time_field
         if time is None or name is None:
             raise BadRecord("no time field is configured for this side")
+        if isinstance(name, tuple):
+            try:
+                return time.from_text(b" ".join([_name_bytes(fields, each, "time", record) for each in name]))
+            except ValueError as error:
+                raise BadRecord(f"time field {', '.join(map(repr, name))} {error}") from None
         value = fields.get(name, _MISSING)
         if value is _MISSING:
             value = find(fields, name)

@@ -16,7 +16,7 @@ import warnings
 import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
-from photon.adapters.formats.base import FieldsSide, Stop, without
+from photon.adapters.formats.base import FieldsSide, Stop, TimeField, without
 from photon.adapters.times import TimeReader
 
 
@@ -28,7 +28,7 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
         pattern: re.Pattern[bytes],
         key: str,
         id_field: str | None = None,
-        time_field: str | None = None,
+        time_field: TimeField = None,
         time: TimeReader | None = None,
         *,
         absent: frozenset[bytes] = frozenset(),

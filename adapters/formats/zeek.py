@@ -23,7 +23,7 @@ from functools import lru_cache
 import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
-from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, column_places
+from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.times import TimeReader
 
@@ -50,7 +50,7 @@ class ZeekLayout:
 
 class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
     def __init__(
-        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+        self, key: str, id_field: str | None = None, time_field: TimeField = None, time: TimeReader | None = None
     ) -> None:
         super().__init__(key, id_field, time_field, time)
         self._known = lru_cache(LAYOUTS_MAX)(self._read_header)

@@ -30,6 +30,7 @@ from photon.adapters.inference.moments import (
     find_time,
     implausible,
     unnamed_times,
+    yearless_times,
     zone_between,
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
@@ -68,6 +69,10 @@ _KIND = re.compile(
     r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
 _KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
+_UNITS_SAID = {
+    "filetime": "unit filetime: 18 digits that are Windows' 100 ns since 1601, as Unix times they would be of 1974",
+    "ticks": "unit ticks: 18 digits that are .NET's 100 ns since year 1, as Unix times they would be of 1990",
+}
 _FEW = 20  # at most this many kinds of events or states
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
 NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values refers to primary events
@@ -146,7 +151,7 @@ def infer(
     known = isinstance(told.time, TimeConfig)
     if time is not None and not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
-        problem = f"{time.field!r} names no zone, and is {zone} away from the times of the primary records"
+        problem = f"{' '.join(time.names)!r} names no zone, and is {zone} away from the times of the primary records"
         example = _proposal(first, second, choice, time, told)
         return _unclear(problem, example, _words(first, second, choice, time, told))
     naming = {each.foreign for each in keys.candidates if each.contained >= NAMES_PRIMARY_SHARE}
@@ -185,7 +190,8 @@ def _kinds(side: Side) -> str:
 
 
 def _time_line(time: TimeConfig) -> str:
-    return f"event time = {time.field!r} ({time.format or 'unit ' + str(time.unit)}, UTC where no zone is given)"
+    what = time.format or _UNITS_SAID.get(str(time.unit), f"unit {time.unit}")
+    return f"event time = {' and '.join(map(repr, time.names))} ({what}, UTC where no zone is given)"
 
 
 def describe(
@@ -223,11 +229,11 @@ def describe(
         if read is None:
             table.pop("time", None)
         else:
-            table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
+            table["time"] = msgspec.to_builtins(read)
             lines.append(_time_line(read))
     if "id" not in table and not isinstance(side, str) and so:
-        field = ZEEK_TIME.field if zeek else str(table.get("time", {}).get("field", ""))
-        event_id, why = _find_id(side, *_key_fields(table["key"]), field)
+        fields = _time_fields(ZEEK_TIME if zeek else table.get("time"))
+        event_id, why = _find_id(side, *_key_fields(table["key"]), *fields)
         table |= {} if event_id is None else {"id": event_id}
         lines.append(why)
     return table | (_absent(side, table) if so else {}), tuple(lines)
@@ -237,8 +243,8 @@ def _absent(side: Side | str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the marks of absent values that occur in the fields that a table names."""
     if isinstance(side, str) or "absent" in table:
         return {}
-    time = time["field"] if isinstance(time := table.get("time"), Mapping) else time
-    met = side.absent_in([*_key_fields(table["key"]), *(name for name in (table.get("id"), time) if name)])
+    time = _time_fields(table.get("time"))
+    met = side.absent_in([*_key_fields(table["key"]), *(name for name in (table.get("id"), *time) if name)])
     return {"absent": list(met)} if met else {}
 
 
@@ -259,6 +265,12 @@ def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
 def _key_fields(key: Any) -> list[str]:
     parts = [key] if isinstance(key, str | Mapping) else key
     return [part if isinstance(part, str) else str(part.get("field", "")) for part in parts]
+
+
+def _time_fields(time: Any) -> tuple[str, ...]:
+    if isinstance(time, Mapping):
+        time = msgspec.convert(time, TimeConfig)
+    return time.names if isinstance(time, TimeConfig) else (time,) if time else ()
 
 
 def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
@@ -285,8 +297,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
             if value not in (None, ()):
                 out += toml_lines({field: value})
         if side.time is not None:
-            told = {key: value for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")}
-            out += toml_lines({"time": told})
+            out += toml_lines({"time": msgspec.to_builtins(side.time)})
         out.append("")
     return "\n".join(out)
 
@@ -342,9 +353,8 @@ def _words(
             return ()  # the field, or the day it counts from, cannot be guessed
     if time is None:
         return tuple(words)
-    if time.zone != "UTC" or time.origin is not None:
-        table = {name: value for name, value in msgspec.to_builtins(time).items() if value is not None}
-        return (*words, "--time", toml_value(table))
+    if time.zone != "UTC" or time.origin is not None or time.fields or time.year is not None:
+        return (*words, "--time", toml_value(msgspec.to_builtins(time)))
     read_so = time_of(time.field, foreign.values(time.field)) == time and not implausible(foreign, time)
     return (*words, "--time", time.field, *(() if read_so else ("--unit", str(time.unit or time.format))))
 
@@ -373,7 +383,7 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | s
     if isinstance(time, str):
         time = _likely_time(foreign)
         if time is not None:
-            field = toml_value(time.field)
+            field = toml_value(" ".join(time.names))
             notes.append(f"The event time is a guess, {field}: see that field, unit, format and zone are right.")
     event_id, _ = _event_id(foreign, second, time, told)
     text = toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))
@@ -404,6 +414,8 @@ def _likely_time(side: Side) -> TimeConfig | None:
     names = side.all_names()
     if ambiguous := ambiguous_times(side):
         return ambiguous[0]
+    if undated := yearless_times(side):
+        return undated[0]
     numbers = [name for name in names if all(map(_PLAIN_NUMBER.fullmatch, side.values(name)))]
     named = [name for name in numbers if is_named_time(name)]
     if unnamed := unnamed_times(side):
@@ -424,7 +436,7 @@ def _event_id(
 ) -> tuple[str | None, str]:
     if told.id is not None:
         return told.id, f"event id = {told.id!r}: as told"
-    return _find_id(side, key, time.field if time else "", naming=naming)
+    return _find_id(side, key, *(time.names if time else ()), naming=naming)
 
 
 def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str | None, str]:

@@ -16,9 +16,10 @@ from photon.adapters.inference.time_texts import (
     rises,
     seconds_of_a_day,
     time_of,
+    yearless,
 )
 from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
-from photon.adapters.times import UNIT_EXPONENTS, rfc3339_us
+from photon.adapters.times import UNIT_EXPONENTS, UNIT_ORIGINS_NS, rfc3339_us
 from photon.config.clock import NS_PER_S, utc
 
 # Names of times that are not the event's.
@@ -27,8 +28,9 @@ _OTHER = re.compile(
 )
 YEAR_S = 366 * 86_400
 OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from the last write of their file
+_TAI64N = re.compile(r"@4[0-9a-f]{15}(?:[0-9a-f]{8})?")
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}[/.][0-9]{1,2}[/.][0-9]{4}|[0-9]{4}/[0-9]{2}/[0-9]{2}")
 SWIFT_S = 978_307_200  # 2001-01-01
 ZONE_PAIRS_MIN = 10
 ZONE_LAG_S = 300
@@ -41,14 +43,26 @@ def find_time(side: Side) -> TimeConfig | str | None:
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
     found = _chosen(side)
-    if isinstance(found, TimeConfig) and all(map(_DAY.fullmatch, side.values(found.field))):
-        clock = next((name for name in side.names() if all(map(_CLOCK.fullmatch, side.values(name)))), None)
-        if clock is not None:
-            return (
-                f"{found.field!r} of the foreign logs is a day and {clock!r} a time of day, which are not read as "
-                "one time; write them into one field, or name the one whose precision is enough"
-            )
-    return found
+    days = [found.field] if isinstance(found, TimeConfig) else side.names()
+    day = next((name for name in days if all(map(_DAY.fullmatch, side.values(name)))), None)
+    clock = day and next((name for name in side.names() if all(map(_CLOCK.fullmatch, side.values(name)))), None)
+    if day is None or clock is None:
+        return found
+    formats = format_of(texts(side, (day, clock)))
+    if len(formats) == 1:
+        return TimeConfig(fields=(day, clock), format=formats[0])
+    which = "month first or day first" if formats else "in no known format"
+    return (
+        f"{day!r} of the foreign logs is a day and {clock!r} a time of day, written {which}; name them together, "
+        f'as in time = {{ fields = ["{day}", "{clock}"], format = "%d/%m/%Y %H:%M:%S" }}'
+    )
+
+
+def texts(side: Side, names: Sequence[str]) -> list[str]:
+    """Returns the times of the rows that have all these fields, as ``TimeConfig.fields`` joins them."""
+    return [
+        " ".join(side.value(row, name) for name in names) for row in side.rows if all(row.get(name) for name in names)
+    ]
 
 
 def _chosen(side: Side) -> TimeConfig | str | None:
@@ -84,8 +98,8 @@ def implausible(side: Side, time: TimeConfig) -> str:
     """Returns why numbers are hardly Unix times, judged by their files' last writes; empty if they may be."""
     if side.written is None or time.unit is None:
         return ""
-    scale = 10 ** (9 - UNIT_EXPONENTS[time.unit])
-    seconds = [float(value) / scale for value in side.values(time.field)]
+    scale, origin_s = 10 ** (9 - UNIT_EXPONENTS[time.unit]), UNIT_ORIGINS_NS.get(time.unit, 0) // NS_PER_S
+    seconds = [float(value) / scale + origin_s for value in side.values(time.field)]
     low, high = side.written[0] - OLDER_MOST_S, side.written[1] + NEWER_MOST_S
     if not seconds or (low <= min(seconds) and max(seconds) <= high):
         return ""
@@ -107,8 +121,12 @@ def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
     said = f"event times of the first foreign records are outside 1990 to 2050, for instance {_moment(odd)}"
     if time is None or time.unit is None or time.origin is not None:
         return f"{said}; is the event time right?"
-    count = odd / 10 ** UNIT_EXPONENTS[time.unit]
-    fits = [unit for unit, power in UNIT_EXPONENTS.items() if low <= count * 10**power <= high]
+    count = (odd - UNIT_ORIGINS_NS.get(time.unit, 0)) // 10 ** UNIT_EXPONENTS[time.unit]
+    fits = [
+        unit
+        for unit, power in UNIT_EXPONENTS.items()
+        if low <= count * 10**power + UNIT_ORIGINS_NS.get(unit, 0) <= high
+    ]
     would = f'unit = "{fits[0]}" would fit' if fits else "no unit would fit: is this the right field?"
     return f'{said}: {time.field} is read as unit = "{time.unit}", and {would}'
 
@@ -133,7 +151,8 @@ def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeC
         if known is not None:
             with contextlib.suppress(ValueError):
                 one = before.from_text(primary.value(known, other.field).encode())
-                apart.append((after.from_text(foreign.value(row, time.field).encode()) - one) / 1e9)
+                text = " ".join(foreign.value(row, name) for name in time.names)
+                apart.append((after.from_text(text.encode()) - one) / 1e9)
     if len(apart) < ZONE_PAIRS_MIN:
         return ""
     offset = round(sorted(apart)[len(apart) // 2] / 1800) * 1800
@@ -146,13 +165,20 @@ def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeC
 def _has_zone(side: Side, time: TimeConfig) -> bool:
     if time.unit is not None or time.format == "zeek":
         return True
-    return all(_ZONE.search(value) is not None for value in side.values(time.field)[:100])
+    return all(_ZONE.search(value) is not None for value in texts(side, time.names)[:100])
 
 
 def ambiguous_times(side: Side) -> list[TimeConfig]:
     """Returns fields whose values can be read in two ways, with the first reading."""
     formats = ((name, format_of(side.values(name))) for name in side.names())
     return [TimeConfig(field=name, format=found[0]) for name, found in formats if len(found) > 1]
+
+
+def yearless_times(side: Side) -> list[TimeConfig]:
+    """Returns times without a year. Their year is a guess by the last write, for a person to correct."""
+    year = int(utc(int(side.written[0] * NS_PER_S))[:4]) if side.written else 2026
+    found = ((name, yearless(side.values(name))) for name in side.names())
+    return [TimeConfig(field=name, format=pattern, year=year) for name, pattern in found if pattern]
 
 
 def _none_fits(side: Side) -> str | None:
@@ -164,6 +190,13 @@ def _none_fits(side: Side) -> str | None:
     ambiguous = ambiguous_times(side)
     if ambiguous:
         which = f"{ambiguous[0].field} may be written month first or day first"
+    elif undated := yearless_times(side):
+        which = (
+            f"{undated[0].field} has no year; name that of each file's first line, or \"name\" if the files' names "
+            "have a date"
+        )
+    elif tai := [name for name in side.names() if (v := side.values(name)) and all(map(_TAI64N.fullmatch, v))]:
+        which = f"{tai[0]} looks like TAI64N; if multilog, svlogd or s6-log wrote it, its format is tai64n"
     elif of_day:
         which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
     elif odd:

@@ -117,7 +117,7 @@ class Side:
 
     def config(self, key: str, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
         """Returns the configuration that reads this side by these fields."""
-        used = [name for name in (key, id_field, time.field if time else None) if name is not None]
+        used = [name for name in (key, id_field, *(time.names if time else ())) if name is not None]
         return SideConfig(
             format=self.format,
             key=key,

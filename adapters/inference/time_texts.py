@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from photon.adapters.side import TimeConfig
-from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime
+from photon.adapters.times import UNIT_EXPONENTS, UNIT_ORIGINS_NS, Iso8601Time, PatternTime
+from photon.config.clock import NS_PER_S
 
 NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
 _SUFFIX = re.compile(
@@ -21,10 +22,20 @@ _PATTERNS = (
     "%d/%m/%Y %H:%M:%S",
     "%d.%m.%Y %H:%M:%S",
     "%a, %d %b %Y %H:%M:%S %z",
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%d/%b/%Y:%H:%M:%S.%f",
+    "%a %b %e %H:%M:%S %Y",
+    "%a %b %e %H:%M:%S.%f %Y",
+    "%Y-%m-%d %H:%M:%S UTC",
+    "%Y-%m-%d %H:%M:%S.%f %z UTC",
 )
+_YEARLESS = ("%b %e %H:%M:%S", "%b %e %H:%M:%S.%f", "%d %b %H:%M:%S", "%m/%d %H:%M:%S", "%m-%d %H:%M:%S.%f")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
 EPOCH_S = (631_152_000, 2_524_608_000)  # from 1990 to 2050
+# Ticks before nanoseconds: those from 2000 to 2050 would be nanoseconds of the first half of 1990.
+_UNITS = ("s", "ms", "us", "filetime", "ticks", "ns")
+_SINCE_S = {"ticks": 946_684_800}  # 2000
 DAY_S = 86_400
 RISING_SHARE = 0.95
 
@@ -63,11 +74,19 @@ def unit_of(values: Sequence[str]) -> str | None:
     if not all(map(_NUMBER.fullmatch, values)):
         return None
     low, high = (int(pick(float(value) for value in values)) for pick in (min, max))
-    for unit, exponent in UNIT_EXPONENTS.items():
-        scale = 10 ** (9 - exponent)
-        if EPOCH_S[0] * scale <= low and high <= EPOCH_S[1] * scale:
+    for unit in _UNITS:
+        power, origin_ns = 10 ** UNIT_EXPONENTS[unit], UNIT_ORIGINS_NS.get(unit, 0)
+        since_ns, until_ns = _SINCE_S.get(unit, EPOCH_S[0]) * NS_PER_S, EPOCH_S[1] * NS_PER_S
+        if since_ns <= low * power + origin_ns and high * power + origin_ns <= until_ns:
             return unit
     return None
+
+
+def yearless(values: Sequence[str]) -> str:
+    """Returns the format of times that have no year, as classic syslog's; empty if they are no such times."""
+    return next(
+        (each for each in _YEARLESS if values and _all_read(PatternTime(each, year_of=_leap).from_text, values)), ""
+    )
 
 
 def format_of(values: Sequence[str]) -> tuple[str, ...]:
@@ -77,6 +96,10 @@ def format_of(values: Sequence[str]) -> tuple[str, ...]:
     if _all_read(Iso8601Time().from_text, values):
         return ("iso8601",)
     return tuple(pattern for pattern in _PATTERNS if _all_read(PatternTime(pattern).from_text, values))
+
+
+def _leap(month: int) -> int:
+    return 2024
 
 
 def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:

@@ -156,7 +156,7 @@ class Files:
             return
         if self._final:
             known = self._read_whole(file)
-            if known is None and not self._has_header:
+            if known is None and not (self._has_header or self._framing.first_line):
                 known = head_by_path(file.path)
             if known is not None:
                 self._unfinished.discard(file.key)

@@ -32,6 +32,8 @@ HEAD_BYTES = 4 * IDENTITY_BYTES
 # of bytes from there on is kept of each file, to tell most logs apart without opening them again.
 FINGERPRINT_BYTES = 1024
 
+FIRST_LINE_BYTES = 256  # of a file's first line that count as its header (``Framing.first_line``): its time is there
+
 # Most logs with the same first record that a file is compared with. One that is not recognised is read as a log of
 # its own, which costs time but no record.
 RELATIVES_MAX = 256
@@ -112,6 +114,8 @@ def read_head(
     record = head[begin : len(head) if stop < 0 else stop].removesuffix(b"\r")[:IDENTITY_BYTES]
     if stop < 0 and (not record or (comments and record.startswith(b"#"))):
         return None  # only a header
+    if framing.first_line:
+        header = record[:FIRST_LINE_BYTES]
     if by_path:
         return head_by_path(path, header, start, begin)
     return Head(

@@ -144,7 +144,7 @@ class LogFinder:
     def _head(self, path: str) -> Head | None:
         """Raises OSError."""
         framing, by_path = self._framing, is_final(self._directory)
-        if by_path and not self._has_header:
+        if by_path and not (self._has_header or framing.first_line):
             return head_by_path(path)
         source = self._opened(path)
         try:

@@ -135,7 +135,7 @@ def _tell_copies(read: str, others: Sequence[str], problems: ProblemReporter) ->
 
 
 def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporter) -> Head | None:
-    if is_final(directory) and not reading.has_header:
+    if is_final(directory) and not (reading.has_header or reading.framing.first_line):
         return head_by_path(path)
     try:
         source = as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)

@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 from photon.eventstore.file_map import FileMapError, FileMapUnavailable
 
+SCAN_ROWS = 1000
+
 Cells = Mapping[bytes, bytes]  # column (``family:qualifier``) -> value
 
 
@@ -44,8 +46,8 @@ class HBase(Protocol):
     def write(self, table: bytes, puts: Sequence[Put]) -> None:
         """Returns once all are acknowledged; in no particular order."""
 
-    def scan(self, table: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, Cells]]:
-        """Rows in [start, stop). Each step is a separate call; nothing stays open if it is left early."""
+    def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
+        """Rows in [start, stop), in calls for ``rows`` each; nothing stays open if it is left early."""
 
     def regions(self, table: bytes) -> list[Region]:
         """The table's regions in the order of their rows. Raises HBaseRefused if there is no such table."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from photon.config.clock import Clock
 from photon.config.errors import UsageError
-from photon.eventstore.hbase.api import Cells, HBaseRefused, HBaseUnavailable, Put, Region
+from photon.eventstore.hbase.api import SCAN_ROWS, Cells, HBaseRefused, HBaseUnavailable, Put, Region
 from photon.eventstore.hbase.schema import META
 from photon.rows.hbase.connection import ANSWER_SECONDS_MAX, REFUSALS, Connect, Connections, connector, one_line
 
@@ -25,7 +25,6 @@ PAUSE_SECONDS_MAX = 1.0
 THREADS = 4  # batches of one read or write that are under way at a time
 READ_ROWS = 1000
 WRITE_ROWS = 2000
-SCAN_ROWS = 1000
 
 _GONE = (b"SPLIT", b"MERGED")  # states of regions that others have replaced
 
@@ -73,20 +72,18 @@ class ThriftHBase:
 
         self._each(one, [puts[i : i + WRITE_ROWS] for i in range(0, len(puts), WRITE_ROWS)])
 
-    def scan(self, table: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, Cells]]:
+    def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
         """See api.HBase. A scanner never outlives its call, so no connection is kept between steps."""
         while True:
             begin = start
 
             def some(connection: Any, begin: bytes = begin) -> list[tuple[bytes, Cells]]:
-                scanner = connection.table(table).scan(
-                    row_start=begin, row_stop=stop, batch_size=SCAN_ROWS, limit=SCAN_ROWS
-                )
+                scanner = connection.table(table).scan(row_start=begin, row_stop=stop, batch_size=rows, limit=rows)
                 return list(scanner)
 
             found = self.call(some, f"scan {table.decode()}")
             yield from found
-            if len(found) < SCAN_ROWS:
+            if len(found) < rows:
                 return
             start = found[-1][0] + b"\0"
 

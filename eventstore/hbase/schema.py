@@ -1,6 +1,7 @@
 """Rows and cells of the file map's table: pure. One column family, big-endian parts of fixed width, format version 1.
 
     dense   salt 1 | life 4 | hash, its other bytes 7               13 bytes; salt = the hash's first byte
+    version as dense, then 2**63 - 1 - event time, 8       20 bytes: the newest of a key comes first
     sparse  salt 1 | life 4 | server ip 16 | process id 4 | bucket 8    33 bytes; salt = that of row_keys, spread out
     mark    region's first row | 0 | life 4 | 'mark'                so it lies in that region and nowhere else
 
@@ -21,6 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import numpy as np
+
+from photon.config.clock import NEVER_NS
+from photon.eventstore.file_map import Version
 from photon.eventstore.hbase import schema
 from photon.eventstore.hbase.api import Cells, HBase, Put, Region
 from photon.eventstore.index import I64, U64
@@ -70,6 +75,26 @@ def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[i
         number = numbers.get(column[2:10])
         if number is not None and len(column) == _PLACE_BYTES:
             yield number, int.from_bytes(column[10:], "big")
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+def version_row(key: bytes, time_ns: int) -> bytes:
+    """The row of a key's records of a time; ``key``: its dense row."""
+    return key + (NEVER_NS - time_ns).to_bytes(8, "big")
+
+
+def version_puts(life: bytes, digests: Sequence[bytes], versions: Iterable[tuple[int, Version]]) -> Iterator[Put]:
+    """One put for each version; they come with the hashes of their keys."""
+    for key, version in versions:
+        (row,) = dense_rows(life, np.array([key], np.uint64))
+        column = _COLUMN + digests[version.log] + version.offset.to_bytes(5, "big")
+        yield Put(version_row(row, version.time_ns), {column: b""})
+
+
+def versions_of(row: bytes, cells: Cells, numbers: Mapping[bytes, int]) -> list[Version]:
+    """The versions in known logs of one row."""
+    time_ns = NEVER_NS - int.from_bytes(row[DENSE_ROW_BYTES:], "big")
+    return [Version(time_ns, *place) for place in dense_places(cells, numbers)]
 
 
 # -- sparse --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,15 +55,17 @@ class FoundPrimaries:
     """The primary records of a part's keys, looked up as in an event store."""
 
     def __init__(self, table: pa.Table | None) -> None:
-        """``table``: each key once, with its ``primaries``: structs of ``log``, ``offset``, ``header`` and
-        ``record``, in file order; null if no record has the key. ``None``: no key was searched."""
-        self._rows: dict[bytes, int] = {}
+        """``table``: each key once, or with each ``event_time_ns`` that versions were searched for, with its
+        ``primaries``: structs of ``log``, ``offset``, ``header`` and ``record``, in file order; null if no record has
+        the key. ``None``: no key was searched."""
+        self._rows: dict[tuple[bytes, int | None], int] = {}
         self._counts, self._records = np.zeros(0, np.int64), NO_RECORDS
         if table is None:
             return
         import pyarrow.compute as pc
 
-        self._rows = {key: row for row, key in enumerate(table.column("key").to_pylist())}
+        keys, times = (table.column(name).to_pylist() for name in ("key", "event_time_ns"))
+        self._rows = {asked: row for row, asked in enumerate(zip(keys, times, strict=True))}
         lists = table.column("primaries").combine_chunks()
 
         structs = lists.flatten()
@@ -71,10 +74,11 @@ class FoundPrimaries:
         self._records = Records(files, index, structs.field("offset").to_numpy(), records)
         self._counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
 
-    async def look_up(self, keys: list[bytes], as_of: list[int]) -> EventLookUps:
+    async def look_up(self, keys: list[bytes], as_of: list[int], times: list[int] | None = None) -> EventLookUps:
         """Raises BackfillFailed if a key was not searched."""
         try:
-            rows = np.array([self._rows[key] for key in keys], np.intp)
+            asked = zip(keys, repeat(None) if times is None else times, strict=False)
+            rows = np.array([self._rows[each] for each in asked], np.intp)
         except KeyError:
             raise BackfillFailed(
                 "a log has changed since its keys were searched; run the same command again"
@@ -114,7 +118,7 @@ class FinalDecider:
 
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
         """Raises BackfillFailed, AdapterError."""
-        found = await self.store.look_up(list(read.events.keys), [])
+        found = await self.store.look_up(list(read.events.keys), [], self.judge.times_to_ask(read.events))
         is_found = np.frombuffer(found.codes, np.uint8) != LookUpCode.ABSENT
         final = is_found if self.whole_sets else np.zeros(len(read.events), np.bool_)
         events = replace(read.events, as_of=np.where(final | self.unmatched, NEVER_NS, WAIT_NS))

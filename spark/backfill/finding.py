@@ -19,7 +19,7 @@ from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.tasks import Found, PartsToDo, ids_below, keys_of, written
 from photon.spark.key_filter import filter_of
 from photon.spark.pipeline.tasks import RegistryPlace
-from photon.spark.primary_sets import whole_sets
+from photon.spark.primary_sets import versions, whole_sets
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import LogSource, OutputSource
 from photon.spark.tasks import task_directory
@@ -53,12 +53,21 @@ def primaries(
     try:
         found = logs.primary(spark, join, [primary], filter_of(keys), report=report)
         order = ("name", "identity", "offset")
-        if made(join.adapter, task_directory()).matching.whole_sets:
+        matching = made(join.adapter, task_directory()).matching
+        if matching.match == "latest":
+            shipped = join.adapter
+            columns = ("record", "log", "header")
+            rows = versions(
+                found.drop("datacentre"), keys, ["key"], order, columns, lambda: made(shipped, task_directory())
+            )
+            rows = rows.select("part", "key", "event_time_ns", "primaries")
+            return written(rows, work.place, work.plan.number, len(parts))
+        if matching.whole_sets:
             each = whole_sets(found.drop("datacentre"), ["key"], order, "record")
         else:
             first = F.min_by(F.struct("log", "offset", "header", "record"), F.struct(*order))
             each = found.groupBy("key").agg(F.array(first).alias("primaries"))
-        rows = keys.join(each, "key", "left").select("part", "key", "primaries")
+        rows = keys.join(each, "key", "left").select("part", "key", "event_time_ns", "primaries")
         return written(rows, work.place, work.plan.number, len(parts))
     finally:
         keys.unpersist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOUND = "found"  # the directory, next to those of the journal
-KEYS = "part int, key binary"
+KEYS = "part int, key binary, event_time_ns bigint"
 IDS = "part int, digest binary, event_time_ns bigint"
 
 Found = dict[int, str]  # part -> a file in ``found``
@@ -149,7 +149,7 @@ def _decider(work: PartsToDo, number: int, adapter: Adapter, disk: Disk) -> Fina
 
 # -- what parts read ---------------------------------------------------------------------------------------------
 def keys_of(spark: SparkSession, work: PartsToDo, parts: Sequence[int]) -> DataFrame:
-    """KEYS: each key of a part's events once."""
+    """KEYS: each key of a part's events once, without a time; for ``match = "latest"`` with each of its times."""
     return frame(spark, _keys, msgspec.msgpack.encode(work), [b"%d" % part for part in parts], KEYS)
 
 
@@ -167,9 +167,12 @@ def _read(shared: bytes, group: bytes) -> Any:
 def _keys(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    _, events = _read(shared, group)
-    keys = pa.array(dict.fromkeys(events.keys), pa.binary())
-    yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(int(group), pa.int32()), len(keys)), keys], ["part", "key"])
+    work, events = _read(shared, group)
+    is_latest = made(work.place.join.adapter, task_directory()).matching.match == "latest"
+    asked = dict.fromkeys(zip(events.keys, events.times.tolist() if is_latest else repeat(None), strict=False))
+    keys, times = pa.array([key for key, _ in asked], pa.binary()), pa.array([time for _, time in asked], pa.int64())
+    part = pa.repeat(pa.scalar(int(group), pa.int32()), len(keys))
+    yield pa.RecordBatch.from_arrays([part, keys, times], ["part", "key", "event_time_ns"])
 
 
 def _ids(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ class EventStoreSilent(PhotonError):
 
 
 class LooksUp(Protocol):
-    async def look_up(self, keys: list[bytes], as_of: list[int]) -> EventLookUps: ...
+    async def look_up(self, keys: list[bytes], as_of: list[int], times: list[int] | None = None) -> EventLookUps: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class Decider:
     async def _look_up(self, events: Events) -> EventLookUps:
         if not len(events):
             return EventLookUps(b"", NO_RECORDS)
-        keys, wanted = list(events.keys), events.as_of.tolist()
+        keys, wanted, times = list(events.keys), events.as_of.tolist(), self.judge.times_to_ask(events)
         deadline, wait = self.clock.monotonic() + UNAVAILABLE_S, 0.1
-        while not any((found := await self.store.look_up(keys, wanted)).codes):
+        while not any((found := await self.store.look_up(keys, wanted, times)).codes):
             if self.clock.monotonic() >= deadline:
                 raise EventStoreSilent("the event store does not answer: see photon status")
             await self.pause(wait)

@@ -22,7 +22,7 @@ from photon.adapters.contract import Adapter
 from photon.eventstore.api import SET_MAX
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
-from photon.spark.primary_sets import whole_sets
+from photon.spark.primary_sets import versions, whole_sets
 from photon.spark.verify.causes import Attributed, LogGroup, LostGroup, UnnamedLines
 from photon.spark.verify.classify import FILTERED, LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE, KnownLogs
 from photon.spark.verify.days import merged
@@ -245,12 +245,21 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
     """Each foreign record of the range with the primary record of its key, or with all (``fresh.PRIMARY``)."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
     sets = question.make_adapter().matching.whole_sets
-    found = _primary_sets(primary) if sets else _first_primaries(primary)
+    by = ["datacentre", "key", "named"]
+    if question.make_adapter().matching.match == "latest":
+        by = [*by, "event_time_ns"]
+        asked = wanted.where(col("key").isNotNull()).select("datacentre", "key", "event_time_ns").distinct()
+        columns = ("p_record", "p_name", "p_header")
+        found = versions(
+            _named_primaries(primary), asked, ("datacentre", "key"), _ORDER, columns, question.make_adapter
+        )
+    else:
+        found = _primary_sets(primary) if sets else _first_primaries(primary)
     place = _place_digest(col("datacentre"), col("name"), col("offset"))
     # ``named`` follows from the key. It is a join column because the primaries come partitioned by their key alone:
     # this forces a shuffle of the join's own on both sides, and Spark splits hot keys only in such shuffles.
     joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
-        found.withColumn("named", sql.xxhash64("key")), ["datacentre", "key", "named"], "left"
+        found.withColumn("named", sql.xxhash64("key")), by, "left"
     )
     primaries = ("primaries",) if sets else PRIMARY
     return joined.select(*(column.split()[0] for column in FOREIGN.split(", ")), *primaries)

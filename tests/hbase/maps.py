@@ -63,9 +63,10 @@ class Maps:
         window_bytes: int = 100,
         checkpoint_seconds: float = 300.0,
         lossy: bool = False,
+        timed: bool = False,
     ) -> HBaseFileMap:
         """As the engine's reader has it after its first ``tend``."""
-        settings = MapSettings(b"rule", kind, window_micros, window_bytes)
+        settings = MapSettings(b"rule", kind, window_micros, window_bytes, timed=timed)
         file_map = HBaseFileMap(
             directory,
             settings,

@@ -16,5 +16,13 @@ class TestOnHBase(FileMapContract):
     def _maps(self, maps: Maps) -> None:
         self.maps = maps
 
-    def open(self, directory: Path, kind: MapKind, window_micros: int = 1000, window_bytes: int = 100) -> FileMap:
-        return self.maps.open(directory / "map", kind, window_micros=window_micros, window_bytes=window_bytes)
+    def open(
+        self,
+        directory: Path,
+        kind: MapKind,
+        window_micros: int = 1000,
+        window_bytes: int = 100,
+        timed: bool = False,
+    ) -> FileMap:
+        windows = {"window_micros": window_micros, "window_bytes": window_bytes}
+        return self.maps.open(directory / "map", kind, timed=timed, **windows)

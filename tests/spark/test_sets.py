@@ -23,11 +23,12 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.config.clock import NEVER_NS
 from photon.config.loader import load
 from photon.config.settings import Duration, Join, Within
-from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.api import SET_MAX, EventLookUps, LookUpCode
 from photon.idregistry.api import Digester, Kind
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.spark import logs, outputs, schemas
 from photon.spark.classes import Class
+from photon.spark.primary_sets import versions
 from photon.spark.shipped_adapter import adapter_spec
 from photon.spark.sources import JoinSource, pipeline_sources
 from photon.spark.verify.job import VerifyInputs, VerifyQuestion, verify
@@ -461,3 +462,43 @@ def test_pairs_of_a_set_are_events_of_the_next_join(spark: SparkSession, tmp_pat
     task = VerifyTask(sources, "f" * 32, EPOCH // 3600, EPOCH // 3600 + 1, MADE_AT)
     found = run(spark, task, tmp_path / "report", print).verdict.counts
     assert {kind: count for kind, count in found.items() if count} == {"correct": 100}
+
+
+def test_versions_as_of_a_time(spark: SparkSession) -> None:
+    """As FileMap.versions: the same questions as in its contract."""
+    primary = "key binary, name string, identity string, offset bigint, log string, header binary, record binary"
+    rows = [
+        (b"EUR", "r.csv", "a", 20 * n, "r.csv", None, b"1,EUR,%d,0" % (100 * n))
+        for n in random.Random(3).sample(range(3000), 3000)
+    ]
+    rows += [(b"GBP", name, "b", n, name, None, b"1,GBP,7,0") for name in ("r.csv", "s.csv") for n in (0, 9)]
+    rows += [
+        (b"GBP", "a.csv", "c", 5, "a.csv", None, b"1,GBP,when,0"),
+        (b"GBP", "a.csv", "c", 1, "a.csv", None, b"1,GBP,6,0"),
+    ]
+    rows += [(b"JPY", "r.csv", "a", n, "r.csv", None, b"1,JPY,1,0") for n in range(SET_MAX + 1)]
+    second = 10**9
+    asked = [
+        (1, b"EUR", 150_050 * second), (2, b"EUR", 99 * second), (1, b"EUR", -1), (1, b"no", 5),
+        (3, b"GBP", 7 * second), (3, b"GBP", 6 * second), (4, b"JPY", 2 * second),
+    ]  # fmt: skip
+    found = versions(
+        spark.createDataFrame(rows, primary),
+        spark.createDataFrame(asked, "part int, key binary, event_time_ns bigint"),
+        ["key"],
+        ("name", "identity", "offset"),
+        ("record", "log", "header"),
+        lambda: adapter_of_join(JOINS["latest"], "x", Path()),
+    ).collect()
+    places = {
+        (row["part"], bytes(row["key"]), row["event_time_ns"]): [
+            (each["name"], each["offset"]) for each in row["primaries"]
+        ]
+        for row in found
+    }
+    assert len(places) == len(found) == len(asked)
+    one, two, early, none, tied, older, many = (places[each] for each in asked)
+    assert (one, two, none, older) == ([("r.csv", 30_000)], [("r.csv", 0)], [], [("a.csv", 1), ("a.csv", 5)])
+    assert [name for name, _ in early] == ["r.csv"], "one that is newer"
+    assert tied == [("a.csv", 5), ("s.csv", 9)]
+    assert len(many) == SET_MAX + 1, "too many of one time, as in the event store"

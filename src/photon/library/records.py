@@ -328,6 +328,11 @@ class Records:
         assert self._types is not None
         return dict(self._types.payloads)
 
+    @property
+    def unfit(self) -> dict[str, int]:
+        """Dotted path of a type that ``schema`` gives -> values so far that did not fit it, and are null."""
+        return {} if self._types is None else dict(self._types.unfit_counts)
+
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Arrow's C stream (PyCapsule interface), which DuckDB, Polars, pandas and pyarrow read directly. Raises as
         ``to_arrow``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _MEMBER = b'"event_time_ns":'
+_REGISTERED = b'"registered_ns":'  # follows where the event is in the registry under another time: that one counts
 _DIGITS_MAX = 20  # of an int64 with its sign
 
 
@@ -30,6 +31,9 @@ class EventTimes:
             # The first match in a line is the line's own: only texts precede it, and their quotes are escaped.
             begin = at + len(_MEMBER)
             stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
+            if stop > 0 and lines.startswith(_REGISTERED, stop + 1):
+                begin = stop + 1 + len(_REGISTERED)
+                stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
             if stop > 0 and (number := lines[begin:stop]).removeprefix(b"-").isdigit():
                 times.append(int(number))
             at = lines.find(_MEMBER, lines.find(b"\n", begin))

@@ -7,7 +7,8 @@ or a list of one type::
     {"amount": "float", "user": {"id": "int"}, "tags": ["text"]}
 
 Names: bool, int (64 bit), float, text, json (the value's JSON text), time (UTC, microseconds; of ISO 8601 text),
-time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S). Inferred types are bool, int, float, text
+time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S); float(comma) and decimal(P,S,comma), of
+text such as 1.234,50. Inferred types are bool, int, float, text
 or json; the others are given. Pure.
 
 No data is lost. ``fitter`` splits a value into a part for the column and a rest, so that the rest merged into the
@@ -57,9 +58,13 @@ NAMES = (
     "time(us)",
     "time(ns)",
     "decimal(P,S)",
+    "float(comma)",
+    "decimal(P,S,comma)",
 )
 _INT64 = range(-(1 << 63), 1 << 63)
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})(,comma)?\)")
+_COMMA = "float(comma)"
+_COMMA_TEXT = re.compile(r"([+-]?(?:[0-9]+|[0-9]{1,3}(?:([. '\u00a0\u202f])[0-9]{3})(?:\2[0-9]{3})*))(?:,([0-9]+))?")
 _INT_TEXT = re.compile(r"-?[0-9]+")
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]+")
 _FLOAT_TEXT = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -227,7 +232,7 @@ def _given(kind: Any, where: str) -> ColumnType:
         return [_given(kind[0], f"{where}[]")]
     digits = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     right = digits is not None and 1 <= int(digits[1]) <= DECIMAL_DIGITS_MAX and int(digits[2]) <= int(digits[1])
-    if not right and kind not in NAMES[:-1]:
+    if not right and (kind not in NAMES or kind.startswith("decimal")):
         raise UsageError(f"{where} = {kind!r}: no type; there are {', '.join(NAMES)}, {{field = type}} and [type]")
     return str(kind)
 
@@ -302,7 +307,11 @@ def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
     if kind.startswith("time("):
         return lambda value: _number_time(value, _NS[kind])
     if (digits := decimal_digits(kind)) is not None:
+        if kind.endswith("comma)"):
+            return lambda value: _decimal(_with_point(value), *digits)
         return lambda value: _decimal(value, *digits)
+    if kind == _COMMA:
+        return lambda value: _read_float(_with_point(value))
     if kind in ("text", "int", "float", "bool") and reads:
         return {"text": _read_text, "int": _read_int, "float": _read_float, "bool": _read_bool}[kind]
     return {"text": _text, "int": _int, "float": _float, "bool": _bool, "json": json_text, "time": _text_time}[kind]
@@ -353,6 +362,22 @@ def _read_float(value: Any) -> float | None:
     if not math.isfinite(number) or (_WHOLE_TEXT.fullmatch(value) and int(number) != int(value)):
         return None
     return number
+
+
+def _with_point(value: Any) -> Any:
+    """Text with a decimal comma, and perhaps separated thousands, as text with a point; ``None`` for other text."""
+    if type(value) is not str:
+        return value
+    match = _COMMA_TEXT.fullmatch(value) if len(value) <= 60 else None
+    if match is None:
+        return None
+    whole = match[1] if match[2] is None else match[1].replace(match[2], "")
+    return whole if match[3] is None else f"{whole}.{match[3]}"
+
+
+def looks_like_comma(value: Any) -> bool:
+    """True for text that a type with ``comma`` reads, and one without does not."""
+    return type(value) is str and "," in value and _with_point(value) is not None
 
 
 def _read_bool(value: Any) -> bool | None:

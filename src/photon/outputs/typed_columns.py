@@ -18,6 +18,7 @@ _rest                                   JSON text: the members that do not fit t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from photon.outputs.json_types import (
     given_fields,
     json_text,
     leaves,
+    looks_like_comma,
     settled,
     shown,
     struct_fitter,
@@ -76,8 +78,9 @@ class LineTypes:
         self.given, self.flat = given, flat
         self.payloads: Fields = {}
         self._seen: ColumnType = {}  # inferred from values that did not fit since the last ``grow``
-        self._unfit: dict[str, str] = {}  # dotted path of a given type -> message about values that did not fit it
+        self._unfit: dict[str, str] = {}  # dotted path of a given type -> what is wrong with the first value
         self._unfit_told = 0
+        self.unfit_counts: Counter[str] = Counter()  # dotted path of a given type -> values that did not fit it
         self.rest = 0  # records so far with something in ``_rest``
         self.known = given or payloads is not None  # False before ``learn``
         self.kept = self.known  # for a caller that stores the types: whether it has the current ones
@@ -135,20 +138,27 @@ class LineTypes:
 
     def unfit(self) -> list[str]:
         """A line for each given type that some value did not fit, once."""
-        new = list(self._unfit.values())[self._unfit_told :]
+        new = list(self._unfit.items())[self._unfit_told :]
         self._unfit_told = len(self._unfit)
-        return new
+        counts = [f" ({count:,} values so far)" if (count := self.unfit_counts[path]) > 1 else "" for path, _ in new]
+        return [
+            f"{what}{count}: such values are null, and stand in {REST}; correct the schema if they are right"
+            for (_, what), count in zip(new, counts, strict=True)
+        ]
 
     def _note_unfit(self, kinds: Mapping[str, ColumnType], rest: Mapping[str, Any], prefix: str) -> None:
         for name, value in rest.items():
             kind, path = kinds.get(name), prefix + name
             if isinstance(kind, dict) and isinstance(value, dict):
                 self._note_unfit(kind, value, f"{path}.")
-            elif kind is not None and path not in self._unfit:
-                self._unfit[path] = (
-                    f"{path} is {shown(kind)} by the schema, and {_short(value)} does not fit: such values are null, "
-                    f"and stand in {REST}; correct the schema if they are right"
-                )
+            elif kind is not None:
+                self.unfit_counts[path] += 1
+                if path not in self._unfit:
+                    comma = looks_like_comma(value) and shown(kind).startswith(("int", "float", "decimal"))
+                    hint = " (its comma: float(comma), decimal(P,S,comma))" if comma else ""
+                    self._unfit[path] = (
+                        f"{path} is {shown(kind)} by the schema, and {_short(value)} does not fit{hint}"
+                    )
 
     @property
     def schema(self) -> pa.Schema:
@@ -258,6 +268,6 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
         return pa.decimal128(*digits)
     if kind.startswith("time"):
         return pa.timestamp("us", tz="UTC")
-    return {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "json": pa.string()}[
-        kind
-    ]
+    if kind.startswith("float"):
+        return pa.float64()
+    return {"bool": pa.bool_(), "int": pa.int64(), "text": pa.string(), "json": pa.string()}[kind]

@@ -16,7 +16,7 @@ import orjson
 _STRING = rb'("[^"\\]*+(?:(?>\\.[^"\\]*+))*+")'
 _HEAD = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(_raw_base64)?":' + _STRING + rb',"event_time_ns":'
-    rb'(-?[0-9]{1,19}),(?:"reason":' + _STRING + rb",)?"
+    rb'(?:-?[0-9]{1,19},"registered_ns":)?(-?[0-9]{1,19}),(?:"reason":' + _STRING + rb",)?"
 )
 _SOURCE = b',"source":{"file":'
 _TAIL = re.compile(

@@ -58,7 +58,9 @@ class FileStore(StoreModel):
 
     narrow = True
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         read_past_ns = self._read_past_ns
         found = await super().look_up(keys, as_of)
         world = self._world

@@ -85,7 +85,9 @@ class StoreModel:
         self._missed([key for row, key in enumerate(keys) if row not in there], mark)
         return there
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         read_past_ns = self._read_past_ns
         world, logs = self._world, self._world.truth.primary
         if world.variant.sets:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pairs
 from photon.adapters.side import SideConfig, TimeConfig, side_from_table
 from tests.unit.refusals import one_line
 
@@ -201,3 +201,75 @@ def test_records_of_another_join_are_read_without_more_words() -> None:
     assert adapter({"format": "jsonl", "key": "foreign.c"}, written_out).rule() == it.rule()
     with pytest.raises(AdapterError, match=r"format = 'csv' is not possible; remove it"):
         side_from_table({"join": "clicks", "key": "k", "format": "csv"}, "join.x.primary", foreign=False)
+
+
+@pytest.mark.parametrize(
+    ("side", "header", "record"),
+    [
+        ({"format": "jsonl"}, b"", b'{"q":"k","day":"2024-03-01","clock":"08:05:09.5"}'),
+        ({"format": "csv"}, b"clock,q,day", b"08:05:09.5,k,2024-03-01"),
+        ({"format": "csv", "columns": ["day", "q", "clock"]}, b"", b"2024-03-01,k,08:05:09.5"),
+        ({"format": "logfmt"}, b"", b"day=2024-03-01 q=k clock=08:05:09.5"),
+        ({"format": "regex", "pattern": "(?P<q>.) (?P<clock>[^ ]+) (?P<day>.+)"}, b"", b"k 08:05:09.5 2024-03-01"),
+    ],
+)
+def test_a_time_in_two_fields(side: dict[str, Any], header: bytes, record: bytes) -> None:
+    time = {"fields": ["day", "clock"], "format": "iso8601"}
+    it, file = adapter(foreign={**side, "key": "q", "time": time}), LogFile("f.log", header)
+    assert it.foreign_header(record, file) == ForeignHeader(b"k", 1_709_280_309_500_000_000)
+    assert list(it.header_columns([record, record], file).times) == [1_709_280_309_500_000_000] * 2
+    with pytest.raises(BadRecord, match="time field 'day', 'clock' = '2024-03-01 8' is not ISO 8601"):
+        it.foreign_header(record.replace(b"08:05:09.5", b"8"), file)
+
+
+def test_a_year_of_the_first_line_reaches_the_records() -> None:
+    time = {"field": "at", "format": "%b %e %H:%M:%S", "year": 2025}
+    for side, record in (
+        ({"format": "jsonl"}, b'{"q":"k","at":"Jan  1 00:00:00"}'),
+        ({"format": "logfmt"}, b'q=k at="Jan  1 00:00:00"'),
+    ):
+        it, file = adapter(foreign={**side, "key": "q", "time": time}), LogFile("f.log", b"at=Dec 31 23:59:59")
+        assert it.foreign_framing.first_line
+        assert list(it.header_columns([record], file).times) == [1_767_225_600_000_000_000]
+        with pytest.raises(BadRecord, match="has no year, and its file's first line, '', has no month"):
+            it.foreign_header(record, LogFile("f.log"))
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        (
+            {"fields": ["a", "b"], "unit": "s"},
+            "fields = ('a', 'b') is not possible; write at most 8, with the format",
+        ),
+        ({"field": "a", "fields": ["b"], "format": "iso8601"}, "name the field that holds the event time"),
+        ({"field": "a", "format": "%b %e"}, "write year = 2026 (of the log's first line)"),
+        ({"field": "a", "format": "%Y-%m-%d", "year": 2026}, "only if it has month and day, and no year"),
+        ({"field": "a", "format": "iso8601", "year": 2026}, "year = 2026 is not possible; remove it"),
+        ({"field": "a", "unit": "ticks", "origin": "2001-01-01"}, "remove it: unit = 'ticks' has its own"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(time: dict[str, Any], said: str) -> None:
+    with one_line(AdapterError, said):
+        side_from_table({"format": "jsonl", "key": "q", "time": time}, "join.x.foreign", foreign=True)
+    with one_line(AdapterError, 'write "name" for the date'):
+        year = {"field": "a", "format": "%b %e %T", "year": 2026}
+        side_from_table({"format": "csv", "key": "q", "time": year}, "join.x.foreign", foreign=True)
+
+
+def test_the_time_of_the_primary_event() -> None:
+    primary = {**PRIMARY, "time": {"field": "at", "unit": "s"}}
+    it = adapter(primary, {"format": "jsonl", "key": "q", "time": "primary"})
+    assert (it.has_time_of_primary, it.has_foreign_time) == (True, False)
+    assert it.foreign_header(b'{"q":"k"}', FILE) == ForeignHeader(b"k", 0)
+    good, bad = b'{"q":"k","at":5}', b'{"q":"k","at":"?"}'
+    assert it.join(b'{"q":"k"}', FILE, good, FILE) == Joined(b'{"q":"k"}', good)
+    with pytest.raises(BadRecord, match=r"^the primary event: time field 'at' = '.' is not a number of s"):
+        it.join(b'{"q":"k"}', FILE, bad, FILE)
+    found = it.join_columns(Pairs([b'{"q":"k"}'] * 2, [FILE] * 2, [bad, good], [FILE] * 2)).rows()
+    assert [type(each) for each in found] == [BadRecord, Joined]
+    with one_line(AdapterError, 'time = "primary", and the primary has no time'):
+        adapter(PRIMARY, {"format": "jsonl", "key": "q", "time": "primary"})
+    for side, foreign in (({**PRIMARY, "time": "primary"}, False), ({**PRIMARY, "time": "line"}, True)):
+        with one_line(AdapterError, "is not possible; name a field"):
+            side_from_table(side, "join.x", foreign=foreign)

@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters import envelope as envelope_module
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, OutputRef, read_block, read_line
 from photon.adapters.faults import payload_fault
 from photon.batch.events import ForeignEvent
 from photon.batch.records import PrimaryRecord
+from photon.outputs.event_times import EventTimes
+from photon.spark.output_lines import read_output_line
+from photon.verifier.published_lines import read_published
 from tests.lines import event_of, joined_lines, undone_lines
 
 TOKEN = 5 << 40 | 17
@@ -40,6 +44,25 @@ def test_the_documented_line() -> None:
         b'"joined_at":"2020-04-30T00:20:48.592985Z","token":"0000050000000011"}\n'
     )
     assert read_line(one()) == OutputRef(EVENT.event_id, TOKEN, 123)
+
+
+def test_the_primary_events_time_stands_next_to_the_registered_one() -> None:
+    primary = {"format": "jsonl", "key": "q", "time": {"field": "at", "unit": "s"}}
+    adapter = ConfiguredAdapter({"primary": primary, "foreign": {"format": "jsonl", "key": "q", "time": "primary"}})
+    assert (adapter.has_foreign_time, adapter.foreign_header(b'{"q":"k"}', LogFile("f")).event_time_ns) == (False, 0)
+    event = EVENT._replace(event_time_ns=0)
+    primaries = [PrimaryRecord(b'{"q":"k","at":%d}' % at, LogFile(f"{at % 2}.log"), 0) for at in (3, 4, 5)]
+    payloads = [Joined(b"{}", b"{}")] * 3
+    lines = joined_lines(Envelope(adapter=adapter), [event] * 3, primaries, payloads, token=TOKEN, at_ns=AT)
+    heads = [b'"key":"q1","event_time_ns":%d000000000,"registered_ns":0,"foreign":{},' % at for at in (3, 4, 5)]
+    assert all(head in line for head, line in zip(heads, lines, strict=True))
+    assert {read_line(line) for line in lines} == {OutputRef(EVENT.event_id, TOKEN, 0)}
+    assert read_block(b"".join(lines)).event_times_ns == [0, 0, 0]
+    assert {read_published(line).event_time_ns for line in lines} == {0}, "what the verifier asks the registry for"
+    assert {read_output_line(line[:-1], "joined").event_time_ns for line in lines} == {0}, "and Spark"
+    times = EventTimes()
+    times.add(b"".join(lines))
+    assert times.span() == (0, 0)
 
 
 def test_time_and_token_can_be_left_out() -> None:

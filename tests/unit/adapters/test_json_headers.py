@@ -44,7 +44,7 @@ def records(draw: st.DrawFn) -> bytes:
 
 def parsed(side: JsonLinesSide, record: bytes) -> ForeignHeader | BadRecord:
     try:
-        return side._parsed_header(record)
+        return side._parsed_header(record, side._time)
     except BadRecord as bad:
         return bad
 

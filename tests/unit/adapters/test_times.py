@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters import times
-from photon.adapters.times import Iso8601Time, NumberTime, PatternTime, origin_ns, rfc3339_us, zone_named
+from photon.adapters.contract import LogFile
+from photon.adapters.times import (
+    Iso8601Time,
+    NumberTime,
+    PatternTime,
+    Tai64nTime,
+    YearlessTime,
+    origin_ns,
+    rfc3339_us,
+    zone_named,
+)
 from photon.config.clock import NEVER_NS
 
 NEW_YORK = zone_named("America/New_York")
@@ -48,7 +58,7 @@ def test_seconds_after_midnight_in_new_york(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"abc", b"1,5", b"1.2.3", b"0x10", b"1e99999", b"1e31", b"nan", b"1 ", b"9" * 65]
+    "text", [b"", b"abc", b"1,5", b"1.2.3", b"0x10", b"1e99999", b"1e31", b"nan", b"1 ", b"9" * 81]
 )
 def test_what_is_no_number_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"number|range|longer"):
@@ -196,6 +206,71 @@ def test_zones() -> None:
     for name in ("Europa/Berlin", "", "../etc/passwd", "+99:00"):
         with pytest.raises(ValueError, match=r"tzdata|out of range"):
             zone_named(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "iso"),
+    [
+        (b"20240301T080509Z", "2024-03-01T08:05:09+00:00"),
+        (b"20240301T090509.5+0100", "2024-03-01T08:05:09.500000+00:00"),
+        (b"2024-03-01t08:05:09z", "2024-03-01T08:05:09+00:00"),
+        (b"2024-03-01T09:05:09.25+01:00[Europe/Paris]", "2024-03-01T08:05:09.250000+00:00"),
+    ],
+)
+def test_other_forms_of_iso_8601(text: bytes, iso: str) -> None:
+    assert Iso8601Time().from_text(text) == round(datetime.fromisoformat(iso).timestamp() * 1000) * 10**6
+
+
+@pytest.mark.parametrize("text", [b"20240301", b"2024030108", b"20240301T0805", b"2024-03-01T08:05:09[Europe/Paris]"])
+def test_forms_that_may_mean_something_else_are_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match="is not ISO 8601"):
+        Iso8601Time().from_text(text)
+
+
+def test_counts_of_100_ns_from_their_own_origins() -> None:
+    ns = 1_709_280_309_123_456_000
+    assert NumberTime("filetime").from_text(b"133537539091234560") == ns
+    assert NumberTime("ticks").many([638_448_771_091_234_560]) == [ns]
+
+
+def test_tai64n_is_as_multilog_writes_it() -> None:
+    # multilog's label of 2024-03-01T08:05:09.123456: 2**62 + 10 + the Unix time
+    text = b"@%016x%08x" % ((1 << 62) + 10 + 1_709_280_309, 123_456_000)
+    assert Tai64nTime().from_text(text) == 1_709_280_309_123_456_000
+    assert Tai64nTime().from_text(text[:17]) == 1_709_280_309_000_000_000
+    for wrong in (b"4000000065e18c7f075bca00", b"@4000000065e18c7fffffffff", b"@c000000065e18c7f075bca00"):
+        with pytest.raises(ValueError, match="is not TAI64N"):
+            Tai64nTime().from_text(wrong)
+
+
+def of(first: bytes, text: bytes, year: int | None, path: str = "messages") -> str:
+    reader = YearlessTime("%b %e %H:%M:%S", UTC, year).of_file(LogFile(path, first))
+    return rfc3339_us(reader.from_text(text))[:10]
+
+
+def test_a_month_before_the_first_lines_is_of_the_next_year() -> None:
+    first = b"Nov 30 23:59:59 gate sshd[1]: x"
+    assert [of(first, text, 2025) for text in (b"Nov  1 00:00:00", b"Dec 31 23:59:59", b"Jan  1 00:00:00")] == [
+        "2025-11-01", "2025-12-31", "2026-01-01",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"has no year, and its file's first line, 'started', has no month"):
+        of(b"started", b"Jan  1 00:00:00", 2025)
+
+
+def test_the_date_in_a_files_name_gives_the_nearest_year() -> None:
+    for path in ("syslog-20260102", "old/syslog.2026-01-02.gz", "syslog-2026010213", "syslog_202601.log"):
+        assert [of(b"", text, None, path) for text in (b"Dec 31 23:59:59", b"Jan  1 00:00:00")] == [
+            "2025-12-31", "2026-01-01",
+        ]  # fmt: skip
+    assert of(b"", b"Jan  1 00:00:00", None, "syslog-20251231") == "2026-01-01"
+    with pytest.raises(ValueError, match=r"there is no date in the name 'a2026/messages'"):
+        of(b"", b"Jan  1 00:00:00", None, "a2026/messages")
+
+
+def test_a_leap_day_is_one_only_in_its_year() -> None:
+    assert of(b"Dec  1 00:00:00", b"Feb 29 00:00:00", 2023) == "2024-02-29"
+    with pytest.raises(ValueError, match="is no date"):
+        of(b"Dec  1 00:00:00", b"Feb 29 00:00:00", 2024)
 
 
 def test_written_times_have_microseconds() -> None:

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MapKind
+from photon.eventstore.file_map import PLACES_PER_KEY_MAX, UNKNOWN_TIME_NS, FileMap, MapKind
 from photon.eventstore.index import hash_keys
 
 from .helpers import block
@@ -28,6 +29,20 @@ def places(file_map: FileMap, *keys: bytes) -> list[list[Place]]:
     return [sorted(each) for each in out]
 
 
+def versions(file_map: FileMap, *asked: tuple[bytes, int], without: Sequence[int] = ()) -> list[list[Place]]:
+    """(identity, offset, time) of each place, by what was asked for."""
+    found = file_map.versions(
+        hash_keys([key for key, _ in asked]), np.array([time for _, time in asked], np.int64), without
+    )
+    assert found.times is not None
+    out: list[list[Place]] = [[] for _ in asked]
+    columns = (found.rows, found.logs, found.offsets, found.spans, found.times)
+    for row, log, offset, span, time in zip(*(column.tolist() for column in columns), strict=True):
+        assert span == 0
+        out[row].append((file_map.logs()[log].identity, offset, span, time))
+    return [sorted(each) for each in out]
+
+
 def event(micros: int, process: bytes = b"10.0.0.1:7") -> bytes:
     return b"%s:%d" % (process, micros)
 
@@ -36,14 +51,21 @@ class FileMapContract(ABC):
     """``self.open`` opens the same map again after ``close``, which does not commit."""
 
     @abstractmethod
-    def open(self, directory: Path, kind: MapKind, window_micros: int = 1000, window_bytes: int = 100) -> FileMap: ...
+    def open(
+        self,
+        directory: Path,
+        kind: MapKind,
+        window_micros: int = 1000,
+        window_bytes: int = 100,
+        timed: bool = False,
+    ) -> FileMap: ...
 
     @pytest.fixture
     def opening(self, tmp_path: Path) -> Iterator[Opening]:
         """Opens the map; the one before is closed, and the last one at the end."""
         maps: list[FileMap] = []
 
-        def opened(kind: MapKind, **windows: int) -> FileMap:
+        def opened(kind: MapKind = MapKind.DENSE, **windows: int) -> FileMap:
             for each in maps:
                 each.close()
             maps[:] = [self.open(tmp_path, kind, **windows)]
@@ -122,6 +144,48 @@ class FileMapContract(ABC):
             file_map.add(block(keys, [2 * i for i in range(40)], identity=identity, path=path, begin=0, end=80))
         expected = [("a", 2 * i, 0, -1) for i in range(PLACES_PER_KEY_MAX)]
         assert places(file_map, b"same", b"no") == [expected, []]
+
+    # -- versions --------------------------------------------------------------------------------------------------
+    @pytest.mark.parametrize("committed", [False, True])
+    def test_the_newest_version_is_found_however_many_there_are(self, opening: Opening, committed: bool) -> None:
+        file_map = opening(timed=True)
+        count = 3000
+        keys = [b"EUR", b"GBP"] * count
+        starts = [10 * at for at in range(2 * count)]
+        times = [100 * (at // 2) for at in range(2 * count)]
+        file_map.add(block(keys, starts, begin=0, end=20 * count, times=times))
+        if committed:
+            file_map.commit()
+            file_map = opening(timed=True)
+        assert versions(file_map, (b"EUR", 150_050), (b"GBP", 100), (b"EUR", 10**9), (b"no", 5)) == [
+            [("a", 10 * 3000, 0, 150_000)], [("a", 30, 0, 100)], [("a", 10 * 5998, 0, 299_900)], [],
+        ]  # fmt: skip
+        ((newer,),) = versions(file_map, (b"EUR", -1))
+        assert newer[3] > -1, "a record is there, and none as early"
+
+    @pytest.mark.parametrize("committed", [False, True])
+    def test_versions_of_one_time_and_of_unknown_time(self, opening: Opening, committed: bool) -> None:
+        file_map = opening(timed=True)
+        file_map.add(block([b"k"] * 4, [0, 3, 6, 9], begin=0, end=12, times=[5, 7, 7, UNKNOWN_TIME_NS]))
+        if committed:
+            file_map.commit()
+        file_map.add(block([b"k", b"k"], [0, 3], identity="b", path="b.log", begin=0, end=6, times=[7, 6]))
+        unknown = ("a", 9, 0, UNKNOWN_TIME_NS)
+        assert versions(file_map, (b"k", 7), (b"k", 6), (b"k", 5)) == [
+            [("a", 3, 0, 7), ("a", 6, 0, 7), unknown, ("b", 0, 0, 7)],
+            [unknown, ("b", 3, 0, 6)],
+            [("a", 0, 0, 5), unknown],
+        ]
+        assert versions(file_map, (b"k", 7), without=[1]) == [[("a", 3, 0, 7), ("a", 6, 0, 7), unknown]]
+        assert versions(file_map, (b"k", 7), without=[0]) == [[("b", 0, 0, 7)]]
+        assert versions(file_map, (b"k", 9), without=[0, 1]) == [[]]
+
+    def test_versions_of_a_rewritten_log_may_be_stale_so_several_are_given(self, opening: Opening) -> None:
+        file_map = opening(timed=True)
+        file_map.add(block([b"k"] * 40, [2 * at for at in range(40)], begin=0, end=80, times=list(range(40))))
+        file_map.add(block([b"k"], [10], begin=10, end=80, times=[2]))
+        ((*found,),) = versions(file_map, (b"k", 30))
+        assert sorted(time for *_, time in found) == list(range(31 - PLACES_PER_KEY_MAX, 31))
 
     # -- sparse ----------------------------------------------------------------------------------------------------
     def test_sparse_entries_each_window_of_time_or_bytes(self, opening: Opening) -> None:

@@ -86,12 +86,27 @@ class ManualClock:
 
 
 def block(
-    keys: Sequence[bytes], starts: Sequence[int], *, identity: str = "a", path: str = "a.log", begin: int, end: int
+    keys: Sequence[bytes],
+    starts: Sequence[int],
+    *,
+    identity: str = "a",
+    path: str = "a.log",
+    begin: int,
+    end: int,
+    times: Sequence[int] | None = None,
 ) -> MappedBlock:
     hashes = hash_keys(keys)
     order = np.argsort(hashes, kind="stable")
     return MappedBlock(
-        identity, LogFile(path), begin, end, keys, np.array(starts, dtype=np.int64), hashes[order], order
+        identity,
+        LogFile(path),
+        begin,
+        end,
+        keys,
+        np.array(starts, dtype=np.int64),
+        hashes[order],
+        order,
+        times=None if times is None else np.array(times, np.int64),
     )
 
 
@@ -100,9 +115,15 @@ def open_or_rebuild(directory: Path, settings: MapSettings) -> tuple[FileMap, st
 
 
 def open_map(
-    directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", *, last: bool = False, **windows: int
+    directory: Path,
+    kind: MapKind = MapKind.DENSE,
+    rule: bytes = b"rule",
+    *,
+    last: bool = False,
+    timed: bool = False,
+    **windows: int,
 ) -> FileMap:
-    settings = MapSettings(rule, kind, last=last, **windows)
+    settings = MapSettings(rule, kind, last=last, timed=timed, **windows)
     opened, rebuilt = open_or_rebuild(directory, settings)
     assert not rebuilt
     return opened
@@ -140,7 +161,8 @@ class Store:
         self.logs.mkdir(exist_ok=True)
         self.clock = ManualClock()
         self.adapter = adapter or LineAdapter({})
-        self.map = open_map(base / "map", kind, last=duplicates == "last")
+        timed = self.adapter.matching.match == "latest"
+        self.map = open_map(base / "map", kind, last=duplicates == "last", timed=timed)
         self.told: list[str] = []
         self.shared = SharedKeys(duplicates, self.told.append)
         self.follower = Follower(

@@ -17,7 +17,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as db:
         db.execute("PRAGMA user_version=1")
     db.close()
-    with pytest.raises(FileMapError, match=r"catalog.db: version 1, this release reads version 2"):
+    with pytest.raises(FileMapError, match=r"catalog.db: version 1, this release reads version 3"):
         Catalog(tmp_path / "catalog.db", {})
 
 

@@ -38,6 +38,10 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))
     with pytest.raises(columns.WireError, match="as_of"):
         columns.asked(pb.EventLookUpRequest(keys=[b"k"], as_of=b"1234"))
+    with pytest.raises(columns.WireError, match="times has 4 bytes for 1 keys"):
+        columns.asked(pb.EventLookUpRequest(keys=[b"k"], as_of=b"12345678", times=b"1234"))
+    assert columns.asked(columns.request("j", [b"k", b"l"], [1, 2], [-5, 6])) == ([b"k", b"l"], [1, 2], [-5, 6])
+    assert columns.asked(columns.request("j", [b"k"], [1])) == ([b"k"], [1], None)
     with pytest.raises(columns.WireError, match="20 bytes of rows for 4 keys"):
         columns.sought_of(columns.seek_reply([0, 1, 2, 3, 3]), 4)
 

@@ -24,8 +24,16 @@ from .helpers import block, open_map, open_or_rebuild
 
 
 class TestEmbedded(FileMapContract):
-    def open(self, directory: Path, kind: MapKind, window_micros: int = 1000, window_bytes: int = 100) -> FileMap:
-        return open_map(directory / "map", kind, window_micros=window_micros, window_bytes=window_bytes)
+    def open(
+        self,
+        directory: Path,
+        kind: MapKind,
+        window_micros: int = 1000,
+        window_bytes: int = 100,
+        timed: bool = False,
+    ) -> FileMap:
+        windows = {"window_micros": window_micros, "window_bytes": window_bytes}
+        return open_map(directory / "map", kind, timed=timed, **windows)
 
 
 def fill(file_map: FileMap, rounds: range) -> None:

@@ -24,7 +24,9 @@ class Store(OperatedStore):
         self.error = error
         self.asked: list[tuple[list[str], bool]] = []
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         return EventLookUps.unavailable(0)
 
     async def progress(self) -> Progress:

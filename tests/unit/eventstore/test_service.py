@@ -15,7 +15,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from photon.adapters.contract import BadRecord
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, BadRecord, Matching
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen, HealthyServer
@@ -29,10 +30,10 @@ from photon.eventstore.process import start_server
 from .helpers import LineAdapter, until
 
 
-def engine(base: Path, *, once: bool = True) -> EventStoreEngine:
+def engine(base: Path, *, once: bool = True, adapter: Adapter | None = None) -> EventStoreEngine:
     config = EventStoreConfig("clicks", base / "logs", base / "map", once=once, cache_bytes=1 << 20)
     (base / "logs").mkdir(exist_ok=True)
-    return EventStoreEngine(config, LineAdapter({}), SystemClock(), RealDisk())
+    return EventStoreEngine(config, adapter or LineAdapter({}), SystemClock(), RealDisk())
 
 
 def append(path: Path, data: bytes) -> None:
@@ -149,6 +150,26 @@ async def test_a_map_of_another_rule_is_rebuilt_and_reported(tmp_path: Path) -> 
     store = EventStoreEngine(other, LineAdapter({}), SystemClock(), RealDisk(), told.append)
     assert "is rebuilt" in told[0]
     await store.close()
+
+
+async def test_versions_as_of_a_time_over_the_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "KEYS_MAX", 3)
+    adapter = ConfiguredAdapter(
+        {side: {"format": "csv", "columns": ["k", "at"], "key": "k", "time": {"field": "at", "unit": "ns"}}
+         for side in ("primary", "foreign")}
+    )  # fmt: skip
+    adapter.matching = Matching("latest")
+    store = engine(tmp_path, adapter=adapter)
+    (tmp_path / "logs" / "a.log").write_bytes(b"".join(b"EUR,%d\n" % (10 * n) for n in range(2000)))
+    store.start()
+    await asyncio.to_thread(store.ended.wait)
+    assert store.failure == ""
+    async with serving(store) as (client, _):
+        asked = [(b"EUR", 10 * n + 9) for n in range(0, 2000, 100)]
+        found = await client.look_up([key for key, _ in asked], [NEVER_NS] * 20, [time for _, time in asked])
+        assert list(found.found.records) == [b"EUR,%d" % (time - 9) for _, time in asked]
+        other = await client.look_up([b"EUR"], [NEVER_NS])
+        assert other.answers == [LookUpCode.UNAVAILABLE], "a joiner with other settings does not ask for a time"
 
 
 class BrokenAdapter(LineAdapter):

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from photon.adapters.contract import BadRecord, LogFile, Matching
 from photon.adapters.logs.identity import log_name
 from photon.eventstore import columns
 from photon.eventstore.api import SET_MAX, EventLookUps, LookUpCode
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.eventstore.whole_sets import WholeSets
-from tests.unit.eventstore.helpers import Filled, Store
+from tests.unit.eventstore.helpers import Filled, LineAdapter, Store
 
 FOUND, NOT_YET, ABSENT = LookUpCode.FOUND, LookUpCode.NOT_YET, LookUpCode.ABSENT
 
@@ -21,6 +22,18 @@ def whole(store: Store, given_up: frozenset[str] = frozenset()) -> WholeSets:
     return WholeSets(
         store.cache, store.map, store.reads, log_name, lambda: store.reader.read_past_ns, lambda: given_up
     )
+
+
+class Rates(LineAdapter):
+    """Records ``key,time``."""
+
+    matching = Matching("latest")
+
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        try:
+            return int(record.partition(b",")[2])
+        except ValueError:
+            raise BadRecord("no time") from None
 
 
 def sets_of(found: EventLookUps) -> list[tuple[LookUpCode, list[bytes]]]:
@@ -54,6 +67,38 @@ def test_a_set_that_cannot_be_read_as_a_whole_is_no_set(filled: Filled) -> None:
     known.gone = lambda: {gone}
     assert sets_of(known.look_up([b"k", b"y"], [0, 0])) == [(LookUpCode.GONE, []), (FOUND, [b"y,1"])]
     assert sets_of(whole(store, frozenset({gone})).look_up([b"k"], [0])) == [(FOUND, [b"k,1"])]
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 1])
+def test_of_many_versions_only_the_newest_as_of_a_time_is_read(filled: Filled, cache_bytes: int) -> None:
+    log = b"".join(b"EUR,%d\nGBP,%d\n" % (5 * n, 5 * n) for n in range(3 * SET_MAX))
+    store = filled({"a.log": log}, adapter=Rates({}), cache_bytes=cache_bytes)
+    asked = [(b"EUR", 5003), (b"GBP", 5000), (b"EUR", -1), (b"no", 1), (b"GBP", 10**9)]
+    keys, times = [key for key, _ in asked], [time for _, time in asked]
+    (newer, *_), *others = [
+        records for _, records in sets_of(whole(store).look_up([b"EUR", *keys], [0] * 6, [-1, *times]))
+    ]
+    assert newer.startswith(b"EUR,"), "some record, so the reason can say that none is as early"
+    assert others == [[b"EUR,5000"], [b"GBP,5000"], [newer], [], [b"GBP,%d" % (15 * SET_MAX - 5)]]
+
+
+def test_a_version_without_a_time_comes_with_each(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\nk,when\nk,9\n"}, adapter=Rates({}))
+    assert sets_of(whole(store).look_up([b"k"], [0], [5])) == [(FOUND, [b"k,1", b"k,when"])]
+
+
+def test_older_versions_count_where_a_log_is_given_up(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n", "b.log": b"k,2\nl,2\n"}, adapter=Rates({}))
+    gone = next(log.identity for log in store.map.logs() if log.file.path == "b.log")
+    found = whole(store, frozenset({gone})).look_up([b"k", b"l"], [0, 0], [5, 5])
+    assert sets_of(found) == [(FOUND, [b"k,1"]), (ABSENT, [])]
+
+
+def test_a_version_that_is_not_where_the_map_says_is_not_passed_over(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\nk,2\n"}, adapter=Rates({}), cache_bytes=1)
+    (store.logs / "a.log").write_bytes(b"k,1\nx,2\n")
+    found = whole(store).look_up([b"k", b"k"], [0, 0], [1, 5])
+    assert found.answers == [FOUND, LookUpCode.UNAVAILABLE]
 
 
 def test_a_key_with_too_many_says_so(filled: Filled) -> None:

@@ -160,7 +160,9 @@ class FakeStore:
         self.miss = miss
         self.read_past_ns = read_past_ns
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         found = [self.records.get(key) for key in keys]
         return EventLookUps.of(
             [self.miss if record is None else LookUpCode.FOUND for record in found],

@@ -175,9 +175,10 @@ def test_types_are_shown_corrected_and_given(slot: WrittenSlot) -> None:
     assert records.schema() == {"foreign": {"amount": "int", "new": "bool"}, "primary": {"words": "text"}}
     given = photon.read(slot.place.output, schema={"foreign.amount": "int"})
     with pytest.warns(
-        RuntimeWarning, match='^foreign.amount is int by the schema, and "n/a" does not fit: such values'
+        RuntimeWarning, match='^foreign.amount is int by the schema, and "n/a" does not fit .2 values so far.: such'
     ):
         rows = given.to_arrow().to_pylist()
+    assert given.unfit == {"foreign.amount": 2}
     assert [row["_rest"] for row in rows[1000:]] == [
         '{"foreign":{"amount":"n/a","new":true},"primary":{"words":"ä"}}',
         '{"foreign":{"amount":1180591620717411303424},"primary":{"words":"ä"}}',

@@ -196,8 +196,25 @@ def test_given_types_read_text_and_what_they_cannot_read_is_kept() -> None:
         'foreign.price is decimal(6,2) by the schema, and "12.505" does not fit: such values are null, and stand in '
         "_rest; correct the schema if they are right"
     ) in told
+    assert 'foreign.rate is float by the schema, and "1,5" does not fit (its comma: float(comma)' in "\n".join(told)
     types.batch("joined", [line(bad)])
     assert types.unfit() == [], "once"
+    assert types.unfit_counts == dict.fromkeys((f"foreign.{name}" for name in bad), 2)
+
+
+def test_text_with_a_decimal_comma() -> None:
+    types = LineTypes.of_schema({"foreign": {"rate": "float(comma)", "price": "decimal(9,2,comma)"}})
+    fit = [("12,5", "1.234,50"), ("-0,25", "1 234 567,5"), ("7", "+7"), ("1'234,5", "12"), (3.5, 4)]
+    unfit = ["12.50", "1.23,4", "1,234,5", "1.234 567,8", "1,2e3", ",5", ""]
+    rows = types.batch("joined", [line({"rate": rate, "price": price}) for rate, price in fit]).to_pylist()
+    assert [row["foreign"]["rate"] for row in rows] == [12.5, -0.25, 7.0, 1234.5, 3.5]
+    assert [row["foreign"]["price"] for row in rows] == [Decimal(x) for x in ("1234.5", "1234567.5", "7", "12", "4")]
+    rows = types.batch("joined", [line({"rate": rate}) for rate in unfit]).to_pylist()
+    assert [json.loads(row["_rest"])["foreign"]["rate"] for row in rows] == unfit
+    assert types.unfit() == [
+        'foreign.rate is float(comma) by the schema, and "12.50" does not fit (7 values so far): such values are '
+        "null, and stand in _rest; correct the schema if they are right"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def _absent_keys(settings: Settings, base: Path, join: str, side: Side, path: Pa
     if framing.kind != "lines":
         return {}
     for name, records in seen.records.items():
-        file = LogFile(name, records[0].removesuffix(b"\r") if has_header else b"")
+        file = LogFile(name, records[0].removesuffix(b"\r") if has_header or framing.first_line else b"")
         lines = [line.removesuffix(b"\r") for line in records[has_header:]]
         keys = Guard(adapter).many(partial(_keys, adapter, lines, file, primary=primary))
         texts = [] if isinstance(keys, Fault) else [key.decode("utf-8", "replace") for key in keys if key]

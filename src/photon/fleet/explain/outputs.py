@@ -6,6 +6,7 @@ that hold them. Also searches what is not published yet; the record says so.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from photon.adapters.envelope_reader import EnvelopeError, read_line
 from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -185,6 +187,10 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
     said = decode(line)
     if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
         return None
+    time_ns = said.event_time_ns[0]
+    with contextlib.suppress(EnvelopeError):
+        ref = read_line(line.removesuffix(b"\n") + b"\n")
+        time_ns = None if ref is None else ref.event_time_ns  # the registry's, which may be another
     return Record(
         kind=verdict_of(kind, said.reason[0]),
         slot=slot,
@@ -194,7 +200,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
         durable=False,
         event_id=said.event_id[0],
         key=said.key[0],
-        event_time_ns=said.event_time_ns[0],
+        event_time_ns=time_ns,
         source_file=said.source_file[0] or "",
         source_offset=said.source_offset[0] or 0,
         primary_file=said.primary_file[0],

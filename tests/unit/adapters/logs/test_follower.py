@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.adapters.contract import Framing
 from photon.adapters.logs import follower as follower_module
 from photon.adapters.logs import open_files
 from photon.adapters.logs.api import LogPosition
@@ -121,6 +122,18 @@ def test_header_byte_order_mark_and_crlf(tmp_path: Path) -> None:
     append(tmp_path / "a.csv", b"3,4\n")
     assert again.read() == [b"3,4"]
     assert again.blocks[0].file.header == b"k,v"
+
+
+def test_a_first_line_is_known_and_a_record_all_the_same(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", b"\nDec 31 23:59:59 " + b"x" * 300 + b"\nJan  1 00:00:00 y\n")
+    tail = Tail(tmp_path, framing=Framing(first_line=True))
+    assert tail.read()[-1] == b"Jan  1 00:00:00 y"
+    (block,) = tail.blocks
+    assert (block.file.header, block.data.count(b"\n")) == (b"Dec 31 23:59:59 " + b"x" * 240, 3)
+    again = Tail(tmp_path, tail.follower.positions(), framing=Framing(first_line=True))
+    append(tmp_path / "a.log", b"Jan  2 00:00:00 z\n")
+    assert again.read() == [b"Jan  2 00:00:00 z"]
+    assert again.blocks[0].file == block.file
 
 
 def test_rename_while_following_keeps_the_log(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from photon.eventstore.hbase import schema
-from photon.eventstore.hbase.api import Cells, HBaseUnavailable, Put, Region
+from photon.eventstore.hbase.api import SCAN_ROWS, Cells, HBaseUnavailable, Put, Region
 
 
 @dataclass
@@ -46,6 +46,8 @@ class MemoryHBase:
         self.chaos = 0.0
         """Probability that something happens before a call, and before each row of a write."""
         self.lost = 0
+        self.scanned = 0
+        """Rows that scans have returned."""
 
     # -- faults ------------------------------------------------------------------------------------------------------
     def crash(self, part: MemoryRegion) -> None:
@@ -88,9 +90,12 @@ class MemoryHBase:
             self._before()
             self._part(put.row).tell(put)
 
-    def scan(self, table: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, Cells]]:
-        rows = {row: cells for part in self.parts for row, cells in part.rows.items()}
-        return iter([(row, rows[row]) for row in sorted(rows) if start <= row and (not stop or row < stop)])
+    def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
+        known = {row: cells for part in self.parts for row, cells in part.rows.items()}
+        for row in sorted(known):
+            if start <= row and (not stop or row < stop):
+                self.scanned += 1
+                yield row, known[row]
 
     def regions(self, table: bytes) -> list[Region]:
         self._before()

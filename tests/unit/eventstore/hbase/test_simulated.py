@@ -10,16 +10,25 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.eventstore import hbase_file_map
-from photon.eventstore.file_map import FileMap, FileMapUnavailable, MapKind, MappedPlaces, MapSettings, RowsLost
+from photon.eventstore.file_map import (
+    FileMap,
+    FileMapUnavailable,
+    MapKind,
+    MappedBlock,
+    MappedPlaces,
+    MapSettings,
+    RowsLost,
+)
 from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_instances
 from photon.eventstore.hbase_file_map import HBaseFileMap
 from photon.eventstore.index import U64, hash_keys
-from tests.unit.eventstore.file_map_contract import FileMapContract, event
+from tests.unit.eventstore.file_map_contract import FileMapContract, Opening, event, versions
 from tests.unit.eventstore.helpers import ManualClock, block
 
 from .memory import MemoryHBase
@@ -78,14 +87,32 @@ class TestInMemory(FileMapContract):
     def _hbase(self) -> None:
         self.hbase = MemoryHBase(random.Random(1))
 
-    def open(self, directory: Path, kind: MapKind, window_micros: int = 1000, window_bytes: int = 100) -> FileMap:
-        settings = MapSettings(b"rule", kind, window_micros, window_bytes)
+    def open(
+        self,
+        directory: Path,
+        kind: MapKind,
+        window_micros: int = 1000,
+        window_bytes: int = 100,
+        timed: bool = False,
+    ) -> FileMap:
+        settings = MapSettings(b"rule", kind, window_micros, window_bytes, timed=timed)
         file_map = HBaseFileMap(
             directory / "map", settings, log_name, RealDisk(), self.hbase, "t",
             clock=ManualClock(), random=self.hbase.rng.randbytes,
         )  # fmt: skip
         file_map.tend()
         return file_map
+
+    def test_versions_are_found_by_seeking(self, opening: Opening) -> None:
+        file_map = opening(timed=True)
+        count = 5000
+        places = [10 * at for at in range(count)]
+        file_map.add(block([b"k"] * count, places, begin=0, end=10 * count, times=list(range(count))))
+        file_map.commit()
+        self.hbase.scanned = 0
+        asked = [(b"k", time) for time in range(0, count, 50)]
+        assert versions(file_map, *asked) == [[("a", 10 * time, 0, time)] for _, time in asked]
+        assert self.hbase.scanned <= 2 * len(asked)
 
 
 def keys_of(log: str, number: int) -> list[bytes]:
@@ -96,17 +123,21 @@ def keys_of(log: str, number: int) -> list[bytes]:
 class World:
     """A reader without threads: two logs, read from where the map says, restarted when it says so."""
 
+    settings: MapSettings | None = None
+
     def __init__(self, seed: int, directory: Path, kind: MapKind, backend: type[HBaseFileMap] = HBaseFileMap) -> None:
         self.rng = random.Random(seed)
         self.hbase = MemoryHBase(self.rng)
         self.clock = ManualClock()
-        self.directory, self.kind, self.backend = directory, kind, backend
+        self.directory, self.backend = directory, backend
+        if self.settings is None:
+            self.settings = MapSettings(b"rule", kind, 1000, 100)
         self.lost = self.complete = 0
         self.open()
 
     def open(self) -> None:
         self.map = self.backend(
-            self.directory, MapSettings(b"rule", self.kind, 1000, 100), log_name, RealDisk(), self.hbase, "t",
+            self.directory, self.settings, log_name, RealDisk(), self.hbase, "t",
             clock=self.clock, random=self.hbase.rng.randbytes, checkpoint_seconds=2.0,
         )  # fmt: skip
         self.ever = dict.fromkeys(LOGS, 0)  # as far as this process has read
@@ -120,13 +151,14 @@ class World:
         log = self.rng.choice(LOGS)
         number = self.next[log]
         if number < BLOCKS:
-            at = number * BLOCK_BYTES
-            starts = [at + 10 * i for i in range(6)]
             self.next[log] += 1  # the follower has moved, even if the write fails
             self.ever[log] = max(self.ever[log], self.next[log])
-            self.map.add(
-                block(keys_of(log, number), starts, identity=log, path=f"{log}.log", begin=at, end=at + BLOCK_BYTES)
-            )
+            self.map.add(self.block(log, number))
+
+    def block(self, log: str, number: int) -> MappedBlock:
+        at = number * BLOCK_BYTES
+        starts = [at + 10 * i for i in range(6)]
+        return block(keys_of(log, number), starts, identity=log, path=f"{log}.log", begin=at, end=at + BLOCK_BYTES)
 
     def step(self) -> None:
         what = self.rng.random()
@@ -191,6 +223,42 @@ class World:
         assert self.map.totals(exact=True).events == 6 * BLOCKS * len(LOGS)
 
 
+class TimedWorld(World):
+    """The same for versions: each block has one of the key ``same``, of its own time."""
+
+    settings = MapSettings(b"rule", timed=True, places_max=9)
+
+    def block(self, log: str, number: int) -> MappedBlock:
+        starts = [number * BLOCK_BYTES + 10 * i for i in range(6)]
+        times = [2 * number + LOGS.index(log)] * 6
+        end = (number + 1) * BLOCK_BYTES
+        return block(
+            keys_of(log, number),
+            starts,
+            identity=log,
+            path=f"{log}.log",
+            begin=end - BLOCK_BYTES,
+            end=end,
+            times=times,
+        )
+
+    def ask(self) -> None:
+        """Nothing newer that was read is passed over, and what is found is true."""
+        asked = [self.rng.randrange(-1, 2 * BLOCKS + 2) for _ in range(5)]
+        found = self.map.versions(hash_keys([b"same"] * 5), np.array(asked))
+        assert found.times is not None
+        logs = self.map.logs()
+        read = [2 * number + at for at, log in enumerate(LOGS) for number in range(self.ever[log])]
+        for row, time in enumerate(asked):
+            its = found.rows == row
+            for at, n, offset in zip(found.times[its], found.logs[its], found.offsets[its], strict=True):
+                assert (logs[n].identity, offset) == (LOGS[at % 2], at // 2 * BLOCK_BYTES + 50)
+            newest = max((each for each in read if each <= time), default=None)
+            there = newest is None or any(newest <= at <= time for at in found.times[its].tolist())
+            assert there or not found.complete, f"the version of {newest} as of {time} is missing"
+        self.complete += found.complete
+
+
 def run(world: World, chaos: float) -> None:
     world.hbase.chaos = chaos
     for _ in range(250):
@@ -199,10 +267,11 @@ def run(world: World, chaos: float) -> None:
             world.hbase.crash(world.rng.choice(world.hbase.parts))
 
 
-def each_world(directory: Path, kind: MapKind, chaos: float, seeds: range) -> Iterator[World]:
+def each_world(directory: Path, kind: MapKind | None, chaos: float, seeds: range) -> Iterator[World]:
+    """``kind``: ``None`` means a map of versions."""
     for seed in seeds:
         print("seed", seed)
-        world = World(seed, directory / str(seed), kind)
+        world = (TimedWorld if kind is None else World)(seed, directory / str(seed), kind or MapKind.DENSE)
         run(world, chaos)
         try:
             yield world
@@ -211,18 +280,18 @@ def each_world(directory: Path, kind: MapKind, chaos: float, seeds: range) -> It
             world.map.close()
 
 
-@pytest.mark.parametrize("kind", MapKind)
+@pytest.mark.parametrize("kind", [*MapKind, None])
 @pytest.mark.parametrize("chaos", [0.0, 0.01, 0.1])
-def test_no_complete_answer_lacks_an_entry(tmp_path: Path, kind: MapKind, chaos: float) -> None:
+def test_no_complete_answer_lacks_an_entry(tmp_path: Path, kind: MapKind | None, chaos: float) -> None:
     named = os.environ.get("PHOTON_SIM_SEED")
     base = int(named) if named else random.randrange(2**32)
     seeds = 1 if named else 6 if os.environ.get("PHOTON_FULL") else 3
     assert len(list(each_world(tmp_path, kind, chaos, range(base, base + seeds)))) == seeds
 
 
-@pytest.mark.parametrize("kind", MapKind)
+@pytest.mark.parametrize("kind", [*MapKind, None])
 @pytest.mark.parametrize("chaos", [0.01, 0.1])
-def test_schedules_reach_what_they_are_for(tmp_path: Path, kind: MapKind, chaos: float) -> None:
+def test_schedules_reach_what_they_are_for(tmp_path: Path, kind: MapKind | None, chaos: float) -> None:
     """For chosen seeds: with some others nothing may be lost by chance."""
     assert any(world.lost and world.complete for world in each_world(tmp_path, kind, chaos, range(6)))
 

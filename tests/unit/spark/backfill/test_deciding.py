@@ -41,7 +41,8 @@ def table(**records: list[bytes]) -> pa.Table:
         for some in records.values()
     ]
     keys = pa.array([key.encode() for key in records], pa.binary())
-    return pa.table({"key": keys, "primaries": pa.array(found, pa.list_(PRIMARY))})
+    times = pa.nulls(len(keys), pa.int64())
+    return pa.table({"key": keys, "event_time_ns": times, "primaries": pa.array(found, pa.list_(PRIMARY))})
 
 
 def events(*names: bytes, times: list[int] | None = None) -> Events:
