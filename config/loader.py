@@ -201,11 +201,6 @@ def problems(settings: Settings) -> list[str]:
             found.append(
                 f"datacentre.{dc}.pipeline = spark: what Spark joins is kept in one place; set output.copies = 1"
             )
-        if not pipeline.joiners and not pipeline.discover and not pipeline.on_spark:
-            found.append(
-                f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
-                f"datacentre.{dc}.discover = true and joiners that were started by photon serve joiner auto"
-            )
     found += _chain_problems(settings)
     found += _id_problems(settings)
     found += _bound_problems(settings)
@@ -411,6 +406,8 @@ def _registry_problems(settings: Settings) -> list[str]:
         addresses.append(("wan.control", settings.wan.control))
     states = [each.state for each in settings.compute.values()]
     found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
+    names = [who for name, each in settings.compute.items() for who in each.names(name)]
+    found += [f"compute.{name}: another one's process has this name; rename it" for name in _twice(names)]
     addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]
     addresses += [
         (f"sink.{n}.address", sink.address) for n, sink in settings.sink.items() if sink.address is not None

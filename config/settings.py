@@ -306,10 +306,15 @@ class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     file: str  # Python file with their topology; paths in it are relative to it
     state: str  # Directory of all that is kept of them
-    # Number of intervals for the keys of a new state, each with a process; 1 to 64.
+    # Number of processes, and of intervals for the keys of a new state; 1 to 64.
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    # host:port of its metrics and health; without it it is started, and not seen by others.
+    # host:port of the metrics and health of the first process, which reports on all; without it they are started, and
+    # not seen by others.
     address: str | None = None
+
+    def names(self, name: str) -> list[str]:
+        """Of its processes: ``spend``, ``spend-2``, …"""
+        return [name, *(f"{name}-{n}" for n in range(2, self.processes + 1))]
 
 
 class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -341,12 +346,9 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output: str  # Directory of the output
     state: str  # Directory for slots, dispatcher state and file map
     eventstore: str  # host:port of the event store
-    # Tables ``[datacentre.NAME.joiners.SLOT]`` with ``address``; slot names are unique over all datacentres. At least
-    # one, unless ``discover`` is set.
+    # Tables ``[datacentre.NAME.joiners.SLOT]`` with ``address``; slot names are unique over all datacentres.
+    # ``photon serve joiner auto`` needs none (docs/dispatcher.md#scaling).
     joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)
-    # Dispatchers find joiners by the registry's list of slots, including ``photon serve joiner auto``
-    # (docs/dispatcher.md#scaling).
-    discover: bool = False
     # Tables ``[datacentre.NAME.caches.NODE]``, the pipeline's cache processes (see below).
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     # Table ``[datacentre.NAME.hbase]``: the event store's file map is a table of HBase; unset: it is in ``state``.

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.config.stopping import end
 from photon.config.structured import get_logger
@@ -16,13 +17,13 @@ from photon.dispatcher.joiner_set import Changes, Heard, JoinerSet
 from photon.dispatcher.reporting import Troubles
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.api import Joiner
+from photon.joiner.api import JoinAnswers, Joiner
 
 LIST_S = 2.0  # interval of asking the registry for its slots
 LOOK_S = 0.25  # interval of asking due joiners for their health
 HEALTH_S = 4.0  # longest wait for their answers
 LEFT_POLL_S = 0.1
-LISTING = "list of slots"  # its name in the log
+LISTING, JOINERS = "list of slots", "joiners"  # their names in the log
 
 log = get_logger(__name__)
 
@@ -35,6 +36,27 @@ class Found(Joiner, Protocol):
 
     async def close(self) -> None:
         """The outcome of calls on their way is unknown from then on."""
+
+
+class Here(Joiner, Protocol):
+    """A joiner in this process."""
+
+    @property
+    def started(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHere:
+    joiner: Here
+
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        return await self.joiner.join(events, timeout=timeout)
+
+    async def serves(self, timeout: float) -> bool:
+        return self.joiner.started
+
+    async def close(self) -> None:
+        pass  # it belongs to its service
 
 
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
@@ -73,7 +95,13 @@ class Discovery:
             else:
                 troubles.well(LISTING, now)
                 self._carry_out(self.joiners.listed(listed, now), calls, {})
-            await asyncio.sleep(LIST_S)
+                if self._used:
+                    troubles.well(JOINERS, now)
+                else:
+                    troubles.met(
+                        JOINERS, "none serves; photon serve joiner runs one, photon status slots lists them", now
+                    )
+            await asyncio.sleep(LIST_S if self._used else LOOK_S)
 
     async def _follow_health(self, calls: Calls) -> None:
         while True:

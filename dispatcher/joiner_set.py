@@ -1,4 +1,4 @@
-"""Chooses the joiners a dispatcher uses if the deployment file does not list them. Pure.
+"""Chooses the joiners that a dispatcher uses. Pure.
 
 Any joiner serves any event, so joiners come and go without notice (paper, 3.3).
 
@@ -11,8 +11,8 @@ address in that list. It is asked for its health, and *used* once it serves. It 
   network may be at fault, and having none would be no better;
 - when it left the list: another process opened its slot, or the slot was retired.
 
-A joiner that does not serve stays a candidate and is asked again, less and less often while it is silent. While the
-registry does not answer, the last list remains in force.
+A joiner that does not serve stays a candidate and is asked again, less and less often while it is silent and another
+one is used. While the registry does not answer, the last list remains in force.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
-ASK_S = 2.0  # time between two questions to a joiner
+ASK_S = 2.0  # time between two questions to a joiner;
+FIRST_S = 0.25  # while none is used
 ASK_MOST_S = 30.0  # its maximum, for those that are silent: doubled each time
 FORGET_S = 15.0  # after this silence a joiner is no longer used
 CANDIDATES_MAX = 256  # joiners of one datacentre; those that opened their slots last are kept
@@ -63,10 +64,8 @@ class _Candidate:
 class JoinerSet:
     """Times are monotonic seconds."""
 
-    def __init__(self, datacentre: str, fixed: Iterable[str] = ()) -> None:
-        """``fixed``: addresses that are always used."""
+    def __init__(self, datacentre: str) -> None:
         self._datacentre = datacentre
-        self._fixed = frozenset(fixed)
         self._known: dict[str, _Candidate] = {}
 
     @property
@@ -75,7 +74,7 @@ class JoinerSet:
 
     def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:
         newest: dict[str, int] = {}
-        for slot, address in listed(slots, self._datacentre, self._fixed):
+        for slot, address in listed(slots, self._datacentre):
             newest[address] = max(newest.get(address, 0), slot.newest)
         kept = sorted(newest, key=lambda address: -newest[address])[:CANDIDATES_MAX]
         gone = [Removed(address, False) for address in self.used if address not in kept]
@@ -108,7 +107,12 @@ class JoinerSet:
             return Changes()
         candidate.asked = False
         silent = what is Heard.NOTHING
-        candidate.pause = min(ASK_MOST_S, 2 * candidate.pause) if silent and not candidate.used else ASK_S
+        if what is Heard.SERVES_NOT and not self.used:
+            candidate.pause = FIRST_S
+        elif silent and not candidate.used and self.used:
+            candidate.pause = min(ASK_MOST_S, 2 * candidate.pause)
+        else:
+            candidate.pause = ASK_S
         candidate.next = now + candidate.pause
         if what is Heard.SERVES:
             candidate.answered = now

@@ -24,10 +24,10 @@ def reached_at(note: str) -> str:
     return reached if space and is_reachable(reached) else ""
 
 
-def listed(slots: Iterable[KnownSlot], datacentre: str, named: Container[str]) -> Iterator[tuple[KnownSlot, str]]:
-    """(slot, host:port) of a datacentre's joiners in the registry's list, except those at addresses named in the
-    deployment file.
-    """
+def listed(
+    slots: Iterable[KnownSlot], datacentre: str, named: Container[str] = ()
+) -> Iterator[tuple[KnownSlot, str]]:
+    """(slot, host:port) of a datacentre's joiners in the registry's list, except those at the addresses ``named``."""
     for slot in slots:
         address = reached_at(slot.address)
         if address and slot.datacentre == datacentre and not slot.retired and address not in named:

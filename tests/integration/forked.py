@@ -29,7 +29,6 @@ from typing import IO, Any, NoReturn
 import setproctitle
 
 import photon.cli.main  # noqa: F401 (before gRPC, which it tells to be silent)
-from photon.cli import compute
 from photon.supervision import detached, zygote
 from photon.supervision.zygote_main import run
 
@@ -334,7 +333,7 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     sys.argv = [request["module"], *request["arguments"]]
     if FIRST in request["env"]:
         runpy.run_path(request["env"][FIRST])
-    for module in (zygote, detached, compute):
+    for module in (zygote, detached):
         module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)  # type: ignore[attr-defined]
     run(request["module"])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +60,7 @@ def site(tmp_path: Path) -> Iterator[Path]:
 
 def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds_nobody_up(site: Path) -> None:
     processes = Detached(site).up()
-    assert {"compute spend", "compute broken", "joiner east-1"} <= processes.keys()
+    assert {"compute spend", "compute spend-2", "compute broken", "joiner east-1"} <= processes.keys()
     assert {each["state"] for each in processes.values()} == {"up"}
 
     now = time.time()
@@ -90,6 +92,18 @@ def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds
         "compute broken"
     ]
 
+    owners = _pids(site)
+    os.kill(owners["i1"], signal.SIGKILL)
+    until(lambda: _pids(site)["i1"] != owners["i1"], UP_S, "the killed process is restarted")
+    assert _pids(site)["i0"] == owners["i0"], "the other one goes on"
+
+    file = (site.parent / "spend.py", "--state", site.parent / "compute" / "spend", "-o", "json")
+    rescaled = command("compute", "rescale", *file, "--processes", "3")
+    assert len(json.loads(rescaled.out)["intervals"]) == 3, rescaled.err
+    reloaded = command("compute", "reload", *file)
+    assert json.loads(reloaded.out)["running"], reloaded.err
+    until(lambda: len(set(_pids(site).values())) == 2 and len(_pids(site)) == 3, UP_S, "two processes have three")
+
     (site.parent / "broken.py").write_text(
         SPEND.replace("streams/spend", "streams/more").replace('"spend")', '"more")')
     )
@@ -98,6 +112,11 @@ def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds
     assert down.code == 0, down.err
     states = (site.parent / "compute").glob("*/*.status.json")
     assert not [pid for pid in (json.loads(each.read_bytes())["pid"] for each in states) if alive(pid)]
+
+
+def _pids(site: Path) -> dict[str, int]:
+    found = (json.loads(each.read_bytes()) for each in (site.parent / "compute" / "spend").glob("*.status.json"))
+    return {each["interval"]: each["pid"] for each in found}
 
 
 def _status(site: Path) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Site:
         self.stack = stack
         self.clicks: list[str] = []
         joined = join('unmatched_after = "2s"', key="query", event_id="click", time="time_us", unit="us")
-        self.file = deployment(base, joined, "eventstore", "verifier", more="discover = true", top=TOP)
+        self.file = deployment(base, joined, "eventstore", "verifier", top=TOP)
         for name in ("output", "state"):
             (base / name).mkdir()
         lines = (f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))

@@ -1,31 +1,31 @@
-"""``photon serve compute``: keeps the computations of a ``[compute.NAME]`` running, and reports on them.
+"""``photon serve compute``: a process of a ``[compute.NAME]``, and how its computations stand.
 
-A topology is a user's Python. ``photon compute run`` runs it in its own process, plus one for each of several
-intervals; neither this process nor ``photon up`` loads it. So this process always answers, and
-says in one line what is wrong. It retries an unusable file after a change, and now and then; likewise a run that
-ended.
+Each of the processes runs its share of the intervals of keys, in a thread. A process whose file cannot be used goes
+on answering, says why in one line, and tries again after a change, and now and then; likewise after an error. One
+that user code ends is restarted as any other process is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
+from photon.adapters.crumbs import predecessor
+from photon.assembly.computing import site_of
 from photon.assembly.room import Room
+from photon.computing import rescaling
 from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, put_status, read_status
+from photon.computing.shared import FILE_NAME as HBASE_NAME
 from photon.computing.table import Table
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.disk import RealDisk
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
@@ -37,51 +37,62 @@ RETRY_S, RETRY_MOST_S = 1.0, 30.0
 """An ended run is restarted after the first delay; later each time, unless it ran for longer than the second."""
 LOOK_S = 0.5
 """Time between two looks at the file meanwhile."""
-STOP_S = 8.0
-"""Time between SIGTERM and SIGKILL: less than ``photon up`` grants this process."""
 SILENT_S = 30.0
 """An owner silent for this time is gone."""
 STILL_S = 60.0
 """A watermark that has not moved for this time is an alarm."""
 FAULTS_SHOWN = 5
-LINE_BYTES = 16 << 10
-"""Length at which a printed line is cut."""
-OWN = b"photon: "
-"""Prefix of our own lines; others are the user's."""
 
 log = get_logger(__name__)
 
 
 async def serve_compute(room: Room) -> None:
-    """Raises UsageError, CannotListen."""
-    name, own = room.table("compute", room.settings.compute)
+    """The first of its processes reports on all. Raises UsageError, CannotListen."""
+    known = {process: (name, each, n) for name, each in room.settings.compute.items()
+             for n, process in enumerate(each.names(name), 1)}  # fmt: skip
+    name, own, number = room.one_of("compute", known)
     file, state = room.base / own.file, room.base / own.state
-    watch = Watch(name, state, room.clock)
+    watch = Watch(name, state, room.clock, predecessor())
     metrics = ProcessMetrics([watch.read, free_space({"state": state})], watch.details)
-    tls = None if own.address is None else room.tls(Role.COMPUTE, name)
-    async with room.answering("compute", own.address, metrics, tls):
-        log.info("compute serves", compute=name, file=str(file), state=str(state))
+    metrics = metrics if number == 1 else ProcessMetrics()
+    address = own.address if number == 1 else room.listen
+    tls = None if address is None else room.tls(Role.COMPUTE, name)
+    async with room.answering("compute", address, metrics, tls):
+        log.info("compute serves", compute=name, process=number, file=str(file), state=str(state))
         room.up()
-        command = ["compute", "run", str(file), "--state", str(state), "--processes", str(own.processes), "--quiet"]
-        await _keep(room, file, [sys.executable, "-m", "photon", *command, "--stop-with-parent"], watch)
+        await _keep_on(room, file, watch, lambda stop: _run(file, state, (number, own.processes), stop))
 
 
-# -- keeping it running ----------------------------------------------------------------------------------------------
-async def _keep(room: Room, file: Path, command: Sequence[str], watch: Watch) -> None:
-    """Runs until ``stop``."""
+async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
+    """Runs until ``stop``: again after any problem, as the file or what it reads may be corrected."""
     clock, stop, retry_s = room.clock, room.stop, RETRY_S
-    while not stop.is_set():
+    while True:
         begun_s, version = clock.monotonic(), _version(file)
-        watch.begun_ns = clock.now_ns()
-        code, said = await _run(command, stop)
+        watch.begun_ns, ending = clock.now_ns(), threading.Event()
+        running = asyncio.create_task(asyncio.to_thread(run, ending))
+        await first(stop, [running])
+        ending.set()
+        try:
+            await running
+        except Exception as error:
+            known = isinstance(error, PhotonError)
+            watch.problem = str(error) if known else f"{type(error).__name__}: {error}"
+            log.error("computations have ended", compute=watch.name, problem=watch.problem, exc_info=not known)
         if stop.is_set():
-            break
-        watch.problem = said if code > 0 and said else _ended(code)
-        log.error("computations have ended", compute=watch.name, problem=watch.problem)
+            return
         retry_s = RETRY_S if clock.monotonic() - begun_s > RETRY_MOST_S else retry_s
         until_s, retry_s = clock.monotonic() + retry_s, min(2 * retry_s, RETRY_MOST_S)
         while clock.monotonic() < until_s and _version(file) == version and not await until(stop, LOOK_S):
             pass
+
+
+def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
+    """Raises PhotonError, OSError, and what the file does."""
+    site = site_of(file, state)
+    with closing(site), site.together():
+        site.intervals(share[1])
+        site.adopt()
+        rescaling.run(site, stop, share=share, tell=log.warning)
 
 
 def _version(file: Path) -> tuple[int, int] | None:
@@ -92,57 +103,17 @@ def _version(file: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _ended(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-
-
-async def _run(command: Sequence[str], stop: asyncio.Event) -> tuple[int, str]:
-    """The exit code, and the last of our lines that it printed."""
-    child = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,  # it ends with this process, however that ends
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert child.stdout is not None
-    ending = asyncio.create_task(child.wait())
-    hearing = asyncio.create_task(_heard(child.stdout))
-    await first(stop, [ending])
-    with contextlib.suppress(ProcessLookupError):
-        if not ending.done():
-            child.terminate()
-            await asyncio.wait([ending], timeout=STOP_S)
-        if not ending.done():
-            child.kill()
-    return await ending, await hearing
-
-
-async def _heard(output: asyncio.StreamReader) -> str:
-    rest, last = b"", ""
-    while data := await output.read(LINE_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in [*lines, rest] if len(rest) > LINE_BYTES else lines:
-            text = line[:LINE_BYTES].decode("utf-8", "backslashreplace")
-            if line.startswith(OWN):
-                last = text.removeprefix(OWN.decode())
-                log.warning(last)
-            elif text:
-                log.info(text)
-        rest = b"" if len(rest) > LINE_BYTES else rest
-    return last
-
-
 # -- what it says ----------------------------------------------------------------------------------------------------
 class Watch:
     """The status that the owners have written, and since when it holds."""
 
-    def __init__(self, name: str, state: Path, clock: Clock) -> None:
+    def __init__(self, name: str, state: Path, clock: Clock, ended: str = "") -> None:
+        """``ended``: how the previous process ended, see ``predecessor``."""
         self.name, self._state, self._clock = name, state, clock
         self.begun_ns = 0
-        """Start time of the current process."""
-        self.problem = ""
-        """Why the previous process ended."""
+        """Start time of the current run."""
+        self.problem = f"its process was ended ({ended})" if ended not in ("", "exit 0") else ""
+        """Why the previous run ended."""
         self._moved: dict[str, tuple[int, float]] = {}
         """Source or computation -> its watermark, and since when (monotonic)."""
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
     from photon.idregistry.core.outcomes import Refusal
     from photon.idregistry.core.scans import Traced
-    from photon.joiner.api import Joiner
 
 PULSE_S = 2.0
 TRACE_S = 3.0
@@ -97,7 +96,7 @@ async def serve_dispatcher(
     """``read_from``: beginning, end, or a moment. ``address``: where others reach its status, if not the file's
     address."""
     from photon.assembly.engines import DispatcherPlan, open_dispatcher
-    from photon.dispatcher.discovery import Discovery
+    from photon.dispatcher.discovery import Discovery, Found, FoundHere
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.fleet.explain.service import EXPLAIN, ExplainService
@@ -122,24 +121,14 @@ async def serve_dispatcher(
         registry = await closing.enter_async_context(room.registry(tls))
         store = event_store(room, tls, closing)
         to_joiners = towards(tls, identity(Role.JOINER, name))
-        joiners: list[Joiner] = []
-        for each in pipeline.joiners.values():
-            if each.address in room.near.joiners:
-                joiners.append(room.near.joiners[each.address])
-            else:
-                joiners.append(client := JoinerClient(each.address, join, to_joiners))
-                closing.push_async_callback(client.close)
 
-        def discovery() -> Discovery | None:
-            if not pipeline.discover:
-                return None
-            fixed = [joiner.address for joiner in pipeline.joiners.values()]
-            return Discovery(
-                JoinerSet(name, fixed),
-                lambda: registry.recovery.list_slots(timeout=LIST_S),
-                lambda address: JoinerClient(address, join, to_joiners),
-                room.clock,
-            )
+        def connect(address: str) -> Found:
+            near = room.near.joiners.get(address)
+            return JoinerClient(address, join, to_joiners) if near is None else FoundHere(near)
+
+        def discovery() -> Discovery:
+            slots = partial(registry.recovery.list_slots, timeout=LIST_S)
+            return Discovery(JoinerSet(name), slots, connect, room.clock)
 
         own, samples = _Own(), samples_of(room, registry)
 
@@ -149,7 +138,7 @@ async def serve_dispatcher(
         def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
             adapter = room.adapter("dispatcher" if worker is None else f"dispatcher-{worker}")
             return open_dispatcher(
-                settings, replace(plan, worker=worker), adapter, room.digester, joiners=joiners,
+                settings, replace(plan, worker=worker), adapter, room.digester, joiners=(),
                 progress=store.progress, registry=registry, disk=room.disk, clock=room.clock,
                 measure=lambda: _commit_s(registry), discovery=discovery(), waking=store,
                 begun=begun,

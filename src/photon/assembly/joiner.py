@@ -165,8 +165,9 @@ def joiner_place(
             f"joiner {slot or ''}: not one of datacentre {datacentre}; there are: {known}; "
             f"photon serve joiner {AUTO} takes a free one"
         )
-    reached = _reached(address) or pipeline.joiners[slot].address
-    return JoinerPlace(slot, listen or pipeline.joiners[slot].address, reached)
+    own = pipeline.joiners[slot].address
+    reached = _reached(address) or _reached(own, f"datacentre.{datacentre}.joiners.{slot}.address =")
+    return JoinerPlace(slot, listen or own, reached)
 
 
 def listening_place(listen: str | None, address: str | None, what: str) -> tuple[str, str]:

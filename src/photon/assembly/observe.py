@@ -7,10 +7,8 @@ import os
 import threading
 
 from photon.assembly.room import Room
-from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role, identity
-from photon.config.settings import ObserveSettings, Settings
 from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.tables.api import StoreFailed
@@ -23,20 +21,12 @@ AGAIN_S = 2.0
 log = get_logger(__name__)
 
 
-def observe_named(settings: Settings, member: str | None) -> tuple[str, ObserveSettings, str]:
-    """Splits NAME-N: the table's name, the table, the address of the Nth process. Raises UsageError."""
-    known = {f"{name}-{n}": (name, each, address) for name, each in settings.observe.items()
-             for n, address in enumerate(each.addresses, 1)}  # fmt: skip
-    if member not in known:
-        there = ", ".join(known) or "none; add [observe.NAME]"
-        raise UsageError(f"serve observe {member or ''}: name one of the configuration's; there are: {there}")
-    return known[member]
-
-
 async def serve_observe(room: Room) -> None:
     """Paths in the program are relative to the deployment file's directory. Raises UsageError, and what opening its
     tables raises."""
-    name, configured, address = observe_named(room.settings, room.member)
+    known = {f"{name}-{n}": (name, each, address) for name, each in room.settings.observe.items()
+             for n, address in enumerate(each.addresses, 1)}  # fmt: skip
+    name, configured, address = room.one_of("observe", known)
     base, tls = room.base.resolve(), room.tls(Role.OBSERVE, name)
     os.chdir(base)
     IDENTITY.set(identity(Role.OBSERVE, name))

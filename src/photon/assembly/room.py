@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from photon.config.metrics.readings import ProcessMetrics
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
+    from photon.dispatcher.discovery import Here
     from photon.eventstore.api import OperatedStore
     from photon.idregistry.client.grpc_client import RegistryClient
-    from photon.joiner.api import Joiner
 
 T = TypeVar("T")
 Up: TypeAlias = Callable[[], None]
@@ -56,7 +56,7 @@ class Nearby:
     """Services of this process that can be called directly; empty in a process of its own."""
 
     store: OperatedStore | None = None
-    joiners: dict[str, Joiner] = field(default_factory=dict)
+    joiners: dict[str, Here] = field(default_factory=dict)
     """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
     """Servicers of the registry's replicas, by name."""
@@ -83,14 +83,13 @@ class Room:
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
 
-    def table(self, kind: str, tables: Mapping[str, T]) -> tuple[str, T]:
-        """Name and contents of the [KIND.NAME] that ``member`` names, or of the only one. Raises UsageError."""
-        known = sorted(tables)
-        name = known[0] if self.member is None and len(known) == 1 else self.member
-        if name is None or name not in tables:
-            what = f"no [{kind}.{name}] in the configuration" if name else "name one"
+    def one_of(self, kind: str, known: Mapping[str, T]) -> T:
+        """What ``member`` names, or the only one. ``known``: for each process of the kind. Raises UsageError."""
+        member = next(iter(known)) if self.member is None and len(known) == 1 else self.member
+        if member is None or member not in known:
+            what = f"no {member} in the configuration" if member else "name one"
             raise UsageError(f"serve {kind}: {what}; there are: {', '.join(known) or 'none'}")
-        return name, tables[name]
+        return known[member]
 
     @cached_property
     def datacentre(self) -> str:

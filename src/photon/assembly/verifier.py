@@ -122,7 +122,6 @@ async def serve_verifier(room: Room) -> None:
             disk,
             own.slots,
             room.datacentre,
-            {slot: each.address for slot, each in pipeline.joiners.items()},
             lambda: registry.recovery.list_slots(timeout=LIST_S),
             gatherer.gather,
             slot or "",

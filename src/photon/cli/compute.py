@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Collection, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +13,14 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
 from photon.cli.tables import picked, print_table, say
 from photon.config.clock import utc
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
-    from photon.assembly.computing import Site
     from photon.computing.intervals import Move
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
-RESTART_S = 1.0
-_HERE, _SPARK = "processes metrics only", "master spark_settings partitions records"
+_HERE, _SPARK = "processes metrics share", "master spark_settings partitions records"
 """Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
 SILENT_S = 30.0
 """An owner silent for this time is gone."""
@@ -72,20 +66,20 @@ def init(
       photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
     Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
     """
-    from photon.assembly.computing import Site, default_state, keep_in_hbase, load_topology
+    from photon.assembly.computing import site_of
+    from photon.computing.site import keep_in_hbase
 
     if durable is None:
         raise UsageError(
             f"HBase at {thrift[0]} keeps what it acknowledged only on HDFS: say --durable if it stands there; with "
             "--not-durable a crash of HBase may set computations back, behind what they published"
         )
-    topology = load_topology(file)
-    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    site = site_of(file, state)
     named = [each.strip() for each in (intervals or "").split(",") if each.strip()]
     here, made = keep_in_hbase(site, thrift, table, processes, named, durable=durable)
-    document = {"topology": topology.name, "table": table, "made": made, "durable": durable, "intervals": here}
+    document = {"topology": site.topology.name, "table": table, "made": made, "durable": durable, "intervals": here}
     word = "" if durable else "; NOT durable: a crash of HBase may set it back"
-    out.show(document, f"HBase, table {table}: {topology.name} has {', '.join(here)} here{word}")
+    out.show(document, f"HBase, table {table}: {site.topology.name} has {', '.join(here)} here{word}")
     return DONE
 
 
@@ -106,13 +100,13 @@ def init(
               help="On Spark: number of parts for the keys of a new state; it cannot be changed.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
               help="On Spark: records that a batch reads at most, about.")  # fmt: skip
-@click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
+@click.option("--share", type=(int, int), hidden=True, help="Which process of how many this one is.")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
     file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, on: str, master: str | None,
-    spark_settings: tuple[str, ...], partitions: int, records: int, only: tuple[str, ...], quiet: bool,
+    spark_settings: tuple[str, ...], partitions: int, records: int, share: tuple[int, int] | None, quiet: bool,
     stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
@@ -129,10 +123,9 @@ def run(
     Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
     them, as said; 1 failed, 2 wrong usage.
     """
-    from photon.assembly.computing import Site, default_state, load_topology
-    from photon.assembly.rescaling import carry_out
     from photon.computing.journal import put_status
     from photon.config.stopping import stop_flag
+    from photon.operations import compute_here
     from photon.status.http import serve_metrics
 
     stop = stop_flag(with_parent=stop_with_parent)
@@ -152,126 +145,17 @@ def run(
         )  # fmt: skip
         out.show({"topology": said.topology, "owners": [_document(said)]}, lambda: _print([said]))
         return ATTENTION if said.counts.get("aside") else DONE
-    topology = load_topology(file)
-    where = state or default_state(file, topology)
-    site = Site(topology, file.resolve().parent, where, load=lambda: load_topology(file))
-    progress = _Progress(quiet=quiet or out.json or bool(only))
+    progress = _Progress(quiet=quiet or out.json or share is not None)
     if metrics is not None:
         serve_metrics(metrics, lambda into: put_status(into, progress.found))
-    site.intervals(processes)
-    if only:
-        site.adopt()
-        _here(site, only, stop, progress, once=once)
+    topology = compute_here.run(
+        file, state, share, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
+    )  # fmt: skip
+    if share is not None:
         return DONE
-    found: list[Status] = []
-
-    def run_(to_the_end: bool) -> bool:
-        carry_out(site, _say)
-        finished = False
-        if len(site.here()) == 1:
-            found[:], finished = _here(site, only, stop, progress, once=to_the_end)
-        if not finished:
-            options = ["--state", str(where), *(["--once"] if to_the_end else [])]
-            found[:] = _apart(site, [str(file), *options], stop, progress, once=to_the_end)
-        return not stop.is_set()
-
-    with site.alone(), closing(site):
-        site.adopt()
-        site.runs(once, run_)
-    out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
+    found = progress.found
+    out.show({"topology": topology, "owners": [_document(each) for each in found]}, lambda: _print(found))
     return ATTENTION if any(each.counts.get("aside") for each in found) else DONE
-
-
-def _here(
-    site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
-) -> tuple[list[Status], bool]:
-    """The final state, and True if the run is done: it is not if the interval is to be split."""
-    from photon.assembly.computing import LEFT_S, Running
-
-    found: list[Status] = []
-
-    def look(now: list[Status]) -> None:
-        found[:] = now
-        progress.show(now)
-
-    running = Running(site, only, once=once, wait_s=LEFT_S, tell=say)
-    try:
-        finished = running.run(stop, look)
-    finally:
-        running.close()
-    return found, finished
-
-
-def _apart(
-    site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
-) -> list[Status]:
-    """Runs a process for each interval here. Restarts a killed one; if one fails, all end. Intervals that are to be
-    split or merged end earlier."""
-    from photon.assembly.computing import say_watermarks
-    from photon.assembly.rescaling import carry_out
-    from photon.computing.journal import PublishedWatermark, read_status
-
-    known, here = site.table.look(), site.here()
-    command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
-    began_ns = site.clock.now_ns()
-    journals: dict[str, PublishedWatermark] = {}
-    children: dict[str, subprocess.Popen[bytes]] = {}
-
-    def found() -> list[Status]:
-        said = read_status(site.disk, site.state)
-        return [each for each in said if each.at_ns >= began_ns and each.interval in here]
-
-    failed, failed_code = "", 0
-    try:
-        while not stop.is_set():
-            known = site.table.look()
-            if known.version != site.topology.version:
-                with suppress(UsageError):  # its children report it
-                    site.follow(known.version, known.shape)
-            if known.move is not None:
-                ending = [children.pop(each) for each in known.move.old if each in children]
-                _end(ending)
-                carry_out(site, _say)
-                here = site.here()
-                continue
-            for name in here:
-                if name not in children:
-                    children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
-                elif (code := children[name].poll()) is not None:
-                    if code >= 0:
-                        failed_code = code
-                        failed = f"the process of the interval {name} has ended with {code}; see what it said"
-                        break
-                    _say(f"the process of the interval {name} was killed by signal {-code}; it is started again")
-                    del children[name]
-            if failed:
-                break
-            now = found()
-            say_watermarks(site, known.intervals, now, journals)
-            progress.show(now)
-            if once and len(now) == len(here) and all(each.ended for each in now):
-                break
-            stop.wait(RESTART_S)
-    finally:
-        _end(children.values())
-    if failed:
-        error = PhotonError(failed)
-        error.exit_code = failed_code or error.exit_code
-        raise error
-    now = found()
-    say_watermarks(site, known.intervals, now, journals)
-    for journal in journals.values():
-        journal.close()
-    return now
-
-
-def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
-    for child in children:
-        child.terminate()
-    for child in children:
-        child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
 
 
 def _say(line: str) -> None:
@@ -315,7 +199,8 @@ def _time(time_ns: int | None) -> str:
 def status(at: Deployed, name: str | None = None) -> int:
     """``name``: the file, or its state directory. Exit code 3: records were put aside, or a process is silent. Raises
     UsageError."""
-    from photon.assembly.computing import default_state, load_topology, statuses
+    from photon.assembly.computing import default_state, load_topology
+    from photon.computing.site import statuses
 
     if name is None:
         raise UsageError("name the FILE of the computations, or the directory of their state")
@@ -394,16 +279,15 @@ def rescale(
       photon compute rescale spend.py --processes 2 --dry-run
     Exit codes: 0 done, 1 refused, or not in time, 2 wrong usage.
     """
-    from photon.assembly.computing import Site, default_state, load_topology
-    from photon.assembly.rescaling import make, settled
+    from photon.assembly.computing import site_of
     from photon.computing.intervals import merge_of, split_of, toward
+    from photon.computing.rescaling import make, settled
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
         raise UsageError("say --processes N, --split INTERVAL or --merge INTERVAL INTERVAL, one of them; --at goes "
                          "with --split")  # fmt: skip
-    topology = load_topology(file)
-    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    site = site_of(file, state)
     site.refuse_shared("its intervals are not split or merged", "photon compute init gives them to machines")
     known = site.table.look() if dry_run else settled(site, timeout)
     intervals, free = known.intervals, known.free
@@ -422,7 +306,9 @@ def rescale(
             break
     rows = [[each.id, f"{each.low:#010x}", f"{each.high:#010x}"] for each in intervals.all]
     document = [{"interval": each.id, "from": each.low, "below": each.high} for each in intervals.all]
-    out.show({"topology": topology.name, "intervals": document}, lambda: print_table("interval, from, below", rows))
+    out.show(
+        {"topology": site.topology.name, "intervals": document}, lambda: print_table("interval, from, below", rows)
+    )
     return DONE
 
 
@@ -450,14 +336,13 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
       photon compute reload spend.py
     Exit codes: 0 all processes run it, or none runs; 1 not in time, 2 wrong usage or a mistake in FILE.
     """
-    from photon.assembly.computing import Site, default_state, load_topology
-    from photon.assembly.rescaling import reload as reloaded
+    from photon.assembly.computing import site_of
+    from photon.computing.rescaling import reload as reloaded
 
-    topology = load_topology(file)
-    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    site = site_of(file, state)
     site.refuse_shared("its file is not reloaded", "stop photon compute run on each machine and start it")
     runs = reloaded(site, timeout)
     people = "all processes run it" if runs else "nothing runs; the next start applies it"
-    computations = list(topology.parts)
-    out.show({"topology": topology.name, "computations": computations, "running": runs}, people)
+    computations = list(site.topology.parts)
+    out.show({"topology": site.topology.name, "computations": computations, "running": runs}, people)
     return DONE

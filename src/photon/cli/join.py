@@ -95,8 +95,8 @@ def join(
     from photon.config import log
     from photon.fleet.ledger import COUNTERS
     from photon.local_join.children import JoinOptions
-    from photon.local_join.watched import end
     from photon.local_join.words import words_of
+    from photon.supervision.watched import end
 
     log.configure(json=False, level=logging.WARNING)
     words = words_of(
@@ -125,7 +125,7 @@ def _in_a_child(named: Mapping[str, Any]) -> int | None:
         return None
     from photon.adapters.crumbs import DIRECTORY
     from photon.local_join.site import Site
-    from photon.local_join.watched import in_a_child, is_user_code
+    from photon.supervision.watched import in_a_child, is_user_code
 
     if not is_user_code(named["config"], named["overrides"]):
         return None

@@ -106,7 +106,7 @@ def serve(
     from photon.config.runtime import sampled
     from photon.config.settings_reload import SettingsReload
     from photon.config.structured import get_logger
-    from photon.local_join.watched import end
+    from photon.supervision.watched import end
 
     given = taken(f"serve {kind}", KINDS[kind].takes, COMMON, {"name": name, **options})
     log.configure(json=log_format != "text")

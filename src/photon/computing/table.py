@@ -72,17 +72,17 @@ class Table:
 
     def __init__(self, disk: Disk, state: Path, topology: str | None = None) -> None:
         """``topology``: ``None`` accepts any."""
-        self._disk, self._state, self._path, self._topology = disk, state, state / NAME, topology
+        self._disk, self._state, self.path, self._topology = disk, state, state / NAME, topology
 
     def make(self, processes: int, agree: Callable[[bytes], bytes] | None = None) -> None:
         """Creates the table unless it exists. ``agree``: returns the first machine's proposal, if there are
         several."""
         self._disk.make_dir(self._state)
         with self._changing():
-            if not self._path.exists():
+            if not self.path.exists():
                 ranges = _ranges(even(processes).all)
                 new = _encoded(_File(self._topology or "", ranges, secrets.token_hex(8), len(ranges)))
-                self._disk.replace(self._path, new if agree is None else agree(new))
+                self._disk.replace(self.path, new if agree is None else agree(new))
 
     def look(self) -> Known:
         known = self._read()
@@ -130,11 +130,11 @@ class Table:
 
     def _read(self) -> _File:
         try:
-            known = decoded(self._disk.read(self._path), _File)
+            known = decoded(self._disk.read(self.path), _File)
         except FileNotFoundError:
             raise UsageError(f"{self._state}: no state of computations; photon compute run makes one") from None
         except DECODE_ERRORS as bad:
-            raise UsageError(f"{self._path}: unreadable ({bad}); put it back") from None
+            raise UsageError(f"{self.path}: unreadable ({bad}); put it back") from None
         if self._topology not in (None, known.topology):
             raise UsageError(
                 f"{self._state}: is the state of {known.topology}, not of {self._topology}; give it another one"
@@ -142,7 +142,7 @@ class Table:
         return known
 
     def _write(self, known: _File) -> None:
-        self._disk.replace(self._path, _encoded(known))
+        self._disk.replace(self.path, _encoded(known))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

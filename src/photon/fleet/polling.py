@@ -156,17 +156,15 @@ class _Finder:
         self._joiners = Discovered("joiner", datacentre, [each.address for each in pipeline.joiners.values()])
         self._workers = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
         self._state = None if base is None else base / pipeline.state / STATE_NAME
-        self._discovers = pipeline.discover
         self._registry: RegistryClient | None = None
         self._settings, self._tls = settings, tls
 
     async def processes(self) -> list[Process]:
-        """The processes to ask now; the registry is asked for joiners if the pipeline is set so."""
-        if self._discovers:
-            self._registry = self._registry or registry_client(self._settings, self._tls)
-            slots = await self._registry.recovery.list_slots(timeout=LIST_S)
-            if not isinstance(slots, Refusal):
-                self._joiners.heard_list(slots)
+        """The processes to ask now; the registry is asked for joiners."""
+        self._registry = self._registry or registry_client(self._settings, self._tls)
+        slots = await self._registry.recovery.list_slots(timeout=LIST_S)
+        if not isinstance(slots, Refusal):
+            self._joiners.heard_list(slots)
         return [*self._named, *self._workers.candidates(), *self._joiners.candidates()]
 
     def shown(self, heard: Sequence[Heard]) -> list[Heard]:

@@ -81,7 +81,9 @@ def _wan(settings: Settings) -> Iterator[Process]:
 
 def _compute(settings: Settings) -> Iterator[Process]:
     for name, each in settings.compute.items():
-        yield Process("", "compute", name, each.address, identity(Role.COMPUTE, name), "", f"compute {name}", (name,))
+        for who in each.names(name):
+            address = each.address if who == name else None
+            yield Process("", "compute", who, address, identity(Role.COMPUTE, name), "", f"compute {who}", (who,))
 
 
 def _observers(settings: Settings) -> Iterator[Process]:

@@ -20,21 +20,19 @@ from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.slot.slot import STATE_NAME
-from photon.joiner.whereabouts import reached_at
+from photon.joiner.whereabouts import listed
 from photon.spark.pipeline.journal import Journal
 from photon.verifier.watermark import SlotShown
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
-    """``slots``: the directory with the slots' states; ``named``: joiner's slot -> host:port in the deployment file;
-    ``known``: the registry's list; ``gather``: asks processes; ``claimed``: the slot of a join on Spark whose claims
-    are taken, which it makes once all is shown."""
+    """``slots``: the directory with the slots' states; ``known``: the registry's list; ``gather``: asks processes;
+    ``claimed``: the slot of a join on Spark whose claims are taken, which it makes once all is shown."""
 
     disk: Disk
     slots: Path
     datacentre: str
-    named: Mapping[str, str]
     known: Callable[[], Awaitable[list[KnownSlot] | Refusal]]
     gather: Callable[[list[Process]], Awaitable[list[Heard]]]
     claimed: str = ""
@@ -54,9 +52,9 @@ class SlotsShown:
             for each in known
             if each.datacentre == self.datacentre and not each.retired and each.name != self.claimed
         ]
-        addresses = {each.name: self.named.get(each.name) or reached_at(each.address) for each in own}
         processes = [
-            of_datacentre("joiner", self.datacentre, name, address) for name, address in addresses.items() if address
+            of_datacentre("joiner", self.datacentre, slot.name, address)
+            for slot, address in listed(own, self.datacentre)
         ]
         said: dict[str, int] = {}
         for heard in await self.gather(processes):
@@ -67,7 +65,7 @@ class SlotsShown:
     def _counts(self, slot: KnownSlot) -> bool:
         """A backfill's slot, which notes no process, belongs to no joiner: its output is published elsewhere. A slot
         that is only redone now notes a process without an address."""
-        return slot.name in self.named or bool(slot.address) or self._is_here(slot.name)
+        return bool(slot.address) or self._is_here(slot.name)
 
     def _is_here(self, slot: str) -> bool:
         return self.disk.exists(self.slots / slot / STATE_NAME)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.assembly.computing import LEFT_S, Running, Site
-from photon.assembly.rescaling import carry_out
+from photon.assembly.computing import reads_of
+from photon.computing import rescaling
 from photon.computing.journal import Status
+from photon.computing.site import Site
 from photon.computing.topology import Topology
 
 
@@ -42,24 +44,19 @@ def run(
     topology. ``tell``: receives one line for each fault of a computation. Raises UsageError, and other PhotonErrors
     of one line; uncommitted work is repeated next time.
     """
-    site = Site(topology, Path(base), Path(state))
+    site = Site(topology, Path(base), Path(state), reads_of)
     topology.checked()
-    stop, found = stop or threading.Event(), list[Status]()
+    ending, found = stop or threading.Event(), list[Status]()
 
-    def run_(closing: bool) -> bool:
-        finished = False
-        while not finished:
-            carry_out(site, tell)
-            running = Running(site, once=closing, wait_s=LEFT_S, tell=tell)
-            try:
-                finished = running.run(stop)
-                found[:] = running.say(journal=False)
-            finally:
-                running.close()
-        return not stop.is_set()
+    def look(now: list[Status]) -> None:
+        found[:] = now
 
-    site.intervals()
-    with site.alone():
+    def run_(to_the_end: bool) -> bool:
+        rescaling.run(site, ending, once=to_the_end, tell=tell, look=look)
+        return not ending.is_set()
+
+    with closing(site), site.alone():
+        site.intervals()
         site.adopt()
         site.runs(once, run_)
     counts = [each.counts for each in found]

@@ -8,7 +8,6 @@ each other. The join ends when the caller's process does, however that ends.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from photon.library.output import Output
 from photon.local_join.site import Site
 from photon.local_join.words import BY_COMMAND, NOTHING_SAID, Words
 from photon.outputs import OutputPlace
+from photon.supervision.zygote import begin_piped
 
 SAID_LINES = 200
 """The number of its last lines that are kept."""
@@ -103,10 +103,7 @@ class Join:
         """Raises UsageError if it is already running."""
         if self._process is not None and self._process.poll() is None:
             raise UsageError(f"{self.directory}: this join runs already")
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            self._command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "NO_COLOR": "1"}
-        )
+        self._process = begin_piped(self._command, {"NO_COLOR": "1"})
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._readers = [

@@ -79,7 +79,7 @@ class Standing:
 
 async def serve_sink(room: Room) -> None:
     """Raises UsageError."""
-    name, own = room.table("sink", room.settings.sink)
+    name, own = room.one_of("sink", {name: (name, each) for name, each in room.settings.sink.items()})
     standing = Standing(name, own.into)
     work = _Work(room.settings, room.base, name, own, standing)
     metrics = ProcessMetrics([standing.read, standing.costs], standing.details)

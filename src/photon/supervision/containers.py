@@ -215,6 +215,8 @@ class Containers:
         elif kind == "eventstore":
             networks = {**networks, f"{each.datacentre}-hbase": {}}
             environment = {f"PHOTON_SET_datacentre__{each.datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
+        elif kind == "compute":
+            more = ["--listen", f"0.0.0.0:{port}"]
         elif kind == "sink":
             environment = dict.fromkeys(_variables(self._settings.sink[each.name].into))
         if kind in ("joiner", "verifier", "dispatcher", "spark", "compute", "sink"):

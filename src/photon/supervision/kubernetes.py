@@ -13,11 +13,11 @@ from typing import Any
 
 from photon.config.rights import RIGHTS
 from photon.config.settings import Settings
-from photon.fleet.processes import KINDS, processes
+from photon.fleet.processes import KINDS
 from photon.supervision.containers import NotForContainers, yaml_lines
 from photon.supervision.ports import host_and_port
 from photon.supervision.routes import called_across
-from photon.supervision.services import ETC, MEMORY, MOUNTS, PORTS, Service, directory, problems, services
+from photon.supervision.services import ETC, MEMORY, MOUNTS, PORTS, Service, directory, listening, problems, services
 
 KEY_FILE, CERTIFICATES = "/key/key", "/certs"
 _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
@@ -111,10 +111,8 @@ def _problems(settings: Settings) -> Iterator[str]:
     yield from problems(settings, ["registry", *made])
     across = {each.title for each in called_across(settings)}
     taken: dict[tuple[str, str], str] = {}
-    for each in processes(settings):
-        if each.address is None:
-            continue
-        first, _, rest = host_and_port(each.address)[0].partition(".")
+    for each in listening(settings):
+        first, _, rest = host_and_port(each.address or "")[0].partition(".")
         if not re.fullmatch(_LABEL, first):
             yield f"{each.title}: {each.address}: the host must name a Service: a-z, 0-9 and -, a letter first"
         if rest and each.title not in across:

@@ -50,9 +50,22 @@ class Service:
         return ["serve", self.kind, *words, *more, "--config", config]
 
 
+def listening(settings: Settings) -> list[Process]:
+    """All that are services. The second process of ``compute-spend:7500`` is ``compute-spend-2:7500``."""
+    more = {}
+    for name, compute in settings.compute.items():
+        if compute.address is not None:
+            host, port = host_and_port(compute.address)
+            for number, who in enumerate(compute.names(name)[1:], 2):
+                more[who] = f"{host}-{number}:{port}"
+    found = [replace(each, address=more.get(each.name, each.address)) if each.kind == "compute" else each
+             for each in processes(settings)]  # fmt: skip
+    return [each for each in found if each.address is not None]
+
+
 def services(settings: Settings) -> Iterator[Service]:
     """Replicas, then datacentre by datacentre, without the proxy between regions."""
-    found = [each for each in processes(settings) if each.address is not None]
+    found = listening(settings)
     for each in found:
         if each.kind == "registry":
             yield _service(each)
@@ -101,17 +114,15 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         at = f"datacentre.{name}"
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
-        if not pipeline.on_spark and (not pipeline.discover or pipeline.joiners or pipeline.dispatchers):
-            yield f"{at}: joiners and dispatchers are found; write discover = true and name none of them"
+        if not pipeline.on_spark and (pipeline.joiners or pipeline.dispatchers):
+            yield f"{at}: joiners and dispatchers are found; name none of them"
         if pipeline.dispatcher is None:
             yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
         if pipeline.together or settings.relayed(name):
             yield f"{at}: a service is one process, and none is a relay; leave together and chained joins out"
     hosts = {name: f"{name}, which is made without being named" for name in made}
-    for each in processes(settings):
-        if each.address is None:
-            continue
-        host, _ = host_and_port(each.address)
+    for each in listening(settings):
+        host, _ = host_and_port(each.address or "")
         if not re.fullmatch(NAME, host.replace(".", "-")):
             yield f"{each.title}: {each.address}: the host must be a service's name: a-z, 0-9, - and _"
         if hosts.setdefault(host, each.title) != each.title:

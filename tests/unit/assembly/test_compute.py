@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from photon import compute
 from photon.assembly.compute import SILENT_S, STILL_S, Watch, serve_compute
-from photon.assembly.computing import statuses
-from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
+from photon.assembly.computing import load_topology, site_of
 from photon.assembly.room import Room
 from photon.computing.journal import Status, write_status
 from photon.computing.publisher import Publisher
+from photon.computing.shared import FILE_NAME as HBASE_NAME
 from photon.computing.table import NAME as INTERVALS_NAME
 from photon.computing.wire import NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S as S
@@ -28,7 +27,6 @@ from photon.config.metrics.readings import Readings
 from photon.fleet.polling import Gatherer
 from photon.fleet.processes import processes
 from photon.supervision.ports import free_ports
-from tests.integration.commands import alive, children
 
 T = 1_760_000_000
 TOPOLOGY = """
@@ -169,21 +167,24 @@ def test_before_the_first_start_nothing_is_known(tmp_path: Path) -> None:
 
 def _settings(base: Path, address: str = "127.0.0.1:1") -> Any:
     file = base / "photon.toml"
-    file.write_text(f'[compute.spend]\nfile = "counts.py"\nstate = "state"\naddress = "{address}"\n')
+    file.write_text(f'[compute.spend]\nfile = "counts.py"\nstate = "state"\nprocesses = 2\naddress = "{address}"\n')
     return load(file, environment={})
 
 
-async def test_a_broken_file_is_one_line_and_is_taken_up_when_mended_and_the_killed_begin_again(
+async def test_a_broken_file_is_one_line_and_is_taken_up_when_corrected_and_each_process_has_its_share(
     tmp_path: Path,
 ) -> None:
     Publisher(RealDisk(), tmp_path / "out", "s").close()
     (tmp_path / "counts.py").write_text("import nowhere\n")
-    settings, stop, up = _settings(tmp_path, f"127.0.0.1:{free_ports(1)[0]}"), asyncio.Event(), asyncio.Event()
-    [process], asking, pid = processes(settings), Gatherer(None), None
-    serving = asyncio.create_task(serve_compute(Room(settings, tmp_path, stop, None, "spend", up=up.set)))
+    settings, up = _settings(tmp_path, f"127.0.0.1:{free_ports(1)[0]}"), asyncio.Event()
+    found, asking, ending = processes(settings), Gatherer(None), [asyncio.Event(), asyncio.Event()]
+    serving = [
+        asyncio.create_task(serve_compute(Room(settings, tmp_path, end, None, each.name, up=up.set)))
+        for each, end in zip(found, ending, strict=True)
+    ]
 
     async def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        while not (row := (await asking.ask(process)).details.get("computing")) or not what(row):  # noqa: ASYNC110
+        while not (row := (await asking.ask(found[0])).details.get("computing")) or not what(row):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         return dict(row)
 
@@ -193,22 +194,38 @@ async def test_a_broken_file_is_one_line_and_is_taken_up_when_mended_and_the_kil
             broken = await until(lambda row: bool(row["problem"]))
             assert broken["problem"].endswith("counts.py:1: ModuleNotFoundError: No module named 'nowhere'")
             (tmp_path / "counts.py").write_text(TOPOLOGY)
-            await until(lambda row: row["running"])
-            [status] = statuses(tmp_path / "state")
-            assert status.pid in children(os.getpid())
-            os.kill(status.pid, signal.SIGKILL)
-            assert (await until(lambda row: bool(row["problem"])))["problem"] == "killed by SIGKILL"
-            await until(lambda row: row["running"])
-            pid = statuses(tmp_path / "state")[0].pid
-            assert pid != status.pid
+            row = await until(lambda row: row["intervals"] == 2 and not row["silent"])
+            assert row["running"]
+            topology = load_topology(tmp_path / "counts.py")
+            with pytest.raises(UsageError, match="another process runs counts there"):
+                await asyncio.to_thread(compute.run, topology, state=tmp_path / "state", base=tmp_path)
+            ending[1].set()
+            await serving[1]
+            (tmp_path / "state" / "i1.status.json").unlink()
+            row = await until(lambda row: row["silent"] == 1)
+            assert row["running"], "the first goes on"
     finally:
-        stop.set()
-        await serving
+        for end in ending:
+            end.set()
+        await asyncio.gather(*serving)
         await asking.close()
-    assert not alive(pid)
+
+
+async def test_a_state_whose_run_to_the_end_was_interrupted_is_refused(tmp_path: Path) -> None:
+    Publisher(RealDisk(), tmp_path / "out", "s").close()
+    (tmp_path / "counts.py").write_text(TOPOLOGY)
+    site = site_of(tmp_path / "counts.py", tmp_path / "state")
+    with site.alone():
+        site.intervals()
+        site.table.close("closing")
+    with (
+        pytest.raises(UsageError, match="a run with --once was interrupted; complete it: photon compute run"),
+        site.together(),
+    ):
+        raise AssertionError("it runs")
 
 
 async def test_one_that_is_not_named_in_the_file_is_refused_in_one_line(tmp_path: Path) -> None:
     room = Room(_settings(tmp_path), tmp_path, asyncio.Event(), None, "total")
-    with pytest.raises(UsageError, match=r"no \[compute.total\] in the configuration; there are: spend"):
+    with pytest.raises(UsageError, match="no total in the configuration; there are: spend, spend-2"):
         await serve_compute(room)

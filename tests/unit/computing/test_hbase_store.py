@@ -17,14 +17,16 @@ from click.testing import CliRunner, Result
 
 import photon
 from photon import compute
-from photon.assembly import computing_hbase
-from photon.assembly.computing import Running, Site, load_topology, say_watermarks
-from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
+from photon.assembly.computing import load_topology, reads_of
 from photon.cli.main import main
+from photon.computing import shared
 from photon.computing import store as stores
 from photon.computing.errors import ComputingError, Fenced
 from photon.computing.intervals import Interval, even
-from photon.computing.journal import Status, read_status
+from photon.computing.journal import Status
+from photon.computing.running import Running, say_watermarks
+from photon.computing.shared import FILE_NAME as HBASE_NAME
+from photon.computing.site import Site
 from photon.computing.store import GRACE_S, Chunk, Commit, Row, Store, on_hbase, prefix_of
 from photon.computing.table import Table
 from photon.computing.wire import Watermark
@@ -294,7 +296,7 @@ topology.publish("sums", "sums")
 
 @pytest.fixture
 def command(server: FakeHBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(computing_hbase, "hbase_rows", lambda thrift, table: server.opened())
+    monkeypatch.setattr(shared, "hbase_rows", lambda thrift, table: server.opened())
     (tmp_path / "sums.py").write_text(SUMS)
 
     def run(what: str, state: str, *options: str, file: str = "sums.py") -> Result:
@@ -331,15 +333,14 @@ def test_machines_share_a_topology(command: Callable[..., Result], tmp_path: Pat
     assert sum(each["sum"] for each in _read(tmp_path / "sums")) == sum(range(84))
 
     topology = load_topology(tmp_path / "sums.py")
-    with contextlib.closing(Site(topology, tmp_path, tmp_path / "a")) as site:
+    with contextlib.closing(Site(topology, tmp_path, tmp_path / "a", reads_of)) as site:
         assert site.shared is not None
         for low_ns, each in enumerate(site.shared.statuses(["i0", "i1"]), 5):
             said_later = {"published": {"sums": Watermark(low_ns, low_ns)}, "at_ns": each.at_ns + 1}
             site.shared.say(msgspec.structs.replace(each, **said_later))
-        second, first = (read_status(site.disk, tmp_path / state) for state in ("b", "a"))
-        say_watermarks(site, site.intervals(), second, {})
+        say_watermarks(site, ["i1"], {})
         assert not watermarks.exists(), "the machine of the first interval says it"
-        say_watermarks(site, site.intervals(), first, {})
+        say_watermarks(site, ["i0"], {})
     assert json.loads(watermarks.read_text().splitlines()[-1])["exact_ns"] == 5
 
 
@@ -348,11 +349,11 @@ def test_an_interval_is_taken_over(command: Callable[..., Result], tmp_path: Pat
     command("init", "a", *INIT, "--processes", "2")
     topology = load_topology(tmp_path / "sums.py")
     compute.run(topology, state=tmp_path / "a", base=tmp_path, once=True)
-    idle = Running(Site(topology, tmp_path, tmp_path / "a"))
+    idle = Running(Site(topology, tmp_path, tmp_path / "a", reads_of))
     taken = command("init", "b", *INIT, "--intervals", "i0,i1")
     assert json.loads(taken.output)["intervals"] == ["i0", "i1"]
     with pytest.raises(Fenced, match="has taken over the interval i0"):
-        idle.say(journal=False)
+        idle.say()
     idle.close()
     for what, state in (("run", "a"), ("init", "c")):
         why = "no interval of sums is given to this machine any more (i0 to "
@@ -381,13 +382,13 @@ def test_an_interval_is_taken_over_at_the_end_of_a_run(
         if found[0].counts["records"] and not once:
             stop.set()
 
-    with contextlib.closing(Site(topology, tmp_path, tmp_path / "b")) as site, site.alone():
+    with contextlib.closing(Site(topology, tmp_path, tmp_path / "b", reads_of)) as site, site.alone():
         late: list[int] = []
 
         def run(to_the_end: bool) -> bool:
             running = Running(site, once=to_the_end)
             running.run(stop, look)
-            late.append(running.say(journal=False)[0].counts["late"])
+            late.append(running.say()[0].counts["late"])
             running.close()
             return True
 
@@ -426,7 +427,7 @@ def test_servers_of_another_hbase_are_refused(
     assert command("init", "a", *INIT).exit_code == 0
     place = (tmp_path / "a" / HBASE_NAME).read_bytes()
     other = FakeHBase()
-    monkeypatch.setattr(computing_hbase, "hbase_rows", lambda thrift, table: other.opened())
+    monkeypatch.setattr(shared, "hbase_rows", lambda thrift, table: other.opened())
     for processes in ("1", "3"):
         why = "does not have the intervals of this state"
         assert why in refused(command("init", "a", *INIT, "--table", "other"))

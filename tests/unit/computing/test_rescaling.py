@@ -14,13 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from photon import compute
-from photon.assembly import rescaling
-from photon.assembly.computing import Busy, Running, Site, load_topology
-from photon.assembly.rescaling import carry_out, make
+from photon.assembly.computing import reads_of, site_of
 from photon.cli.main import main
-from photon.computing import Topology
+from photon.computing import Topology, rescaling
 from photon.computing.errors import ComputingError
 from photon.computing.intervals import HASHES, Move, even, merge_of, split_of, toward
+from photon.computing.journal import Status
+from photon.computing.rescaling import carry_out, make
+from photon.computing.running import Running
+from photon.computing.site import Busy, Site
 from photon.computing.store import Store
 from photon.computing.table import Table
 from photon.config.errors import PhotonError, UsageError
@@ -32,7 +34,7 @@ SECONDS = 60.0
 
 
 def _site(base: Path, topology: Topology | None = None) -> Site:
-    return Site(topology or _topology(), base, base / "state")
+    return Site(topology or _topology(), base, base / "state", reads_of)
 
 
 def _sums(count: int) -> dict[str, int]:
@@ -128,6 +130,50 @@ def test_while_it_runs(tmp_path: Path) -> None:
         _feed(tmp_path, range(40, 60), slot="u")
         make(site, _move(site, merge=("i1", "i3")), SECONDS)
         assert _names(site) == ["i5", "i4"]
+    compute.run(_topology(), state=site.state, base=tmp_path, once=True)
+    _check(tmp_path, 60)
+
+
+def test_while_two_processes_share_it(tmp_path: Path) -> None:
+    """Each move is made by the process that has its first interval; both take their new shares."""
+    _feed(tmp_path, range(20))
+    stop, failed = threading.Event(), list[BaseException]()
+    held: list[dict[str, int]] = [{}, {}]
+
+    def run(number: int) -> None:
+        def look(found: list[Status]) -> None:
+            held[number - 1] = {each.interval: each.counts["records"] for each in found}
+
+        site = _site(tmp_path)
+        try:
+            with site.together():
+                site.intervals(2)
+                site.adopt()
+                rescaling.run(site, stop, share=(number, 2), look=look)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in (1, 2)]
+    for each in threads:
+        each.start()
+    site = _site(tmp_path)
+    try:
+        until(lambda: [*held[0], *held[1]] == ["i0", "i1"] or failed, SECONDS, "both have an interval")
+        with pytest.raises(Busy), site.alone():
+            raise AssertionError("it is alone")
+        make(site, _move(site, split="i1"), SECONDS)
+        _feed(tmp_path, range(20, 40), slot="t")
+        make(site, _move(site, merge=("i0", "i2")), SECONDS)
+        make(site, _move(site, split="i4"), SECONDS)
+        _feed(tmp_path, range(40, 60), slot="u")
+        assert _names(site) == ["i5", "i6", "i3"]
+        until(lambda: ([*held[0]], [*held[1]]) == (["i5", "i3"], ["i6"]) or failed, SECONDS, "each has its share")
+    finally:
+        stop.set()
+        for each in threads:
+            each.join(SECONDS)
+    assert not failed
     compute.run(_topology(), state=site.state, base=tmp_path, once=True)
     _check(tmp_path, 60)
 
@@ -229,7 +275,7 @@ def test_an_owner_that_waited_for_a_split_does_not_begin_from_nothing(
 
     monkeypatch.setattr(site, "locked", locked)
     with pytest.raises(UsageError, match="has no interval i0"):
-        Running(site, ["i0"], wait_s=1.0)
+        Running(site, ["i0"])
     assert sorted(path.stem for path in site.state.glob("*.db")) == ["i1", "i2"]
 
 
@@ -238,7 +284,7 @@ def test_parts_are_added_and_taken_out_while_it_runs(tmp_path: Path) -> None:
     file = tmp_path / "change.py"
     file.write_text(CHANGED)
     state = tmp_path / "state"
-    site = Site(load_topology(file), tmp_path, state, load=lambda: load_topology(file))
+    site = site_of(file, state)
     site.intervals(3)
     site.adopt()
     running, stop = Running(site), threading.Event()

@@ -14,14 +14,16 @@ from click.testing import CliRunner
 
 import photon
 from photon import compute
-from photon.assembly import computing
-from photon.assembly.computing import Running, Site, load_topology, statuses
+from photon.assembly.computing import load_topology, reads_of
 from photon.cli.main import main
 from photon.computing import Computation, Context, Record, Timer, Topology
+from photon.computing import running as loop
 from photon.computing.journal import Status, put_status
 from photon.computing.links import Links
 from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
+from photon.computing.running import Running
+from photon.computing.site import Site, statuses
 from photon.computing.standing import Standing
 from photon.computing.wire import ENDED_NS, Ack, Item, Message, Watermark
 from photon.config.disk import RealDisk
@@ -102,7 +104,7 @@ def test_a_later_run_counts_what_has_come_since_and_nothing_of_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, intervals: int, kill: bool
 ) -> None:
     """Even if the run before was killed near its end."""
-    site = Site(_topology(), tmp_path, tmp_path / "state")
+    site = Site(_topology(), tmp_path, tmp_path / "state", reads_of)
     site.intervals(intervals)
     for n in range(4):
         _feed(tmp_path, range(50 * n, 50 * n + 50), slot=f"s{n}")
@@ -132,11 +134,11 @@ class Seen(Computation):
 
 def test_all_owners_of_a_run_read_up_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More records come with a later watermark when one owner has read everything, and another nothing."""
-    monkeypatch.setattr(computing, "SAY_S", 0.05)
+    monkeypatch.setattr(loop, "SAY_S", 0.05)
     made = Topology("passes")
     made.add(Pass(), {made.joined("in"): lambda record: record.value["foreign"]["name"]}, ["passed"])
     made.add(Seen(), {"passed": lambda record: "every"})
-    site = Site(made, tmp_path, tmp_path / "state")
+    site = Site(made, tmp_path, tmp_path / "state", reads_of)
     site.intervals(2)
 
     def feed(numbers: range, slot: str) -> None:
@@ -186,7 +188,7 @@ def _killed(owner: object) -> bool:
 @pytest.mark.parametrize("shared", [True, False])
 def test_several_owners_send_one_another_what_they_do_not_own(tmp_path: Path, shared: bool) -> None:
     _feed(tmp_path, range(50))
-    site = Site(_topology(shared=shared), tmp_path, tmp_path / "state")
+    site = Site(_topology(shared=shared), tmp_path, tmp_path / "state", reads_of)
     assert len(site.intervals(4).all) == 4
     running = Running(site, once=True)
     running.run(threading.Event())
@@ -378,7 +380,7 @@ async def test_a_datacentre_on_another_machine_is_read_from_its_copies_and_its_v
             assert (found[0].counts["records"], mark.waiting) == (100, 7)
             stop.set()
 
-    site = Site(made, tmp_path, tmp_path / "state")
+    site = Site(made, tmp_path, tmp_path / "state", reads_of)
     run = Running(site)
     try:
         await asyncio.wait_for(asyncio.to_thread(run.run, stop, look), 60)

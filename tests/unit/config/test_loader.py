@@ -343,6 +343,10 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
         ({"b": {**one, "address": "127.0.0.1:7902"}}, "compute: two have the state spend; give each its own"),
         ({"b": {**one, "state": "b"}}, "address 127.0.0.1:7901: used twice; each process listens on its own"),
         ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
+        (
+            {"b": {"file": "b.py", "state": "b", "processes": 2}, "b-2": {"file": "b.py", "state": "c"}},
+            "compute.b-2: another one's process has this name; rename it",
+        ),
         ({"b": {"file": "b.py", "state": "b", "processes": 65}}, "compute.b.processes = 65: expected `int` <= 64"),
         (
             {"b": {"file": "b.py", "state": "b", "process": 2}},

@@ -86,7 +86,7 @@ def test_another_replica_is_one_edit() -> None:
         ('address = "registry-r3:7003"', 'address = "r3:7003"', "r3.address = 'r3:7003': must be registry-r3:PORT"),
         ('address = "registry-r3:7003"', 'address = "registry-r3:7001"', "have one port"),
         ('state = "/state"', 'state = "/data"', "datacentre.east.state = '/data': must be '/state'"),
-        ("discover = true", "discover = false", "datacentre.east"),
+        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.east: joiners and"),
         ("[wan]\ncontrol = \"wan:7000\"\nround_trip = \"100ms\"\n", "", "wan: is missing"),
         ('datacentre = "central"', "", "registry.replicas.r3.region: is missing"),
         ('verifier = "verifier-east:7055"', 'verifier = "copies-east:7055"', "is the service of"),
@@ -238,7 +238,7 @@ def test_each_datacentre_keeps_the_copies_of_the_other_and_operators_tell_their_
 def test_joiners_and_dispatchers_can_be_scaled() -> None:
     """None of their names, addresses or published ports belongs to one container alone."""
     for each, pipeline in settings().datacentre.items():
-        assert pipeline.discover
+        assert not pipeline.joiners
         for kind, port in (("joiner", 7040), ("dispatcher", 7050)):
             found = SERVICES[f"{kind}-{each}"]
             assert found["command"][:3] == ["serve", kind, "auto"]

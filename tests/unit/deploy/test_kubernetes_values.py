@@ -54,6 +54,7 @@ address = "sink-lake:7600"
 [compute.spend]
 file = "spend.py"
 state = "/state/spend"
+processes = 2
 address = "compute-spend:7500"
 """
 
@@ -70,7 +71,10 @@ def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tm
     (tmp_path / "spend.py").write_text("# a topology\n")
     found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
     jsonschema.validate({"deployment": found}, json.loads((HELM / "photon" / "values.schema.json").read_text()))
-    own = {each["kind"]: each for each in found["services"]}
+    own = {each["kind"]: each for each in reversed(found["services"])}
+    second = next(each for each in found["services"] if each["name"] == "compute-spend-2")
+    assert second["arguments"][:5] == ["serve", "compute", "spend-2", "--listen", "0.0.0.0:7500"]
+    assert (second["host"], second["identity"]) == ("compute-spend-2", "compute-spend")
     for kind, name, port in (("sink", "lake", 7600), ("compute", "spend", 7500)):
         each = own[kind]
         words = ["serve", kind, name, "--listen", f"0.0.0.0:{port}", "--config", "/etc/photon/photon.toml"]
@@ -114,7 +118,7 @@ def test_who_may_call_is_what_the_table_of_rights_says() -> None:
         ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
         ('"verifier-a:7055"', '"joiner-a:7055"', "is the service of joiner-a, which is made without being named"),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
-        ("discover = true", "discover = false", "datacentre.a"),
+        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.a: joiners and dispatchers"),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(

@@ -12,6 +12,7 @@ import structlog
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
 
 from photon.batch.events import Events
 from photon.config.clock import SystemClock
@@ -19,12 +20,13 @@ from photon.config.telemetry import spans
 from photon.config.telemetry.otlp import OtlpTracer
 from photon.dispatcher import discovery
 from photon.dispatcher.calls import Calls
-from photon.dispatcher.discovery import Discovery
+from photon.dispatcher.discovery import Discovery, FoundHere
 from photon.dispatcher.flow import Flow
 from photon.dispatcher.joiner_set import (
     ASK_MOST_S,
     ASK_S,
     CANDIDATES_MAX,
+    FIRST_S,
     FORGET_S,
     Changes,
     Heard,
@@ -59,20 +61,19 @@ def test_a_joiner_is_used_from_the_moment_that_it_serves() -> None:
     assert joiners.due(0.0) == ["a:1"]
     assert joiners.due(0.0) == []  # its answer is awaited
     assert joiners.heard("a:1", Heard.SERVES_NOT, 0.5) == Changes()
-    assert joiners.due(0.5 + ASK_S - 0.01) == []
-    assert joiners.due(0.5 + ASK_S) == ["a:1"]
+    assert joiners.due(0.5 + FIRST_S - 0.01) == []
+    assert joiners.due(0.5 + FIRST_S) == ["a:1"]
     assert joiners.heard("a:1", Heard.SERVES, 3.0) == Changes(add=["a:1"])
     assert joiners.used == ["a:1"]
 
 
 def test_only_joiners_of_this_datacentre_that_can_be_called() -> None:
-    joiners = JoinerSet("east", fixed=["f:1"])
+    joiners = JoinerSet("east")
     listed = [
         slot("a", "a:1", retired=True),
         slot("b", "b:1", datacentre="west"),
         slot("c", ""),  # only redone by another joiner
         slot("d", "0.0.0.0:1"),
-        slot("e", "f:1"),  # of the file
         slot("g", "g:1"),
     ]
     joiners.listed(listed, 0.0)
@@ -314,3 +315,34 @@ async def test_what_is_on_its_way_is_waited_for_if_any_is_there(monkeypatch: pyt
     assert await shell.calls.join(target, []) is None  # it was removed since it was chosen
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_joiner_of_this_process_is_called_directly_and_left_open() -> None:
+    class Joiner:
+        started = False
+
+        async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+            return JoinAnswers.alike(len(events), Outcome.RETRY, "here", overloaded=timeout == 2.0)
+
+    joiner = Joiner()
+    found = FoundHere(joiner)
+    assert not await found.serves(1.0)
+    joiner.started = True
+    assert await found.serves(1.0)
+    await found.close()
+    assert (await found.join(Events.of([]), timeout=2.0)).overloaded
+
+
+async def test_that_none_serves_is_said_once_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell(monkeypatch)
+    monkeypatch.setattr("photon.dispatcher.reporting.LASTS_S", 0.05)
+    with capture_logs() as logs:
+        running = asyncio.create_task(shell.discovery.run(shell.calls, shell.troubles))
+        async with asyncio.timeout(60.0):
+            while not logs:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        shell.slots, shell.site = [slot("a", "a:1")], {"a:1": True}
+        await shell.until(1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert (logs[0]["event"], logs[0]["problem"].partition(";")[0]) == ("joiners: trouble", "none serves")

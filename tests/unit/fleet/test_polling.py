@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
@@ -84,7 +83,6 @@ async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
 
     monkeypatch.setattr("photon.fleet.polling.registry_client", lambda settings, tls: Registry())
     settings = settings_of(tmp_path, east=free_ports(1)[0])
-    settings.datacentre["east"] = replace(settings.datacentre["east"], discover=True)
     asker, later = Asker(settings, ["east"], None, tmp_path), Asker(settings, ["east"], None, tmp_path)
 
     async def up(asker: Asker) -> list[bool]:

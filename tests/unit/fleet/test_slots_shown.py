@@ -16,7 +16,7 @@ from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import MARK_NAME, Mark
 
-KNOWN = KnownSlot("s0", "east", "host:1:1", 2, 2, retired=False, witness=())
+KNOWN = KnownSlot("s0", "east", "a:1 host:1:1", 2, 2, retired=False, witness=())
 DISK = RealDisk()
 
 
@@ -48,7 +48,7 @@ class _Deployment:
         return heard
 
     async def ask(self) -> list[tuple[str, int | None, str]]:
-        shown = SlotsShown(DISK, self.slots, "east", {"s0": "a:1"}, self._known, self._gather)
+        shown = SlotsShown(DISK, self.slots, "east", self._known, self._gather)
         return [(each.slot, each.unshown_ns, each.problem) for each in await shown.ask()]
 
 
@@ -66,7 +66,7 @@ async def test_each_slot_of_the_datacentre_is_asked_where_it_is_reached(tmp_path
     its.said = {"a:1": {"s0": 70}, "b:2": {"auto": NEVER_NS}}
     assert await its.ask() == [("s0", 70, ""), ("auto", NEVER_NS, "")]
     assert its.asked == ["a:1", "b:2"]
-    its.known = [replace(KNOWN, name="redone")]
+    its.known = [replace(KNOWN, name="redone", address="host:1:1")]
     assert await its.ask() == [("redone", None, "its directory is not on this machine")]
 
 
@@ -100,5 +100,5 @@ async def test_a_join_on_spark_beside_dispatchers_has_shown_all_once_its_batches
     assert await its.ask() == [("s1", NEVER_NS, "")]
     (journal / "parts" / "000000004-0000.result").touch()
     assert (await its.ask())[0][1] is None
-    shown = SlotsShown(DISK, its.slots, "east", {}, its._known, its._gather, claimed="s1")
+    shown = SlotsShown(DISK, its.slots, "east", its._known, its._gather, claimed="s1")
     assert await shown.ask() == []  # its driver claims for it

@@ -7,14 +7,16 @@ table: the next process to run the topology makes it before anything else.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 
-from photon.assembly.computing import LEFT_S, POLL_S, Busy, Running, Site
 from photon.computing.intervals import Interval, Intervals, Move
-from photon.computing.journal import STATUS_SUFFIX, read_status
+from photon.computing.journal import STATUS_SUFFIX, Status, read_status
 from photon.computing.moving import merge, split
+from photon.computing.running import POLL_S, SAY_S, Running
+from photon.computing.site import LEFT_S, Busy, Site
 from photon.computing.store import Store
 from photon.computing.table import Known
 from photon.config.errors import PhotonError
@@ -23,14 +25,55 @@ LEVEL_S = 120.0
 """Time that two intervals to be merged may take to read up to the same position."""
 
 
+def run(
+    site: Site,
+    stop: threading.Event,
+    *,
+    share: tuple[int, int] = (1, 1),
+    exactly: bool = False,
+    once: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    look: Callable[[list[Status]], None] = lambda found: None,
+) -> bool:
+    """Runs this process's share of the intervals, and makes their splits and merges, until ``stop``; see ``Running``.
+    ``exactly``: only while there are as many intervals as processes. Returns True if all is done. Raises PhotonError,
+    OSError."""
+    if share == (1, 1) or (share[0] == 1 and site.shared is not None):  # nobody else makes a split now
+        _sweep(site)
+    until_s = site.clock.monotonic() + LEFT_S
+    while not stop.is_set():
+        move, mine = site.table.look().move, site.share(*share)
+        if exactly and len(site.here()) != share[1] and move is None:
+            return False
+        ours = move is not None and move.old[0] in mine
+        if not mine or (not ours and move is not None and not set(move.old).isdisjoint(mine)):
+            stop.wait(POLL_S if mine else SAY_S)
+            continue
+        try:
+            if ours:
+                carry_out(site, tell)
+            else:
+                with closing(Running(site, share=share, once=once, tell=tell)) as running:
+                    if running.run(stop, look):
+                        return True
+            until_s = site.clock.monotonic() + LEFT_S
+        except Busy:  # another process ends, or has not followed a split or a merge yet
+            if site.clock.monotonic() >= until_s:
+                raise
+            stop.wait(POLL_S)
+    return True
+
+
 def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Makes the pending move, if there is one. Only for the holder of ``Site.alone``, once its owners have ended.
-    Raises PhotonError, OSError: then the move stays pending."""
+    """Makes the pending move, if there is one. Only for the holder of ``Site.alone``, or the process whose share has
+    its first interval, once its owners have ended. Raises PhotonError, OSError: then the move stays pending."""
     known = site.table.look()
     if known.move is not None:
         with ExitStack() as held:
             for each in known.move.old:
                 held.enter_context(site.locked(each, LEFT_S))
+            if site.table.look().move != known.move:  # made by the process that had them
+                return
             refused = _made(site, known.intervals, known.move)
             site.table.settle(known.move, refused)
         tell(f"{known.move}: {refused or 'done'}")
@@ -78,7 +121,9 @@ def _level(site: Site, move: Move) -> None:
 
 def _sweep(site: Site) -> None:
     """Removes stores of intervals that are gone, or that were begun and refused, and reports of owners that are on
-    other machines now."""
+    other machines now. Not while a move is pending: it may be made, but for the table."""
+    if site.table.look().move is not None:
+        return
     known = site.here()
     for path in site.state.glob("*.db"):
         if path.stem not in known:

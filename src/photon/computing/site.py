@@ -1,0 +1,276 @@
+"""The state of a topology on one machine, and who runs it.
+
+The state directory has ``intervals.json`` (the keys of each owner: ``photon.computing.table``), and for each interval
+its store, its status and its lock. All who run it hold ``run.lock`` shared; who runs it alone, or changes it while
+nobody runs it, holds it exclusively.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from photon.computing import standing
+from photon.computing.injector import Said, position_of
+from photon.computing.intervals import Interval, Intervals
+from photon.computing.journal import Status, read_status
+from photon.computing.shared import Place, Shared, machine_id, read_place, write_place
+from photon.computing.store import Commit, Store, in_file
+from photon.computing.table import NAME as TABLE_NAME
+from photon.computing.table import SPARK_NAME, Table
+from photon.computing.topology import Source, Topology
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.errors import UsageError
+from photon.config.file_lock import lock_file
+from photon.outputs.output_places import OutputPlace
+
+FREE_S = 1.0
+"""Time that a command may hold a state only to see that nobody runs it."""
+LEFT_S = 20.0
+"""Time that processes with a killed parent may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Where a source is read."""
+
+    places: Mapping[str, OutputPlace]
+    kinds: tuple[str, ...]
+    """Kinds of records."""
+    said: Callable[[Callable[[str], None]], Mapping[str, Said]]
+    """Watermarks of places with a state on another machine; calls its argument for a silent one."""
+
+
+class Busy(UsageError):
+    """Another process runs it."""
+
+
+@dataclass
+class Site:
+    topology: Topology
+    base: Path
+    """The directory that paths in the topology are relative to."""
+    state: Path
+    reads: Callable[[Source, Path], Reads]
+    """Finds where a source is read; paths in it are relative to the directory. Raises UsageError."""
+    disk: Disk = field(default_factory=RealDisk)
+    clock: Clock = field(default_factory=SystemClock)
+    load: Callable[[], Topology] | None = None
+    """Reloads a changed topology. `None` if it comes from a program."""
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(self.disk, self.state, self.topology.name)
+
+    def intervals(self, processes: int = 1) -> Intervals:
+        """The state's intervals; a new state gets ``processes`` of them. Raises UsageError."""
+        self.table.make(processes, None if self.shared is None else self.shared.intervals)
+        return self.table.look().intervals
+
+    def adopt(self) -> None:
+        """Call at a start: other processes run the same topology, or follow to it."""
+        self.topology.version = self.table.adopt(self.topology.shape)
+
+    @cached_property
+    def id(self) -> str:
+        return self.table.look().id
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Held to run it alone, or to change it while nobody runs it. Raises Busy, and UsageError for a state on
+        Spark."""
+        self._check()
+        return self._held("run.lock")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Held by each of several processes that run it. Raises as ``alone``, and UsageError if a run with ``once``
+        was interrupted, as only ``runs`` completes it."""
+        self._check()
+        with self._held("run.lock", FREE_S, shared=True):
+            if self.disk.exists(self.table.path) and self.table.look().closing == "closing":
+                raise UsageError(f"{self.state}: a run with --once was interrupted; complete it: photon compute run "
+                                 "FILE --once")  # fmt: skip
+            yield
+
+    def _check(self) -> None:
+        self.disk.make_dir(self.state)
+        if self.disk.exists(self.state / SPARK_NAME):
+            raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
+
+    def locked(self, interval: str, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        """Owns the interval meanwhile. Raises Busy if another process does."""
+        return self._held(f"{interval}.lock", wait_s)
+
+    @contextmanager
+    def _held(self, name: str, wait_s: float = 0.0, *, shared: bool = False) -> Iterator[None]:
+        held = lock_file(self.state / name, shared=shared, wait_s=wait_s)
+        if held is None:
+            raise Busy(f"{self.state}: another process runs {self.topology.name} there; stop it first")
+        try:
+            yield
+        finally:
+            os.close(held)
+
+    def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
+        """Calls ``run`` with True if what is published now is all of the input; ``run`` returns True if it reached
+        the end. Then all timers are called, and watermarks return to where they were, for later input. First
+        completes an interrupted ``once`` run, with what it had read. Only for the holder of ``alone``."""
+        before = self.table.look().closing
+        if before == "reopening" or (not before and self.shared is not None):
+            self._reopen()  # an interval that was taken over may be at the end of the other machine's run
+        for to_the_end in (*([True] if self.table.look().closing else []), once):
+            if to_the_end and not self.table.look().closing:
+                self.table.close("closing", self._ends())
+            if not run(to_the_end):
+                break
+            if to_the_end:
+                self.table.close("reopening")
+                self._reopen()
+
+    def _ends(self) -> dict[str, bytes]:
+        """The current published end of each source: the same for all owners, whenever each of them gets there.
+        Otherwise an owner would read on, with a later watermark, and what another one reads of it in the next run
+        would be late."""
+        places = {stream: self.reads(source, self.base).places for stream, source in self.topology.sources.items()}
+        return {
+            stream: position_of({name: place.end(self.disk) for name, place in named.items()})
+            for stream, named in places.items()
+        }
+
+    def _reopen(self) -> None:
+        by_id = self.table.look().intervals.by_id
+        for name in self.here():
+            with self.locked(name, LEFT_S), closing(self.store(by_id[name])) as store:
+                reopen(store, name)
+        self.table.close("")
+
+    def follow(self, version: int, shape: str) -> None:
+        """Reloads the topology at this version. Raises UsageError, TopologyError, and keeps the old one."""
+        if self.load is None:
+            raise UsageError(f"{self.topology.name} cannot be changed while it runs: it is run by a program")
+        topology = self.load()
+        if topology.shape != shape:
+            raise UsageError(f"the file of {self.topology.name} has been changed again: photon compute reload")
+        topology.version = version
+        self.topology = topology
+
+    @property
+    def published(self) -> dict[str, Path]:
+        """Stream -> directory."""
+        return {stream: self.base / to for stream, to in self.topology.published.items()}
+
+    @cached_property
+    def shared(self) -> Shared | None:
+        """The shared state in HBase. `None` if all state is in the directory."""
+        place = read_place(self.disk, self.state)
+        return None if place is None else Shared(place, self.topology.name)
+
+    def store(self, interval: Interval) -> Store:
+        if self.shared is None:
+            return in_file(self.state / f"{interval.id}.db", interval)
+        for stream, directory in self.published.items():
+            self.shared.check_directory(self.disk, interval.id, stream, directory)
+        return self.shared.store(interval)
+
+    def here(self) -> list[str]:
+        """The intervals of this machine. Raises UsageError if it has none."""
+        names = list(self.intervals().by_id)
+        if self.shared is None:
+            return names
+        given = self.shared.given(names)
+        machine = self.shared.place.machine
+        here = [each for each in names if each in given and given[each].machine == machine]
+        if not here:
+            said = ", ".join(
+                f"{each} to {given[each].name}" if each in given else f"{each} to none" for each in names
+            )
+            raise UsageError(
+                f"{self.state}: no interval of {self.topology.name} is given to this machine any more ({said}): "
+                "photon compute init --intervals takes some over"
+            )
+        if len(here) < len(names) and self.topology.sends:
+            raise UsageError(
+                f"{self.topology.name}: a computation reads what another one produces, whose owners speak to one "
+                "another on one machine: give all intervals to it, or publish that stream and read it by another "
+                "topology"
+            )
+        return here
+
+    def share(self, process: int, of: int) -> list[str]:
+        """The intervals that are run by this of several processes on this machine, numbered from 1."""
+        return self.here()[process - 1 :: of]
+
+    def statuses(self) -> list[Status]:
+        """The last status of all owners, on other machines too. Raises OSError, RowsFailed."""
+        names = list(self.table.look().intervals.by_id)
+        found = read_status(self.disk, self.state) if self.shared is None else self.shared.statuses(names)
+        return [each for each in found if each.interval in names]
+
+    def close(self) -> None:
+        """Closes connections; they are reopened when needed."""
+        shared: Shared | None = self.__dict__.pop("shared", None)
+        if shared is not None:
+            shared.close()
+
+    def refuse_shared(self, what: str, instead: str) -> None:
+        """Raises UsageError if the state is in HBase: ``what`` cannot be done there."""
+        if read_place(self.disk, self.state) is not None:
+            raise UsageError(f"{self.state}: the state of {self.topology.name} is in HBase: {what}; {instead}")
+
+
+def reopen(store: Store, interval: str) -> None:
+    """Takes the watermarks of an owner that came to the end of all input back to those of before."""
+    known = standing.decode(store.standing(), interval)
+    if known.is_at_end:
+        known.reopen()
+        store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+
+
+def keep_in_hbase(
+    site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
+) -> tuple[list[str], bool]:
+    """``photon compute init``: keeps the state of this topology in HBase, and gives this machine these intervals; if
+    none are named, all unassigned ones. Returns its intervals, and True if HBase's table was made. Raises UsageError,
+    ComputingError."""
+    before = read_place(site.disk, site.state)
+    if before is None and (site.state / TABLE_NAME).exists():
+        raise UsageError(f"{site.state}: has a state in SQLite; name another one with --state")
+    place = Place(
+        thrift=list(thrift), table=table, durable=durable, machine=before.machine if before else machine_id()
+    )
+    shared = Shared(place, site.topology.name)
+    try:
+        made = shared.rows.create()
+        if before is not None and (site.state / TABLE_NAME).exists() and shared.id != site.id:
+            raise UsageError(
+                f"HBase at {', '.join(thrift)}, table {table}, does not have the intervals of this state: name those "
+                f"of {', '.join(before.thrift)}, table {before.table}, or another --state"
+            )
+        site.disk.make_dir(site.state)
+        write_place(site.disk, site.state, place)
+        names = list(site.intervals(processes).by_id)
+        if unknown := set(intervals) - set(names):
+            raise UsageError(f"--intervals {','.join(sorted(unknown))}: {site.topology.name} has {', '.join(names)}")
+        given = shared.given(names)
+        taken = list(intervals) or [each for each in names if each not in given]
+        shared.give(taken, f"{os.uname().nodename}:{site.state.resolve()}")
+        return site.here(), made
+    finally:
+        shared.close()
+        site.close()
+
+
+def statuses(state: Path) -> list[Status]:
+    """The last status of all owners, on other machines too. Raises UsageError if there is no state."""
+    disk = RealDisk()
+    if not disk.exists(state / SPARK_NAME):
+        known = Table(disk, state).look()
+        if (place := read_place(disk, state)) is not None:
+            with closing(Shared(place, known.topology)) as shared:
+                return shared.statuses(list(known.intervals.by_id))
+    return read_status(disk, state)

@@ -1,0 +1,97 @@
+"""``photon compute run`` on this machine: one process for each interval, kept by a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from photon.assembly.computing import site_of
+from photon.computing import rescaling
+from photon.computing.journal import Status
+from photon.computing.running import SAY_S
+from photon.computing.site import Site
+from photon.config.errors import PhotonError
+from photon.supervision.process_log import LOG_BYTES, OWN, LogFollower
+from photon.supervision.supervisor import Service, Supervisor, Watching
+
+Look = Callable[[list[Status]], None]
+
+
+def run(
+    file: Path,
+    state: Path | None,
+    share: tuple[int, int] | None,
+    *,
+    once: bool,
+    processes: int,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    look: Look,
+) -> str:
+    """Returns the topology's name. ``share``: which process this is, of how many that another one started; `None`
+    runs everything. ``look`` gets the state once a second, and the last state. Raises PhotonError, OSError."""
+    site = site_of(file, state)
+    name = site.topology.name
+
+    def run_(to_the_end: bool) -> bool:
+        if not rescaling.run(site, stop, exactly=True, once=to_the_end, tell=tell, look=look):
+            arguments = ["compute", "run", str(file), "--state", str(site.state), *(["--once"] if to_the_end else [])]
+            asyncio.run(_apart(site, arguments, to_the_end, stop, tell, look))
+        return not stop.is_set()
+
+    if share is not None:
+        site.adopt()
+        rescaling.run(site, stop, share=share, once=once, tell=tell, look=look)
+        return name
+    with closing(site), site.alone():
+        site.intervals(processes)
+        site.adopt()
+        site.runs(once, run_)
+    return name
+
+
+async def _apart(
+    site: Site, arguments: Sequence[str], once: bool, stop: threading.Event, tell: Callable[[str], None], look: Look
+) -> None:
+    """Runs several processes until ``stop``; with ``once`` until all have come to the end."""
+    began_ns, logs = site.clock.now_ns(), list[LogFollower]()
+
+    def heard(name: str, what: str) -> None:
+        if what.startswith("ended by"):  # a signal; the log says the rest
+            tell(f"{name}: {what}")
+
+    def hand_on() -> list[Status]:
+        for line in (line for log in logs for line in log.lines()):
+            tell(line.removeprefix(OWN))
+        found = [each for each in site.statuses() if each.at_ns >= began_ns]
+        look(found)
+        return found
+
+    supervisor = Supervisor(tell=heard, watching=Watching(unhealthy_s=None, log_bytes=LOG_BYTES))
+    try:
+        while not stop.is_set():
+            if (count := len(site.here())) != len(logs):
+                await supervisor.remove(supervisor.names())
+                hand_on()
+                services = [_service(site, arguments, number, count) for number in range(1, count + 1)]
+                logs[:] = [LogFollower(each.log) for each in services]
+                await supervisor.start(services)
+            if (failure := supervisor.failure()) is not None:
+                error = PhotonError(failure)
+                error.exit_code = max(each.exit_code or 0 for each in supervisor.states()) or error.exit_code
+                raise error
+            found = hand_on()
+            if once and len(found) == count and all(each.ended for each in found):
+                break
+            await asyncio.to_thread(stop.wait, SAY_S)
+    finally:
+        await supervisor.stop([supervisor.names()[1:]])  # the first says what all have published
+        hand_on()
+
+
+def _service(site: Site, arguments: Sequence[str], number: int, of: int) -> Service:
+    share = ("--share", str(number), str(of), "--quiet", "--stop-with-parent")
+    return Service(f"process {number}", (*arguments, *share), site.state / "logs" / f"{number}.log")
