@@ -29,6 +29,7 @@ from photon.adapters.formats.json_lines import JsonLinesSide
 from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
 from photon.adapters.formats.regular import RegexSide
+from photon.adapters.formats.skipping import SkippingSide
 from photon.adapters.formats.zeek import ZeekSide
 from photon.adapters.side import (
     LINE_TIME,
@@ -175,15 +176,35 @@ def _cri_reader(side: SideConfig, where: str, base: Path) -> CriSide:
     inner = _format_reader(side, where, base)
     if side.time != LINE_TIME:
         return CriSide(inner)
-    ids = None if side.id is None else _reader_of(side, KeyPart(field=side.id), where, base)
+    ids = None if side.id_part is None else _parts_reader(side, (side.id_part,), None, where, base)
     return CriSide(inner, Iso8601Time(), ids)
 
 
 def _format_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
-    parts = side.key_parts
-    if len(parts) == 1 and parts[0].plain:
-        return _reader_of(side, parts[0], where, base, no_time)
-    return KeyPartsSide(parts, [_reader_of(side, part, where, base, no_time) for part in parts])
+    reader = _parts_reader(side, side.key_parts, side.id_part, where, base, no_time)
+    if not side.skip:
+        return reader
+    # Only here a field's text says what its value is in the payload.
+    tested = side.format in ("jsonl", "zeek-json", "csv", "tsv", "regex", "logfmt")
+    fields = [KeyPart(field=each.field) for each in side.skip]
+    readers = [_reader_of(side, field, where, base, no_time) if tested else None for field in fields]
+    typed = side.format in ("jsonl", "zeek-json")
+    return SkippingSide(reader, side.skip, readers, f"{where}.skip", typed=typed)
+
+
+def _parts_reader(
+    side: SideConfig,
+    parts: Sequence[KeyPart],
+    own: KeyPart | None,
+    where: str,
+    base: Path,
+    no_time: NoTime | None = None,
+) -> SideReader:
+    """Returns the reader of a key. ``own``: the event's id."""
+    readers = [_reader_of(side, part, where, base, no_time) for part in parts]
+    if len(parts) == 1 and parts[0].plain and (own is None or own.plain):
+        return readers[0]
+    return KeyPartsSide(parts, readers, own, [each.encode() for each in side.absent_values])
 
 
 def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
@@ -194,11 +215,11 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
         time_field = side.field_time.fields or side.field_time.field
     absent = frozenset(each.encode() for each in side.absent_values)
     if side.format in ("jsonl", "zeek-json"):
-        return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number", absent=absent)
+        return JsonLinesSide(key, side.id_field, time_field, time, decimals=part.kind == "number", absent=absent)
     if side.format == "zeek":
-        return ZeekSide(key, side.id, time_field, time)
+        return ZeekSide(key, side.id_field, time_field, time)
     if side.format == "logfmt":
-        return LogfmtSide(key, side.id, time_field, time, absent=absent)
+        return LogfmtSide(key, side.id_field, time_field, time, absent=absent)
     if side.format == "protobuf":
         # Imported only where needed: protobuf's JSON would slow every other process's start.
         from photon.adapters.formats.protobuf import ProtobufSide, message_type, read_descriptor
@@ -206,12 +227,12 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
         data = read_descriptor(base / str(side.descriptor), where)
         message = message_type(data, str(side.message), where)
         assert not isinstance(time_field, tuple)
-        return ProtobufSide(message, key, side.id, time_field, time, where=where)
+        return ProtobufSide(message, key, side.id_field, time_field, time, where=where)
     if side.format == "regex":
-        return RegexSide(side_pattern(side, where), key, side.id, time_field, time, absent=absent)
+        return RegexSide(side_pattern(side, where), key, side.id_field, time_field, time, absent=absent)
     return DelimitedSide(
         key,
-        side.id,
+        side.id_field,
         time_field,
         time,
         delimiter=side.delimiter_byte,
@@ -245,6 +266,8 @@ def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str
             rule["multiline"] = True
     if side.framing is not None:
         rule["framing"] = side.framing
+    if side.skip:
+        rule["skip"] = msgspec.to_builtins(side.skip)
     if side.absent:
         rule["absent"] = sorted(set(side.absent_values))
     if side.format == "protobuf":
@@ -252,6 +275,7 @@ def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str
     if side.pattern is not None:
         rule["pattern"] = side.pattern
     if foreign:
-        rule["id"] = side.id
+        own = side.id_part
+        rule["id"] = side.id_field if own is None or own.plain else msgspec.to_builtins(own)
         rule["time"] = None if side.time is None else msgspec.to_builtins(side.time)
     return rule

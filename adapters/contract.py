@@ -150,7 +150,7 @@ class Retry(PhotonError):
 
 
 class Skipped(BadRecord):
-    """This line is not an event, for example a comment. Raised by ``foreign_header``.
+    """This line is not an event, for example a comment. Raised by ``foreign_header`` and ``primary_key``.
 
     It is neither rejected nor counted, so skip nothing that somebody is paid for; filter that (``Filtered``).
     """
@@ -373,7 +373,7 @@ class Adapter(ABC):
         return Headers.of(out)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        r"""Returns the keys of all records in ``block``, in order; ``None`` for a bad record.
+        r"""Returns the keys of all records in ``block``, in order; ``None`` for a bad one, ``b""`` for a skipped one.
 
         ``block`` is whole records, each ended by ``\n`` (a ``\r`` before it belongs to the line end). The result has
         exactly ``block.count(b"\n")`` items.
@@ -381,7 +381,7 @@ class Adapter(ABC):
         return Adapter.primary_keys_of(self, [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-        """Returns the primary_key of each record of one file, ``None`` for a bad one.
+        """Returns the primary_key of each record of one file, ``None`` for a bad one, ``b""`` for a skipped one.
 
         Used by joiners and event stores if a class defines it, like ``join_columns``.
         """
@@ -389,6 +389,8 @@ class Adapter(ABC):
         for record in records:
             try:
                 keys.append(self.primary_key(record, file))
+            except Skipped:
+                keys.append(b"")
             except BadRecord:
                 keys.append(None)
         return keys

@@ -6,32 +6,17 @@ Plain frozen structs and their validation; ``shaping`` applies them. Field names
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from photon.adapters.conditions import Condition, Scalar, check_condition, compiled
 from photon.adapters.contract import AdapterError
 
 SIDES = ("foreign", "primary")
 ENTRIES_MAX = 256  # for each list and table of a shape
-PATTERN_CHARS_MAX = 8192
 KEY_BYTES = (16, 64)
-Scalar = str | int | float | bool | None
-
-
-class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Holds when all tests that are set hold. A missing field fails all tests but ``missing``."""
-
-    field: str
-    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is this value, or one of these
-    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present, and none of these
-    matches: str | None = None  # a regular expression is found in the field's text
-    below: float | None = None
-    above: float | None = None
-    missing: bool | None = None  # true: the field is absent or null; false: it is present
-    reason: str | None = None  # the reason in the filtered line
 
 
 class Derived(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,23 +61,13 @@ def side_and_path(name: str, where: str) -> tuple[str, str]:
     return side, path
 
 
-def compiled(pattern: str, where: str) -> re.Pattern[str]:
-    """Raises AdapterError."""
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise AdapterError("the pattern is too long", where, f"keep it below {PATTERN_CHARS_MAX} characters")
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise AdapterError(f"pattern {pattern!r}: {error}", where, "correct the regular expression") from None
-
-
 def _check(shape: Shape, where: str) -> None:
     for name in ("skip", "filter", "derive", "redact", "foreign", "primary"):
         if len(getattr(shape, name) or ()) > ENTRIES_MAX:
             raise AdapterError(f"more than {ENTRIES_MAX} entries", f"{where}.{name}", "shorten it")
     for kind, conditions in (("skip", shape.skip), ("filter", shape.filter)):
         for each in conditions:
-            _check_condition(each, f"{where}.{kind}", only_foreign=kind == "skip")
+            _check_side(each, f"{where}.{kind}", only_foreign=kind == "skip")
     for derived in shape.derive:
         side_and_path(derived.name, f"{where}.derive")
         if (derived.source is None) == (derived.text is None):
@@ -108,13 +83,9 @@ def _check(shape: Shape, where: str) -> None:
         raise AdapterError("hash and hash_key_file go together", f"{where}.redact", todo)
 
 
-def _check_condition(condition: Condition, where: str, *, only_foreign: bool) -> None:
+def _check_side(condition: Condition, where: str, *, only_foreign: bool) -> None:
     side, _ = side_and_path(condition.field, where)
     if only_foreign and side != "foreign":
-        raise AdapterError(f"{condition.field}: a record is skipped before its primary is known", where, "use filter")
-    if condition.matches is not None:
-        compiled(condition.matches, where)
-    tests = (condition.matches, condition.below, condition.above, condition.missing)
-    if all(each is None for each in tests) and condition.equals is condition.differs is msgspec.UNSET:
-        todo = "write equals, differs, matches, below, above or missing"
-        raise AdapterError(f"{condition.field} is tested for nothing", where, todo)
+        todo = f"use filter, or write skip in the table of the {side} side"
+        raise AdapterError(f"{condition.field}: a record is skipped before its primary is known", where, todo)
+    check_condition(condition, where)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from photon.adapters.conditions import Condition, compiled, value_test
 from photon.adapters.contract import (
     Adapter,
     AdapterError,
@@ -30,7 +31,8 @@ from photon.adapters.contract import (
     Skipped,
     Unpaired,
 )
-from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
+from photon.adapters.formats.json_lines import MISSING
+from photon.adapters.shape import KEY_BYTES, Derived, Shape, shape_from_table, side_and_path
 from photon.adapters.shown_records import MASK
 
 Fields = dict[str, msgspec.Raw]  # a JSON object's members, with their values as written
@@ -238,10 +240,20 @@ def _find(fields: Fields, path: str) -> msgspec.Raw | None:
 
 
 def _inner(fields: Fields, name: str) -> Fields | None:
-    value = fields.get(name)
-    if value is None or not bytes(value).lstrip().startswith(b"{"):
+    """Returns the members of a field that is an object, or text with one in it."""
+    value = bytes(fields.get(name, b"")).lstrip()
+    try:
+        if value.startswith(b'"'):
+            value = msgspec.json.decode(value, type=str).lstrip().encode()
+        return _decode(value) if value.startswith(b"{") else None
+    except (msgspec.DecodeError, UnicodeError):  # text that is no JSON
         return None
-    return _decode(value)
+
+
+def _set_inner(fields: Fields, name: str, inner: Fields) -> None:
+    made = msgspec.json.encode(inner)
+    is_text = _inner(fields, name) is not None and bytes(fields[name]).lstrip().startswith(b'"')
+    fields[name] = msgspec.Raw(msgspec.json.encode(made.decode()) if is_text else made)
 
 
 def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
@@ -255,7 +267,7 @@ def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
     name, _, rest = path.partition(".")
     inner = _inner(fields, name) or {}
     _put(inner, rest, value)
-    fields[name] = msgspec.Raw(msgspec.json.encode(inner))
+    _set_inner(fields, name, inner)
 
 
 def _hide(fields: Fields, path: str, hidden: Callable[[msgspec.Raw], msgspec.Raw | None]) -> None:
@@ -274,7 +286,7 @@ def _hide(fields: Fields, path: str, hidden: Callable[[msgspec.Raw], msgspec.Raw
             before = dict(inner)
             _hide(inner, ".".join(parts[cut:]), hidden)
             if inner != before:
-                fields[name] = msgspec.Raw(msgspec.json.encode(inner))
+                _set_inner(fields, name, inner)
 
 
 def _raw(value: object) -> msgspec.Raw:
@@ -292,49 +304,13 @@ Test = Callable[[Sides], bool]
 
 def _tester(condition: Condition, where: str) -> Test:
     side, path = side_and_path(condition.field, where)
-    pattern = None if condition.matches is None else compiled(condition.matches, where)
-    equals, differs = _listed(condition.equals), _listed(condition.differs)
+    holds = value_test(condition, where)
 
-    def holds(sides: Sides) -> bool:
+    def test(sides: Sides) -> bool:
         raw = _find(sides[side], path)
-        value = None if raw is None else msgspec.json.decode(raw)
-        if value is None:
-            nothing = equals is not None and None in equals and raw is not None
-            return condition.missing is True or nothing
-        if condition.missing is True:
-            return False
-        if equals is not None and not any(_same(value, each) for each in equals):
-            return False
-        if differs is not None and any(_same(value, each) for each in differs):
-            return False
-        if pattern is not None and not (isinstance(value, str) and pattern.search(value)):
-            return False
-        return _between(value, condition)
+        return holds(MISSING if raw is None else msgspec.json.decode(raw))
 
-    return holds
-
-
-def _listed(value: object) -> list[object] | None:
-    if value is msgspec.UNSET:
-        return None
-    return value if isinstance(value, list) else [value]
-
-
-def _same(value: object, other: object) -> bool:
-    """Equality in which 1 does not equal true."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
-
-
-def _between(value: object, condition: Condition) -> bool:
-    if condition.below is None and condition.above is None:
-        return True
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return (condition.below is None or number < condition.below) and (
-        condition.above is None or number > condition.above
-    )
+    return test
 
 
 def _reason(condition: Condition) -> str:

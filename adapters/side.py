@@ -14,8 +14,9 @@ from typing import Any, Literal
 import msgspec
 
 from photon.adapters import times
+from photon.adapters.conditions import Condition, check_condition, compiled
 from photon.adapters.contract import LINES, AdapterError, Framing, check_names
-from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart
+from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart, named_part
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
 CRI_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
@@ -24,7 +25,10 @@ ABSENT_MAX = 64
 LINED = ("jsonl", "csv", "tsv", "regex", "logfmt")  # formats of which each line of a file is a record
 TIME_FIELDS_MAX = 8
 COLUMNS_MAX = 4096
-PATTERN_CHARS_MAX = 8192
+CONDITIONS_MAX = 256
+
+
+Key = str | KeyPart | tuple[str | KeyPart, ...]
 
 
 class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -32,6 +36,7 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     field: str = ""
     fields: tuple[str, ...] = ()  # in place of ``field``: several, whose texts are joined by one blank
+    pattern: str | None = None  # the time is the first group, or the whole match, of this where it is found
     unit: str | None = None  # s, ms, us or ns since the origin; "filetime" (Windows) or "ticks" (.NET)
     # "iso8601", a strptime-like pattern, "tai64n", "zeek" (see times.ZeekTime), or "timestamp"
     # (google.protobuf.Timestamp).
@@ -60,20 +65,24 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # docs/adapters.md#formats.
     format: str
     # Field that names the primary event, on both sides (JSON: ``"a.b"`` for nested fields); several fields together,
-    # or normalised ones: see Kinds of join (docs/joins.md).
-    key: str | KeyPart | tuple[str | KeyPart, ...]
+    # or normalised ones: see Kinds of join (docs/joins.md); a part of one: see docs/adapters.md#a-part-of-a-field.
+    key: Key
     # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
     # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
-    id: str | None = None
+    id: str | KeyPart | None = None
     # Foreign (primary: for ``within``, ``latest`` and ``"primary"``): the event time; without it every event has the
     # same one (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
     # ``written_within`` and ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``,
     # ``ns``; ``filetime``, ``ticks``), or ``{ field, format }`` (``"iso8601"``, a strptime pattern, with ``year`` if
     # it has none, ``"tai64n"``, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp; Zeek formats need no
     # ``time``); ``fields`` in place of ``field``: several, joined by a blank; ``origin`` is what numbers count from
-    # (a local day or time), ``zone`` the time zone (``UTC``). Or ``"line"`` with ``framing = "cri"`` (the default
-    # there), or ``"primary"``: joined records have the primary event's time, and ids are kept as those without one.
+    # (a local day or time), ``zone`` the time zone (``UTC``), ``pattern`` finds it in the field. Or ``"line"`` with
+    # ``framing = "cri"`` (the default there), or ``"primary"``: joined records have the primary event's time, and ids
+    # are kept as those without one.
     time: TimeConfig | str | None = None
+    # Records that are no events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
+    # "kind", differs = "flow" }]`` (docs/adapters.md#one-log-as-both-sides).
+    skip: tuple[Condition, ...] = ()
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#kubernetes-container-logs); ``format``
     # then is that of the lines in them.
     framing: str | None = None
@@ -105,6 +114,14 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             return (KeyPart(field=self.key),)
         parts = self.key if isinstance(self.key, tuple) else (self.key,)
         return tuple(KeyPart(field=part) if isinstance(part, str) else part for part in parts)
+
+    @property
+    def id_part(self) -> KeyPart | None:
+        return KeyPart(field=self.id) if isinstance(self.id, str) else self.id
+
+    @property
+    def id_field(self) -> str | None:
+        return None if self.id is None else self.id if isinstance(self.id, str) else self.id.field
 
     @property
     def absent_values(self) -> tuple[str, ...]:
@@ -188,8 +205,11 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     check_links(side.follow_links, where)
     _check_names_exist(side, where)
     _check_key(side, where)
-    if side.id == "":
+    _check_skip(side, where)
+    if side.id_field == "":
         raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
+    if side.id_part is not None:
+        _check_part(side.id_part, f"{where}.id")
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
     if foreign and side.duplicates is not None:
@@ -222,6 +242,9 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     if len(time.fields) > TIME_FIELDS_MAX or (time.fields and time.format in (None, "zeek", "timestamp")):
         todo = f"write at most {TIME_FIELDS_MAX}, with the format of their texts joined by one blank"
         raise _wrong(where, "fields", time.fields, todo)
+    if time.pattern is not None:
+        pattern = compiled_bytes(time.pattern, f"{where}.pattern")
+        return times.FoundTime(pattern, time_reader(msgspec.structs.replace(time, pattern=None), where))
     if (time.unit is None) == (time.format is None):
         raise AdapterError(
             f"unit = {time.unit!r} and format = {time.format!r}",
@@ -271,15 +294,18 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
 
 def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
     """Returns the compiled pattern of a regex side. Raises AdapterError."""
-    text = side.pattern
-    if not text:
+    if not side.pattern:
         raise AdapterError("pattern is missing", where, "write a regular expression with named groups, (?P<name>…)")
-    if len(text) > PATTERN_CHARS_MAX:
-        raise _wrong(where, "pattern", text[:20] + "…", f"keep it below {PATTERN_CHARS_MAX} characters")
+    return compiled_bytes(side.pattern, where)
+
+
+def compiled_bytes(pattern: str, where: str) -> re.Pattern[bytes]:
+    """Raises AdapterError."""
+    compiled(pattern, where)
     try:
-        return re.compile(text.encode())
+        return re.compile(pattern.encode())
     except re.error as error:
-        raise AdapterError(f"pattern = {text!r}: {error}", where, "correct the regular expression") from None
+        raise AdapterError(f"pattern {pattern!r}: {error}", where, "correct the regular expression") from None
 
 
 def _check_delimited(side: SideConfig, where: str) -> None:
@@ -355,12 +381,36 @@ def _check_key(side: SideConfig, where: str) -> None:
         raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")
     if len(fields) > PARTS_MAX:
         raise _wrong(where, "key", fields, f"a key has at most {PARTS_MAX} fields")
-    twice = next((field for field in fields if fields.count(field) > 1), None)
+    parts = [(part.field, part.pattern, part.part) for part in side.key_parts]
+    twice = next((part[0] for part in parts if parts.count(part) > 1), None)
     if twice is not None:
         raise _wrong(where, "key", fields, f"{twice!r} stands there twice; name each field once")
     for part in side.key_parts:
-        if part.kind is not None and part.case is not None:
-            raise _wrong(where, "key.case", part.case, f"remove it: {part.field!r} is compared as a number")
+        _check_part(part, f"{where}.key")
+
+
+def _check_part(part: KeyPart, where: str) -> None:
+    if part.kind is not None and part.case is not None:
+        raise _wrong(where, "case", part.case, f"remove it: {part.field!r} is compared as a {part.kind}")
+    if part.pattern is not None and part.part is not None:
+        raise AdapterError(f"{part.field!r} has a pattern and a part", where, "write one of the two")
+    if part.pattern is not None:
+        compiled_bytes(part.pattern, f"{where}.pattern")
+    if part.part is not None:
+        try:
+            named_part(part.part)
+        except ValueError as error:
+            raise _wrong(where, "part", part.part, str(error)) from None
+
+
+def _check_skip(side: SideConfig, where: str) -> None:
+    if len(side.skip) > CONDITIONS_MAX:
+        raise AdapterError(f"more than {CONDITIONS_MAX} conditions", f"{where}.skip", "shorten it")
+    for each in side.skip:
+        check_condition(each, f"{where}.skip")
+        if not each.field or each.reason is not None:
+            todo = "name the field, without a side; a reason is for filter: what is skipped leaves no line"
+            raise _wrong(where, "skip", msgspec.to_builtins(each), todo)
 
 
 def _check_names_exist(side: SideConfig, where: str) -> None:
@@ -375,10 +425,9 @@ def _check_names_exist(side: SideConfig, where: str) -> None:
     else:
         return
     used = [("key", part.field) for part in side.key_parts]
-    used += [
-        ("id", side.id or ""),
-        *(("time.field", name) for name in (side.field_time.names if side.field_time else ())),
-    ]
+    used += [("skip", each.field) for each in side.skip]
+    used += [("id", side.id_field or "")]
+    used += [("time.field", name) for name in (side.field_time.names if side.field_time else ())]
     for name, value in used:
         if value and value not in known:
             raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")

@@ -152,6 +152,24 @@ class NumberTime(TimeReader):
         return _checked((-ns if sign == b"-" else ns) + self._origin)
 
 
+class FoundTime(TimeReader):
+    """A time that is a part of the field's text: the first group of a pattern, or its whole match."""
+
+    def __init__(self, pattern: re.Pattern[bytes], time: TimeReader) -> None:
+        self._pattern, self._time = pattern, time
+        self.accepts_numbers = time.accepts_numbers
+
+    def from_text(self, text: bytes) -> int:
+        match = self._pattern.search(text)
+        found = None if match is None else match[1] if self._pattern.groups else match[0]
+        if found is None:
+            raise ValueError(f"= {shown(text)} has no match of its pattern")
+        return self._time.from_text(found)
+
+    def of_file(self, file: LogFile) -> TimeReader:
+        return FoundTime(self._pattern, self._time.of_file(file))
+
+
 class NoTime(TimeReader):
     """The event time of logs without times: ``NO_TIME_NS``, the same for every reader at any moment."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.adapters.contract import Adapter, BadRecord, LogFile, Skipped
 from photon.adapters.faults import key_fault
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.api import Block
@@ -34,8 +34,8 @@ def record_at(data: bytes, start: int) -> bytes:
 
 
 Key = bytes | Fault | None
-"""A primary record's key; ``None`` means that it has none, ``Fault`` that the adapter failed on it, so that its key
-is unknown.
+"""A primary record's key; empty if the record is skipped, ``None`` if it is bad, ``Fault`` if the adapter failed on
+it, so that its key is unknown.
 """
 
 
@@ -57,7 +57,11 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]
     if type(adapter) is ConfiguredAdapter and isinstance(keys, list):  # its keys are right by construction
         return keys
     if isinstance(keys, list | tuple) and len(keys) == data.count(b"\n") and not any(map(_key_fault, keys)):
-        return [key or None for key in keys]  # an empty key is not a key
+        if empty := [row for row, key in enumerate(keys) if key == b""]:  # of a skipped record, or no key
+            cut, keys = lines(), list(keys)
+            for row, key in zip(empty, _keys_alone(guard, [cut[row] for row in empty], file), strict=True):
+                keys[row] = key
+        return keys
     # One record on which the adapter fails must not affect the others.
     return _keys_alone(guard, lines(), file, ends=True)
 
@@ -66,6 +70,8 @@ def _keys_alone(guard: Guard, records: Sequence[bytes], file: LogFile, *, ends: 
     def ask(record: bytes) -> Key:
         try:
             key: object = guard.adapter.primary_key(record, file)
+        except Skipped:
+            return b""
         except BadRecord:
             return None
         return Fault(fault) if (fault := _key_fault(key)) else cast(bytes, key) or None
@@ -89,7 +95,10 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """The n records of a block that have a key. ``bad``: the number of those without one, including ``failed``."""
+    """The n records of a block that have a key.
+
+    ``bad``: the number of those without one, including ``failed``, but not of skipped ones.
+    """
 
     keys: Sequence[bytes]  # in block order
     starts: I64  # in block order: the begins of the records in the block
@@ -134,10 +143,13 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     bad, failed = 0, list[tuple[int, str]]()
     try:
         hashes = hash_keys(cast(Sequence[bytes], keys))
+        some_skipped = may_skip(adapter) and b"" in keys
     except TypeError:  # some record has no key
-        rows = [row for row, key in enumerate(keys) if isinstance(key, bytes)]
+        some_skipped = True
+    if some_skipped:
+        rows = [row for row, key in enumerate(keys) if isinstance(key, bytes) and key]
         failed = [(int(starts[row]), key.reason) for row, key in enumerate(keys) if isinstance(key, Fault)]
-        bad = len(keys) - len(rows)
+        bad = sum(not isinstance(key, bytes) for key in keys)
         keys, starts = [keys[row] for row in rows], starts[rows]
         hashes = hash_keys(cast(Sequence[bytes], keys))
     order = ascending(hashes)
@@ -145,6 +157,11 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     if adapter.matching.match == "latest":
         times = times_of(adapter, [record_at(data, start) for start in starts.tolist()], file)
     return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad, failed, times)
+
+
+def may_skip(adapter: Adapter) -> bool:
+    """False if none of its primary records is skipped, so that no key in columns is empty."""
+    return type(adapter) is not ConfiguredAdapter or bool(adapter.primary_config.skip)
 
 
 def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:

@@ -174,7 +174,7 @@ class LogPass:
         there = key_of(self.adapter, record, self.file)
         if isinstance(there, Fault):
             return False
-        if there is None:
+        if not there:
             return keys_of_block(self.adapter, record + b"\n", self.file) == [key]
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])

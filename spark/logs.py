@@ -34,7 +34,7 @@ from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.records import Records
 from photon.config.errors import PhotonError
-from photon.eventstore.block_keys import located_keys_of_block, record_at
+from photon.eventstore.block_keys import located_keys_of_block, may_skip, record_at
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.objects.paths import placed
@@ -392,8 +392,8 @@ def primary_rows(
     from photon.spark.arrow_columns import batch, bigints, binary, same
 
     keys, starts = located_keys_of_block(adapter, block.data, block.file)
-    if set(map(type, keys)) != {bytes}:
-        named = np.array([row for row, key in enumerate(keys) if isinstance(key, bytes)], np.intp)
+    if set(map(type, keys)) != {bytes} or (may_skip(adapter) and b"" in keys):
+        named = np.array([row for row, key in enumerate(keys) if isinstance(key, bytes) and key], np.intp)
         keys, starts = [keys[row] for row in named.tolist()], starts[named]
     good = seen.wanted(cast(list[bytes], keys), starts + block.offset)
     if good is not None:
@@ -403,8 +403,8 @@ def primary_rows(
     if isinstance(adapter, ConfiguredAdapter) and keys:
         one_file = Records([block.file], np.zeros(len(records), np.uint32), starts, records)
         keys = [key if isinstance(key, bytes) else None for key in primary_keys_of(Guard(adapter), one_file)]
-        if None in keys:
-            named = np.array([row for row, key in enumerate(keys) if key is not None], np.intp)
+        if not all(keys):
+            named = np.array([row for row, key in enumerate(keys) if key], np.intp)
             keys, starts = [keys[row] for row in named.tolist()], starts[named]
             records = [records[row] for row in named.tolist()]
     if not keys:

@@ -128,10 +128,10 @@ def _present(
 ) -> list[bytes]:
     """Returns the keys; adds the reason to ``bad`` where there is none. ``what``: the name of the reader's key."""
     keys = reader.keys_of(contents, file)
-    if None not in keys:
+    if all(keys):
         return keys  # type: ignore[return-value]
     for row, key in enumerate(keys):
-        if key is None and row not in bad:
+        if not key and row not in bad:  # a skipped one's is empty
             try:
                 keys[row] = reader.key(contents[row], file)
             except BadRecord as why:

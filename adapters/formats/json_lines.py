@@ -31,7 +31,7 @@ REASON_CHARS_MAX = 200
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLAIN_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
 _QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
-_MISSING = object()
+MISSING = object()  # the value of a field that a record does not have
 
 
 class _NumberText(str):
@@ -78,7 +78,7 @@ class JsonLinesSide(SideReader):
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
         return self._present(
-            _name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals), "key"
+            name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals), "key"
         )
 
     def _present(self, value: bytes, role: str) -> bytes:
@@ -143,11 +143,11 @@ class JsonLinesSide(SideReader):
 
     def _parsed_header(self, record: bytes, time: TimeReader | None) -> ForeignHeader:
         fields = parse_object(record)
-        key_bytes = self._present(_name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
+        key_bytes = self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
         time_ns = self._time_ns(fields, record, time)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
-        own = self._present(_name_bytes(fields, self._id, "id", record), "id")
+        own = self._present(name_bytes(fields, self._id, "id", record), "id")
         return ForeignHeader(key_bytes, time_ns, own)
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
@@ -190,11 +190,11 @@ class JsonLinesSide(SideReader):
             raise BadRecord("no time field is configured for this side")
         if isinstance(name, tuple):
             try:
-                return time.from_text(b" ".join([_name_bytes(fields, each, "time", record) for each in name]))
+                return time.from_text(b" ".join([name_bytes(fields, each, "time", record) for each in name]))
             except ValueError as error:
                 raise BadRecord(f"time field {', '.join(map(repr, name))} {error}") from None
-        value = fields.get(name, _MISSING)
-        if value is _MISSING:
+        value = fields.get(name, MISSING)
+        if value is MISSING:
             value = find(fields, name)
         kind = type(value)
         try:
@@ -209,7 +209,7 @@ class JsonLinesSide(SideReader):
                     return time.from_text(value.encode())
         except ValueError as error:
             raise BadRecord(f"time field {name!r} {error}") from None
-        if value is _MISSING:
+        if value is MISSING:
             raise BadRecord(f"time field {name!r} is missing")
         wanted = "a number or text" if time.accepts_numbers else "text"
         raise BadRecord(f"time field {name!r} is {_kind_of(value)}, not {wanted}")
@@ -225,7 +225,7 @@ class JsonLinesSide(SideReader):
                 match = pattern.search(record)
                 if match:
                     return match[1]
-        return str(find(_parse_slowly(record), name)).encode()
+        return str(find(_parse_slowly(record), name, _parse_slowly)).encode()
 
 
 Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]]]
@@ -269,23 +269,31 @@ def parse_object(record: bytes) -> dict[str, Any]:
     raise BadRecord(f"is {_kind_of(value)}, not a JSON object")
 
 
-def find(fields: dict[str, Any], name: str) -> Any:
-    """Returns the value at a field path, or _MISSING. A field whose own name contains the dots comes first."""
-    value = fields.get(name, _MISSING)
-    if value is not _MISSING or "." not in name:
+def find(fields: dict[str, Any], name: str, parse: Callable[[bytes], dict[str, Any]] = parse_object) -> Any:
+    """Returns the value at a field path, or MISSING. A field whose own name contains the dots comes first.
+
+    The path goes through objects, and with ``parse`` through text that is a JSON object.
+    """
+    value = fields.get(name, MISSING)
+    if value is not MISSING or "." not in name:
         return value
     at: Any = fields
     for part in name.split("."):
+        if type(at) is str and at.lstrip().startswith("{"):
+            try:
+                at = parse(_encode(at))
+            except BadRecord:
+                return MISSING
         if not isinstance(at, dict):
-            return _MISSING
-        at = at.get(part, _MISSING)
+            return MISSING
+        at = at.get(part, MISSING)
     return at
 
 
-def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
+def name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
     """Returns a key or id as canonical bytes; with ``decimals`` any number as written. Raises BadRecord."""
-    value = fields.get(name, _MISSING)
-    if value is _MISSING:
+    value = fields.get(name, MISSING)
+    if value is MISSING:
         value = find(fields, name)
     if type(value) is str:
         if value:
@@ -294,14 +302,14 @@ def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, 
     if type(value) is int or type(value) is _NumberText:
         text = str(value)
     elif type(value) is float:
-        text = str(find(_parse_slowly(record), name))  # an integer beyond 64 bits was read as a float
+        text = str(find(_parse_slowly(record), name, _parse_slowly))  # an integer beyond 64 bits was read as a float
     else:
         text = ""
     if text.lstrip("-").isdigit():
         return (text if text.strip("-0") else "0").encode()
     if decimals and text:
         return text.encode()
-    if value is _MISSING:
+    if value is MISSING:
         raise BadRecord(f"{role} field {name!r} is missing")
     raise BadRecord(f"{role} field {name!r} is {_kind_of(value)}, not text or an integer")
 
@@ -362,4 +370,4 @@ def _kind_of(value: object) -> str:
     return _KINDS.get(type(value), "a number")
 
 
-__all__ = ["JsonLinesSide", "find", "parse_object"]
+__all__ = ["MISSING", "JsonLinesSide", "find", "name_bytes", "parse_object"]

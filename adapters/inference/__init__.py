@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from photon.adapters.conditions import Condition
 from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys, counts_densely
 from photon.adapters.inference.moments import (
     ambiguous_times,
@@ -33,9 +34,10 @@ from photon.adapters.inference.moments import (
     yearless_times,
     zone_between,
 )
+from photon.adapters.inference.remedies import remedy, said_key
 from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
 from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_of
-from photon.adapters.side import ZEEK_TIME, SideConfig, TimeConfig
+from photon.adapters.side import ZEEK_TIME, Key, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
 
 PATTERNS = r"""
@@ -143,6 +145,8 @@ def infer(
     time = _time(second, told.time)
     keys = Keys(first, second, whole=whole, told=(told.primary_key, told.foreign_key))
     choice = keys.choose()
+    if choice.hopeless and told.primary_key is None and told.foreign_key is None:
+        choice = remedy(first, second, whole=whole) or choice
     best = choice.best
     if isinstance(time, str) or best is None:
         why = [choice.why, time if isinstance(time, str) else ""]
@@ -156,11 +160,12 @@ def infer(
         return _unclear(problem, example, _words(first, second, choice, time, told))
     naming = {each.foreign for each in keys.candidates if each.contained >= NAMES_PRIMARY_SHARE}
     event_id, id_why = _event_id(second, best.foreign, time, told, naming)
-    primary_config = first.config(best.primary)
-    foreign_config = second.config(best.foreign, event_id, time)
+    keyed = choice.keys or (best.primary, best.foreign)
+    primary_config = first.config(keyed[0])
+    foreign_config = second.config(keyed[1], event_id, time)
     lines = (
         f"primary: {_shown(first)}, foreign: {_shown(second)}",
-        _key_line(first, best),
+        _key_line(first, best, *keyed),
         id_why,
         *(() if time is None else (_time_line(time),)),
     )
@@ -170,23 +175,41 @@ def infer(
 def one_log(sample: Sample) -> Unclear:
     """Refuses one log for both sides: nothing says which of its records are the primary ones."""
     side = read_side(sample)
-    kinds = "" if isinstance(side, str) else _kinds(side)
+    counted = None if isinstance(side, str) else _kinds(side)
+    kinds, example = "", _template()
+    if not isinstance(side, str) and counted is not None:
+        kinds = f", whose records are of several kinds ({_shown_kinds(*counted)})"
+        example = _split(side, *counted)
     return Unclear(
         f"--primary and --foreign name the same logs{kinds}, and nothing says which of the records are primary",
-        "name different logs, or write a configuration file that tells them apart and name it with --config",
-        _template(),
+        "name different logs, or write a configuration file that tells them apart by skip and name it with --config",
+        example,
     )
 
 
-def _kinds(side: Side) -> str:
+def _split(side: Side, kind: str, counts: Counter[str]) -> str:
+    """Returns a file in which both sides are one log, of which each skips all kinds but one."""
+    (first, _), (second, _) = counts.most_common(2)
+    keys = [name for name in side.names() if KEY_NAME.search(name) and name != kind]
+    key = min(keys or side.names(), key=lambda name: side.is_unique(name))
+    primary, foreign = side.config(key), side.config(key, time=_likely_time(side))
+    return toml_of(
+        msgspec.structs.replace(primary, skip=(Condition(field=kind, differs=first),)),
+        msgspec.structs.replace(foreign, skip=(Condition(field=kind, differs=second),)),
+        notes=("Which kinds of records are primary, and the key, are guessed.",),
+    )
+
+
+def _shown_kinds(name: str, counts: Counter[str]) -> str:
+    shown = ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
+    return f"{name}: {shown}{', …' if len(counts) > 6 else ''}"
+
+
+def _kinds(side: Side) -> tuple[str, Counter[str]] | None:
     """Counts the kinds of a log's records by the field that best tells them apart."""
     found = [(name, Counter(side.values(name))) for name in side.names()]
     found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
-    if not found:
-        return ""
-    name, counts = min(found, key=lambda each: (each[0].count("."), _KIND_RANK.search(each[0]) is None))
-    shown = ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
-    return f", whose records are of several kinds ({name}: {shown}{', …' if len(counts) > 6 else ''})"
+    return min(found, key=lambda each: (each[0].count("."), _KIND_RANK.search(each[0]) is None), default=None)
 
 
 def _time_line(time: TimeConfig) -> str:
@@ -205,9 +228,9 @@ def describe(
     table, role, lines = dict(told), "foreign" if foreign else "primary", list[str]()
     side = read_side(sample, written)
     if not isinstance(side, str) and _is_read_so(side, table):
-        named = [*_key_fields(table["key"]), *(name for name in (table.get("id"),) if name)]
-        if wrong := next((name for name in named if not side.has(name)), None):
-            return no_field(role, side, wrong, "the event id" if wrong == table.get("id") else "the key")
+        own = _key_fields(table.get("id", ()))
+        if wrong := next((name for name in [*_key_fields(table["key"]), *own] if not side.has(name)), None):
+            return no_field(role, side, wrong, "the event id" if wrong in own else "the key")
     if "format" not in table:
         if isinstance(side, str):
             return f"the {role} logs {side}"
@@ -243,8 +266,8 @@ def _absent(side: Side | str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the marks of absent values that occur in the fields that a table names."""
     if isinstance(side, str) or "absent" in table:
         return {}
-    time = _time_fields(table.get("time"))
-    met = side.absent_in([*_key_fields(table["key"]), *(name for name in (table.get("id"), *time) if name)])
+    named = [*_key_fields(table["key"]), *_key_fields(table.get("id", ())), *_time_fields(table.get("time"))]
+    met = side.absent_in([name for name in named if name])
     return {"absent": list(met)} if met else {}
 
 
@@ -295,7 +318,10 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
         for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
             if value not in (None, ()):
-                out += toml_lines({field: value})
+                out += toml_lines({field: msgspec.to_builtins(value)})
+        if side.skip:
+            tests = [msgspec.to_builtins(each) for each in side.skip]
+            out += toml_lines({"skip": [{k: v for k, v in test.items() if v is not None} for test in tests]})
         if side.time is not None:
             out += toml_lines({"time": msgspec.to_builtins(side.time)})
         out.append("")
@@ -321,11 +347,10 @@ def _shown(side: Side) -> str:
     return f"{side.format} without header" if side.columns else side.format
 
 
-def _key_line(primary: Side, best: Candidate) -> str:
-    if best.primary == best.foreign:
-        what = f"key = {best.primary!r}: on both sides"
-    else:
-        what = f"key = {best.primary!r} of the primary records, {best.foreign!r} of the foreign ones"
+def _key_line(primary: Side, best: Candidate, first: Key, second: Key) -> str:
+    one, other = (repr(key) if isinstance(key, str) else said_key("", key)[1] for key in (first, second))
+    sides = ": on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
+    what = f"key = {one}{sides}"
     named = ", told by the names" if best.bits == 0 else ""
     return (
         f"{what}, unique among primaries, {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
@@ -344,8 +369,14 @@ def _words(
         first, second = told.primary_key, told.foreign_key
     else:
         return ()  # no value in common: there is no evidence for any pair
-    first, second = told.primary_key or first, told.foreign_key or second
-    words = ["--key", first] if first == second else ["--primary-key", first, "--foreign-key", second]
+    if choice.keys is not None:
+        primary_key, foreign_key = choice.keys
+    else:
+        primary_key, foreign_key = told.primary_key or first, told.foreign_key or second
+    if primary_key == foreign_key:
+        words = said_key("--key", primary_key)
+    else:
+        words = said_key("--primary-key", primary_key) + said_key("--foreign-key", foreign_key)
     words += ["--id", told.id] if told.id is not None else []
     if isinstance(time, str):
         time = _likely_time(foreign)
@@ -379,14 +410,15 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | s
     else:
         notes.append("No pair of fields has values in common: both keys are guessed by their names.")
         first, second = _likely_keys(primary, foreign)
-    first, second = told.primary_key or first, told.foreign_key or second
+    keys: tuple[Key, Key] = choice.keys or (told.primary_key or first, told.foreign_key or second)
     if isinstance(time, str):
         time = _likely_time(foreign)
         if time is not None:
             field = toml_value(" ".join(time.names))
             notes.append(f"The event time is a guess, {field}: see that field, unit, format and zone are right.")
     event_id, _ = _event_id(foreign, second, time, told)
-    text = toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))
+    sides = primary.config(keys[0]), foreign.config(keys[1], event_id, time)
+    text = toml_of(*sides, notes=tuple(map(_one_line, notes)))
     if choice.missing is None:
         return text
     skip = toml_lines({"skip": [{"field": f"foreign.{choice.missing}", "missing": True}]})

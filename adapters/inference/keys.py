@@ -24,6 +24,7 @@ from math import gcd, log2
 
 from photon.adapters.inference.rows import Side
 from photon.adapters.inference.time_texts import is_named_time, time_like
+from photon.adapters.side import Key
 
 BITS_MIN = 50.0
 OVERLAP_MIN = 3  # distinct values
@@ -105,12 +106,15 @@ class Choice:
     """The chosen key. ``best`` is ``None`` if nothing stands out; ``why`` says what is missing.
 
     ``shown``: the two best candidates. ``missing``: the foreign field that would be the key if more records had it.
+    ``hopeless``: no field is a key as it is written.
     """
 
     best: Candidate | None
     why: str
     shown: tuple[Candidate, ...]
     missing: str | None = None
+    hopeless: bool = False
+    keys: tuple[Key, Key] | None = None  # of primary and foreign, to be proposed instead of the shown one's fields
 
 
 class Keys:
@@ -147,14 +151,15 @@ class Keys:
                     found.append(self._weighed(name, each, foreign, values, list(distinct)))
         return sorted(found, key=_order)
 
-    def choose(self) -> Choice:
-        """Returns the candidate that stands out, or why none does."""
+    def choose(self, *, explain: bool = True) -> Choice:
+        """Returns the candidate that stands out; with ``explain`` why none does."""
         found = self.candidates
         shown = tuple(found[:2])
         sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
         named = [each for each in found if each.unique == 1 and self._is_named(each) and each not in sure]
         if not sure:
-            return self._by_name(named or [each for each in found if each.unique == 1 and self._is_same(each)], shown)
+            named = named or [each for each in found if each.unique == 1 and self._is_same(each)]
+            return self._by_name(named, shown) if named or explain else Choice(None, "", shown, hopeless=True)
         best = max(sure, key=lambda each: (each.contained, each.bits))
         close = [each for each in sure if each.contained >= RIVAL_SHARE * best.contained]
         best = max(close, key=lambda each: (each.about, each.alike >= 2, each.alike == 3, each.contained, each.bits))
@@ -170,7 +175,7 @@ class Keys:
             left_out, missing = self._left_out()
             if left_out:
                 return Choice(None, left_out[1], (left_out[0],), missing)
-            return Choice(None, self._nothing(), shown)
+            return Choice(None, self._nothing(), shown, hopeless=True)
         first, *others = sorted(named, key=lambda each: (-each.alike, -each.contained))
         if others and others[0].alike == first.alike:
             return Choice(None, _either(first, others[0]), (first, others[0]))
@@ -237,6 +242,20 @@ class Keys:
                 what = "has one value only" if len(values) < 2 else "looks like a time or a measure"
                 return f"{name!r} {what} in the {role} records"
         return None
+
+    def pairs(self, contained: float) -> list[Candidate]:
+        """Returns pairs of fields, unique or not, of which at least this share of foreign values is among the primary
+        ones, those of similar names first.
+        """
+        fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary, None)}
+        found = []
+        for foreign in _fields(self._foreign, None):
+            values = self._foreign.values(foreign)
+            distinct = dict.fromkeys(values)
+            for name, each in fields.items():
+                if sum(value in each.distinct for value in distinct) >= contained * len(distinct):
+                    found.append(self._weighed(name, each, foreign, values, list(distinct)))
+        return sorted(found, key=lambda each: (each.primary != each.foreign, -each.alike, -each.bits))
 
     def _agree(self, one: Candidate, other: Candidate) -> bool:
         """True if both name the same primary record in all foreign records in which both name one."""

@@ -9,26 +9,30 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import orjson
 
 from photon.adapters.contract import BadRecord
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import parse_object
+from photon.adapters.formats.key_parts import KeyPart
 from photon.adapters.formats.logfmt import parse_pairs
 from photon.adapters.formats.zeek import zeek_row
 from photon.adapters.inference.lines import pattern_of
 from photon.adapters.inference.time_texts import is_moment
 from photon.adapters.logs.zeek_framing import after_lines
-from photon.adapters.side import COLUMNS_MAX, SideConfig, TimeConfig
+from photon.adapters.side import COLUMNS_MAX, Key, SideConfig, TimeConfig
 
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
 TYPED_SHARE = 0.95  # a column has a type if at least this share of its values has it
 ROWS_WITH_MIN = 3  # a field that fewer rows have is not shown to people either
 NEITHER = "are neither JSON Lines nor CSV or TSV, nor logfmt or Zeek's, nor lines of one shape that begin with a time"
 HEADER_ROWS = 1000  # how many records are compared with possible headers
+PROBED = 200  # values of a field that tell whether it can be rewritten
 FIELDS_MAX = 500
 DEPTH_MAX = 16
 
@@ -115,10 +119,9 @@ class Side:
         names = (re.sub(r"[^a-z]", "", _DATES.sub("", _SUFFIXES.sub("", part))) for part in parts)
         return len(subject) > 2 and any(_singular(name) == _singular(subject) for name in names)
 
-    def config(self, key: str, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
+    def config(self, key: Key, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
         """Returns the configuration that reads this side by these fields."""
-        used = [name for name in (key, id_field, *(time.names if time else ())) if name is not None]
-        return SideConfig(
+        config = SideConfig(
             format=self.format,
             key=key,
             id=id_field,
@@ -126,8 +129,33 @@ class Side:
             delimiter=self.delimiter,
             columns=self.columns,
             pattern=self.pattern,
-            absent=self.absent_in(used),
         )
+        used = [*(part.field for part in config.key_parts), id_field, *(time.names if time else ())]
+        absent = self.absent_in([name for name in used if name is not None])
+        return msgspec.structs.replace(config, absent=absent)
+
+    def rewritten(self, words: Mapping[str, Any]) -> Side | None:
+        """Returns the side with values normalised by these settings of a key; ``None`` if that changes no field.
+
+        The first values of a field tell whether it changes. Values that the settings do not fit are left out.
+        """
+        normalised = msgspec.convert({"field": "", **words}, KeyPart).normaliser()
+
+        def of(text: str) -> str:
+            try:
+                return normalised(text.encode("utf-8", "surrogateescape")).decode("utf-8", "replace")
+            except (BadRecord, UnicodeEncodeError):
+                return ""
+
+        first = {name: self.values(name)[:PROBED] for name in self.names()}
+        changed = {name for name, values in first.items() if any(of(value) not in (value, "") for value in values)}
+        if not changed:
+            return None
+        rows: list[Row] = [
+            {name: of(self.value(row, name)) if name in changed else row[name] for name in first if name in row}
+            for row in self.rows
+        ]
+        return replace(self, rows=rows, _values={}, _names=[])
 
     def absent_in(self, names: Sequence[str]) -> tuple[str, ...]:
         """Returns the marks of absent values that occur in these fields."""
@@ -275,6 +303,9 @@ def _flatten(fields: Mapping[str, Any], prefix: str, row: Row, depth: int) -> No
             row.setdefault(prefix + name, f"{value:.6f}" if abs(value) < 1e15 else str(value))
         elif kind is int or isinstance(value, str):
             row.setdefault(prefix + name, value)
+            if kind is str and value.lstrip().startswith("{") and depth < DEPTH_MAX:
+                with suppress(BadRecord, UnicodeEncodeError):  # text that is no JSON
+                    _flatten(parse_object(value.encode()), f"{prefix}{name}.", row, depth + 1)
 
 
 def _zeek_rows(sample: Sample) -> list[Row] | None:

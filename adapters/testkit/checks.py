@@ -22,6 +22,7 @@ from photon.adapters.contract import (
     Framing,
     LogFile,
     Pairs,
+    Skipped,
 )
 from photon.adapters.logs.own_framing import cut_checked
 from photon.adapters.testkit.answers import (
@@ -337,4 +338,6 @@ def _compared(
 
 def said_as(value: object) -> str:
     """Returns an answer as text; rejections are equal regardless of their reasons."""
+    if isinstance(value, Skipped) or value == b"":
+        return "skipped"
     return "rejected" if value is None or isinstance(value, BadRecord) else repr(value)

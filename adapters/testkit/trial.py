@@ -20,6 +20,7 @@ from photon.adapters.testkit.samples import read_samples
 from photon.adapters.times import rfc3339_us
 
 RECORDS = 20
+SKIPPED_MAX = 2000  # one kind of event may be rare in its log
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Trial:
     path: str
     records: list[Tried] = field(default_factory=list)
     fault: str = ""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)  # of these records
+    skipped: int = 0  # records before and among them that are no events
     begin: bytes = b""  # of the file, if the framing is the adapter's own
 
     @property
@@ -57,10 +59,22 @@ class Trial:
 
 
 def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> Trial:
-    """Reads the first records of a ``primary`` or ``foreign`` file. Raises AdapterError if there is no such file."""
-    found = read_samples(adapter, side, path, limit)
-    tried = [_tried(adapter, side, each) for each in found.samples]
-    return Trial(found.path, [each for each in tried if each is not None], found.fault, found.samples, found.begin)
+    """Reads the first records of a ``primary`` or ``foreign`` file that are not skipped.
+
+    Raises AdapterError if there is no such file.
+    """
+    found = read_samples(adapter, side, path, limit + SKIPPED_MAX)
+    trial = Trial(found.path, fault=found.fault, begin=found.begin)
+    for each in found.samples:
+        tried = _tried(adapter, side, each)
+        if tried is None:
+            trial.skipped += 1
+            continue
+        trial.records.append(tried)
+        trial.samples.append(each)
+        if len(trial.records) == limit:
+            break
+    return trial
 
 
 def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
@@ -146,6 +160,7 @@ def as_json(trial: Trial) -> dict[str, Any]:
     return {
         "file": trial.path,
         "fault": trial.fault or None,
+        "skipped": trial.skipped,
         "read": [_as_json(each) for each in trial.read],
         "rejected": [
             {"line": each.line, "offset": each.offset, "reason": each.reason, **_text("record", each.record)}

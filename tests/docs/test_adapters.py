@@ -59,7 +59,7 @@ def test_each_example_of_a_format_is_read_as_it_says(tmp_path: Path, name: str) 
 
 
 def test_there_are_examples_of_the_formats() -> None:
-    assert sorted(EXAMPLES) == ["cri", "csv", "logfmt", "protobuf", "regex", "zeek"]
+    assert sorted(EXAMPLES) == ["cri", "csv", "logfmt", "parts", "protobuf", "regex", "zeek"]
 
 
 def test_the_shape_does_what_it_says(tmp_path: Path) -> None:

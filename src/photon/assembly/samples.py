@@ -236,7 +236,7 @@ class Samples:
             ((key, time_ns, event_id),) = zip(headers.keys, headers.times, headers.ids, strict=True)
         else:
             given: object = Guard(adapter).many(lambda: adapter.primary_keys(record + b"\n", file))
-            if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], bytes):
+            if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], bytes) or not given[0]:
                 return None
             key, time_ns = given[0], 0
         shown = 0 if adapter.hides else c.SHOWN_BYTES_MAX

@@ -170,7 +170,8 @@ def _print_report(report: Report | None) -> None:
 def _print(side: str, trial: Trial) -> None:
     from photon.adapters.times import rfc3339_us
 
-    click.echo(f"{side} {trial.path}: {len(trial.read)} records read, {len(trial.rejected)} rejected")
+    skipped = f", {trial.skipped} skipped" if trial.skipped else ""
+    click.echo(f"{side} {trial.path}: {len(trial.read)} records read, {len(trial.rejected)} rejected{skipped}")
     rows = [("line", "key", *(("id", "time") if side == "foreign" else ()))]
     for each in trial.read:
         own = "(log and offset)" if each.event_id is None else _shown(each.event_id)

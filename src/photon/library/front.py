@@ -18,6 +18,7 @@ from photon.library.output import Output
 from photon.library.records import Records
 from photon.library.written_config import config_file, said_words, settings_of
 from photon.local_join.site import Site
+from photon.local_join.words import Field
 
 JOINED = ("joined",)
 LEFT = ("joined", "unmatched")
@@ -65,9 +66,9 @@ def join(
     foreign: str | Path,
     output: str | Path | None = None,
     *,
-    key: str | Sequence[str] | None = None,
-    primary_key: str | Sequence[str] | None = None,
-    foreign_key: str | Sequence[str] | None = None,
+    key: Field | Sequence[Field] | None = None,
+    primary_key: Field | Sequence[Field] | None = None,
+    foreign_key: Field | Sequence[Field] | None = None,
     id: str | None = None,
     time: str | Mapping[str, str] | None = None,
     format: str | Mapping[str, str] | None = None,
@@ -95,11 +96,11 @@ def join(
     data, or one line says what is unclear.
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
-    ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is inferred,
-    or ``{"field": "at", "unit": "ms"}``; events without one are joined, too. ``format``: jsonl, csv and so on, or
-    ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of ``[join.NAME]`` in the configuration
-    (``unmatched_after="1h"``). ``config``: a file, or a mapping in the form of ``[join.NAME]``, instead of all these;
-    ``name``: which join of the file.
+    ("a.b" within a), or a table as in a configuration. ``id``: the foreign event's own unique id. ``time``: its time,
+    a field, whose unit is inferred, or ``{"field": "at", "unit": "ms"}``; events without one are joined, too.
+    ``format``: jsonl, csv and so on, or ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of
+    ``[join.NAME]`` in the configuration (``unmatched_after="1h"``). ``config``: a file, or a mapping in the form of
+    ``[join.NAME]``, instead of all these; ``name``: which join of the file.
 
     ``follow``: continue with new records until it is closed; else (``once``) end when all present events have a
     verdict. ``unmatched``: include events that have no primary, with ``primary`` None; "inline": write them among the

@@ -8,15 +8,15 @@ from typing import Any
 
 from photon.config.errors import UsageError
 from photon.config.toml_text import toml_value
-from photon.local_join.words import NAME, Words, config_text
+from photon.local_join.words import NAME, Field, Words, config_text
 
 
 def said_words(
     *,
     config: object,
-    key: str | Sequence[str] | None,
-    primary_key: str | Sequence[str] | None,
-    foreign_key: str | Sequence[str] | None,
+    key: Field | Sequence[Field] | None,
+    primary_key: Field | Sequence[Field] | None,
+    foreign_key: Field | Sequence[Field] | None,
     id: str | None,
     time: str | Mapping[str, str] | None,
     format: str | Mapping[str, str] | None,
@@ -48,5 +48,5 @@ def config_file(table: Mapping[str, Any]) -> str:
     return config_text({**table, "adapter": f"{Path(file).absolute()}:{name}"})
 
 
-def _fields(key: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if key is None else (key,) if isinstance(key, str) else tuple(key)
+def _fields(key: Field | Sequence[Field] | None) -> tuple[Field, ...]:
+    return () if key is None else (key,) if isinstance(key, str | Mapping) else tuple(key)

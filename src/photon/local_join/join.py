@@ -452,7 +452,7 @@ def _time_of(join: Join) -> TimeConfig | None:
 
 
 def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignHeader | bytes | None:
-    """`None` if a shape skips the record."""
+    """`None` if the record is skipped."""
     try:
         return adapter.primary_key(record, file) if side == "primary" else adapter.foreign_header(record, file)
     except Skipped:

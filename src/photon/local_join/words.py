@@ -24,15 +24,16 @@ from photon.local_join.inferred import inferred, looked_at
 
 NAME = "join"
 SIDES = ("primary", "foreign")
+Field = str | Mapping[str, Any]  # a name, or a table as in a configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The user's words about the logs; everything else is found. Keys are fields, in order."""
+    """The user's words about the logs; everything else is found. Keys are fields in order, by name or as tables."""
 
-    key: tuple[str, ...] = ()  # for both sides
-    primary_key: tuple[str, ...] = ()
-    foreign_key: tuple[str, ...] = ()
+    key: tuple[Field, ...] = ()  # for both sides
+    primary_key: tuple[Field, ...] = ()
+    foreign_key: tuple[Field, ...] = ()
     id: str | None = None
     time: str | Mapping[str, Any] | None = None  # a field, or a table as in a configuration
     unit: str | None = None  # unit of the time, or its format
@@ -51,17 +52,16 @@ class Words:
             raise UsageError("unit goes with time; name the field of the event time too")
         _time(self)
 
-    def both(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def both(self) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         return self.primary_key or self.key, self.foreign_key or self.key
 
     def options(self) -> list[str]:
         """The words as options of ``photon join``."""
-        out = [part for field in self.key for part in ("--key", field)]
-        out += [part for field in self.primary_key for part in ("--primary-key", field)]
-        out += [part for field in self.foreign_key for part in ("--foreign-key", field)]
+        keys = (("--key", self.key), ("--primary-key", self.primary_key), ("--foreign-key", self.foreign_key))
+        out = [part for name, fields in keys for field in fields for part in (name, _written(field))]
         out += ["--id", self.id] if self.id is not None else []
         if self.time is not None:
-            out += ["--time", self.time if isinstance(self.time, str) else toml_value(self.time)]
+            out += ["--time", _written(self.time)]
         out += ["--unit", self.unit] if self.unit is not None else []
         if isinstance(self.format, Mapping):
             return out + [part for side, name in self.format.items() for part in ("--format", f"{side}={name}")]
@@ -87,18 +87,29 @@ def words_of(
     plain = [each for each in format if "=" not in each]
     if len(plain) > 1 or (plain and by_side):
         raise UsageError("--format: give one format for both sides, or primary=FORMAT and foreign=FORMAT")
-    table: str | Mapping[str, Any] | None = time
-    if time is not None and time.startswith("{"):
-        try:
-            table = tomllib.loads(f"time = {time}")["time"]
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"--time {time}: is no TOML table ({error}); name a field, or write "
-                             '{ field = "at", unit = "ms" }') from None  # fmt: skip
-    words = Words(
-        tuple(key), tuple(primary_key), tuple(foreign_key), id, table, unit, by_side or (plain[0] if plain else None)
+    first, second, third = (
+        tuple(_table(name, each, '{ field = "mail", case = "fold" }') for each in fields)
+        for name, fields in (("--key", key), ("--primary-key", primary_key), ("--foreign-key", foreign_key))
     )
+    table = None if time is None else _table("--time", time, '{ field = "at", unit = "ms" }')
+    words = Words(first, second, third, id, table, unit, by_side or (plain[0] if plain else None))
     words.check()
     return words
+
+
+def _table(option: str, text: str, example: str) -> Field:
+    """Returns a name as it is, and text in braces as a table. Raises UsageError."""
+    if not text.startswith("{"):
+        return text
+    try:
+        table: Mapping[str, Any] = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{option} {text}: is no TOML table ({error}); name a field, or write {example}") from None
+    return table
+
+
+def _written(field: Field) -> str:
+    return field if isinstance(field, str) else toml_value(field)
 
 
 def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
@@ -181,9 +192,9 @@ def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict
     return {side: table[side] for side in SIDES}, guess.explanation
 
 
-def _one_field(key: Sequence[str]) -> str:
-    if len(key) != 1:
-        raise UsageError(f"the key is {', '.join(key)} on one side; name the fields of the other too")
+def _one_field(key: Sequence[Field]) -> str:
+    if len(key) != 1 or not isinstance(key[0], str):
+        raise UsageError(f"the key is {', '.join(map(_written, key))} on one side; name the fields of the other too")
     return key[0]
 
 

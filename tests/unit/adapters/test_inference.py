@@ -650,6 +650,10 @@ def test_one_log_for_both_sides_is_refused_with_the_kinds_in_it() -> None:
         "--primary and --foreign name the same logs, whose records are of several kinds (event_type: tls 10, flow "
         "10, alert 10), and nothing says which of the records are primary"
     )
+    tables = tomllib.loads(found.example)["join"]["join"]
+    assert (tables["primary"]["key"], tables["foreign"]["key"]) == ("flow_id", "flow_id")
+    assert tables["primary"]["skip"] == [{"field": "event_type", "differs": "tls"}]
+    ConfiguredAdapter(tables)
     assert "name the same logs, and nothing says" in one_log({"a": [b"?"]}).problem
 
 

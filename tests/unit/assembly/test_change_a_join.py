@@ -113,6 +113,7 @@ CASES = {
     "`time`: field, unit, format, zone": Case({"unit": "ms"}),
     "`framing` or `multiline`": Case(text("multiline = true"), text("")),
     "`absent`": Case(text('absent = "-"'), text("")),
+    "`skip` of a side": Case({"foreign": 'skip = [{ field = "time_us", below = 0 }]'}),
     "code or options of an adapter that give another id, key or time": Case(
         code=(("1", ID, "record"), ("1", ID.replace(".encode", ".upper().encode"), "record"))
     ),

@@ -198,9 +198,28 @@ def test_what_is_unclear_can_be_said_by_options(tmp_path: Path) -> None:
     assert told.time == {"field": "at", "format": "%d.%m.%Y", "zone": "Europe/Berlin"}
 
 
+def test_a_key_may_be_said_as_a_table(tmp_path: Path) -> None:
+    """The words that are proposed for keys in another writing, given to the same logs, are a configuration."""
+    for side, rows in (("orders", "%d.0,1\n"), ("payments", "%08d,1\n")):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "a.csv").write_text("order,price\n" + "".join(rows % (10248 + n * 37) for n in range(60)))
+    logs = Given(tmp_path / "orders"), Given(tmp_path / "payments")
+    with pytest.raises(Refused, match="if its values are compared as numbers") as refused:
+        described(words_of(), *logs)
+    options = list(refused.value.words)
+    assert options == ["--key", '{ field = "order", as = "number" }']
+    words = words_of_options(options)
+    assert words.options() == options
+    table = tomllib.loads(described(words, *logs)[0])["join"]["join"]
+    assert table["primary"]["key"] == table["foreign"]["key"] == {"field": "order", "as": "number"}
+    with pytest.raises(UsageError, match="name the fields of the other too"):
+        described(words_of(primary_key=options[1:]), *logs)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"key": ["{ field ="]}, "--key .*is no TOML table"),
         ({"time": "{ field ="}, "is no TOML table"),
         ({"time": "{ feld = 'at' }"}, "time: .*feld"),
         ({"unit": "ms"}, "unit goes with time"),

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import LogFile
 from photon.adapters.logs import slices
-from photon.spark.logs import LogNotRead, list_logs
+from photon.adapters.logs.api import Block
+from photon.spark.logs import KeysSeen, LogNotRead, list_logs, primary_rows
 from photon.spark.sources import LogSource
 from tests.spark.small_deployment import FOREIGN, PRIMARY
 
@@ -32,3 +34,19 @@ def test_a_log_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyte
         LogNotRead, match=rf"^west: {tmp_path}/b\.log: cannot be read \(Permission denied\); make it "
     ):
         list_logs(ADAPTER, [source], print, is_foreign=True)
+
+
+def test_skipped_primary_records_are_no_rows() -> None:
+    skip = [{"field": "kind", "differs": "query"}]
+    adapter = ConfiguredAdapter({"primary": {**PRIMARY, "skip": skip}, "foreign": FOREIGN, "where": "join.clicks"})
+    rows = [b'{"query_id":"q%d","kind":"%b"}' % (n, kind) for n, kind in enumerate([b"query", b"stats", b"query"])]
+    file = LogFile("a.log")
+    source = LogSource(datacentre="west", directory=".")
+    for records, keys in ((rows, [b"q0", b"q2"]), ([*rows, b"bad"], [b"q0", b"q2"]), (rows[1:2], [])):
+        data = b"\n".join([*records, b""])
+        block = Block(identity="i", file=file, offset=100, data=data, end=100 + len(data))
+        found = list(
+            primary_rows(source, "a.log", block, adapter, ["key", "offset", "record", "header"], KeysSeen(None))
+        )
+        assert [key for batch in found for key in batch.column("key").to_pylist()] == keys
+    assert found == []

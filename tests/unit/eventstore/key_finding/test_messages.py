@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from photon.adapters.conditions import Condition
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
+from photon.adapters.formats.key_parts import KeyPart
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.eventstore.key_finding import process as layout
 from photon.eventstore.key_finding.process import (
@@ -52,6 +54,19 @@ def ask(fd: int, asked: list[FindKeys]) -> list[KeysFound]:
         told.append(msgspec.msgpack.decode(raw[4:end], type=KeysFound))
         raw = raw[end:]
     return told
+
+
+def test_the_process_reads_as_the_join_is_configured() -> None:
+    key = KeyPart(field="u", part="?k", trim=True)
+    skip = (Condition(field="kind", equals=["a", None]), Condition(field="n", below=3.5, missing=False))
+    join = JoinFormats(
+        SideConfig(format="jsonl", key=(key, "x"), skip=skip),
+        SideConfig(format="jsonl", key=(key, "x"), id=KeyPart(field="u", pattern="i=(.)"), skip=skip),
+    )
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(join), type=JoinFormats)
+    rules = [ConfiguredAdapter.from_sides(each.primary, each.foreign).rule() for each in (join, again)]
+    assert again == join
+    assert rules[0] == rules[1]
 
 
 def test_what_does_not_fit_is_left_to_the_reader(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:

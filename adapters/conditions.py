@@ -1,0 +1,92 @@
+"""Conditions on the fields of a record: the words of ``skip`` and ``filter``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from photon.adapters.contract import AdapterError
+from photon.adapters.formats.json_lines import MISSING
+
+PATTERN_CHARS_MAX = 8192
+Scalar = str | int | float | bool | None
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Holds when all tests that are set hold. A missing field fails all tests but ``missing``."""
+
+    field: str
+    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is this value, or one of these
+    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present, and none of these
+    matches: str | None = None  # a regular expression is found in the field's text
+    below: float | None = None
+    above: float | None = None
+    missing: bool | None = None  # true: the field is absent or null; false: it is present
+    reason: str | None = None  # the reason in the filtered line
+
+
+def compiled(pattern: str, where: str) -> re.Pattern[str]:
+    """Raises AdapterError."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise AdapterError("the pattern is too long", where, f"keep it below {PATTERN_CHARS_MAX} characters")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise AdapterError(f"pattern {pattern!r}: {error}", where, "correct the regular expression") from None
+
+
+def check_condition(condition: Condition, where: str) -> None:
+    """Raises AdapterError for one that tests nothing, or whose pattern is wrong."""
+    if condition.matches is not None:
+        compiled(condition.matches, where)
+    tests = (condition.matches, condition.below, condition.above, condition.missing)
+    if all(each is None for each in tests) and condition.equals is condition.differs is msgspec.UNSET:
+        todo = "write equals, differs, matches, below, above or missing"
+        raise AdapterError(f"{condition.field} is tested for nothing", where, todo)
+
+
+def value_test(condition: Condition, where: str) -> Callable[[object], bool]:
+    """Returns the test of a field's value, which is ``MISSING`` if the record does not have it."""
+    pattern = None if condition.matches is None else compiled(condition.matches, where)
+    equals, differs = _listed(condition.equals), _listed(condition.differs)
+
+    def holds(value: object) -> bool:
+        if value is None or value is MISSING:
+            nothing = equals is not None and None in equals and value is None
+            return condition.missing is True or nothing
+        if condition.missing is True:
+            return False
+        if equals is not None and not any(_same(value, each) for each in equals):
+            return False
+        if differs is not None and any(_same(value, each) for each in differs):
+            return False
+        if pattern is not None and not (isinstance(value, str) and pattern.search(value)):
+            return False
+        return _between(value, condition)
+
+    return holds
+
+
+def _listed(value: object) -> list[object] | None:
+    if value is msgspec.UNSET:
+        return None
+    return value if isinstance(value, list) else [value]
+
+
+def _same(value: object, other: object) -> bool:
+    """Equality in which 1 does not equal true."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _between(value: object, condition: Condition) -> bool:
+    if condition.below is None and condition.above is None:
+        return True
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return (condition.below is None or number < condition.below) and (
+        condition.above is None or number > condition.above
+    )
