@@ -25,6 +25,7 @@ from photon.adapters.contract import (
 from photon.adapters.formats.base import SideReader, Stop, TimeField
 from photon.adapters.formats.cri import CriSide
 from photon.adapters.formats.delimited import DelimitedSide
+from photon.adapters.formats.encodings import UTF8, canonical
 from photon.adapters.formats.json_lines import JsonLinesSide
 from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
@@ -32,6 +33,7 @@ from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.skipping import SkippingSide
 from photon.adapters.formats.zeek import ZeekSide
 from photon.adapters.side import (
+    DELIMITED,
     LINE_TIME,
     PRIMARY_TIME,
     SideConfig,
@@ -214,7 +216,7 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
     if side.field_time is not None:
         time_field = side.field_time.fields or side.field_time.field
     absent = frozenset(each.encode() for each in side.absent_values)
-    if side.format in ("jsonl", "zeek-json"):
+    if side.format in ("jsonl", "json", "zeek-json"):
         return JsonLinesSide(key, side.id_field, time_field, time, decimals=part.kind == "number", absent=absent)
     if side.format == "zeek":
         return ZeekSide(key, side.id_field, time_field, time)
@@ -229,7 +231,10 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
         assert not isinstance(time_field, tuple)
         return ProtobufSide(message, key, side.id_field, time_field, time, where=where)
     if side.format == "regex":
-        return RegexSide(side_pattern(side, where), key, side.id_field, time_field, time, absent=absent)
+        pattern = side_pattern(side, where)
+        return RegexSide(pattern, key, side.id_field, time_field, time, gathered=side.gathers, absent=absent)
+    if side.format == "w3c":
+        absent |= {b"-"}
     return DelimitedSide(
         key,
         side.id_field,
@@ -237,8 +242,10 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
         time,
         delimiter=side.delimiter_byte,
         quote=side.quote_byte,
+        escape=(side.escape or "").encode(),
         columns=side.columns,
         multiline=side.multiline,
+        gathered=side.gathers,
         absent=absent,
     )
 
@@ -252,18 +259,25 @@ def _side(given: SideConfig | Mapping[str, Any], where: str, *, foreign: bool) -
 
 
 def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str, Any]:
-    kind = "jsonl" if side.format == "zeek-json" else side.format
+    kind = "jsonl" if side.format in ("zeek-json", "json") else side.format
     parts = [part.field if part.plain else msgspec.to_builtins(part) for part in side.key_parts]
     rule: dict[str, Any] = {"format": kind, "key": parts[0] if len(parts) == 1 else parts}
-    if side.format in ("csv", "tsv"):
+    if side.format in DELIMITED:
         rule |= {
-            "format": "delimited",
+            "format": "delimited" if side.format in ("csv", "tsv") else side.format,
             "delimiter": side.delimiter_byte.decode(),
             "quote": side.quote_byte.decode(),
             "columns": side.columns,
         }
         if side.multiline:
             rule["multiline"] = True
+        if side.escape:
+            rule["escape"] = side.escape
+    if side.encoding and (encoding := canonical(side.encoding)) != UTF8:
+        rule["encoding"] = encoding
+    for name in ("skip_lines", "comment", "begins", "continues", "colours", "records"):
+        if value := getattr(side, name):
+            rule[name] = value
     if side.framing is not None:
         rule["framing"] = side.framing
     if side.skip:

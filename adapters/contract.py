@@ -46,6 +46,8 @@ class Framing:
     delimiter: bytes = b","
     first_line: bool = False
     """``lines``: ``LogFile.header`` is the beginning of the file's first line, which is a record all the same."""
+    escape: bytes = b""  # ``quoted``: makes a quote after it a character
+    before: Framing | None = None  # makes lines of the file's bytes; ``kind`` then cuts those
 
     def __post_init__(self) -> None:
         if type(self).cut is not Framing.cut:
@@ -67,12 +69,21 @@ class Framing:
     @property
     def splittable(self) -> bool:
         """True if reading can resume at any line end without the bytes before it, except a header record."""
-        return self.kind == "lines"
+        return self.kind == "lines" and self.before is None
 
     @property
     def forward(self) -> bool:
         """True if lines are made from the files' bytes; offsets then count the lines' bytes."""
-        return self.kind in ("varint", "cri", OWN)
+        return self.before is not None or self.kind in ("varint", "cri", OWN)
+
+    def ended(self, data: bytes, state: bytes) -> bytes:
+        """Returns a file's last bytes, no whole record, with the end of one; empty if they never are one."""
+        return b""
+
+    @property
+    def gathers(self) -> bool:
+        """True if only the next line tells that a record is whole: one at rest for ``last_line_after`` is, too."""
+        return False
 
 
 KINDS = ("lines", "quoted", "zeek", "varint", "cri")

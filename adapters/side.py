@@ -14,18 +14,34 @@ from typing import Any, Literal
 import msgspec
 
 from photon.adapters import times
-from photon.adapters.conditions import Condition, check_condition, compiled
+from photon.adapters.conditions import PATTERN_CHARS_MAX, Condition, check_condition, compiled
 from photon.adapters.contract import LINES, AdapterError, Framing, check_names
+from photon.adapters.formats.encodings import UTF8, canonical
+from photon.adapters.formats.json_objects import JsonObjects
 from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart, named_part
+from photon.adapters.formats.text_lines import BLANKS, LINE_END, TextLines
 
-FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
+FORMATS = ("jsonl", "json", "csv", "tsv", "blanks", "w3c", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
+DELIMITED = ("csv", "tsv", "blanks", "w3c")
+LINE_FORMATS = ("jsonl", "csv", "tsv", "blanks", "regex", "logfmt", "zeek-json")
 CRI_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
-ABSENT_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
+ABSENT_FORMATS = (*LINE_FORMATS, "json", "w3c")
 ABSENT_MAX = 64
 LINED = ("jsonl", "csv", "tsv", "regex", "logfmt")  # formats of which each line of a file is a record
 TIME_FIELDS_MAX = 8
 COLUMNS_MAX = 4096
 CONDITIONS_MAX = 256
+SKIP_LINES_MAX = 1000
+DELIMITER_MAX = 8
+TEXT_SETTINGS = ("encoding", "skip_lines", "comment", "begins", "continues", "colours")
+DELIMITED_SETTINGS = {
+    "delimiter": ("csv", "tsv"),
+    "quote": DELIMITED,
+    "escape": ("csv", "tsv", "blanks"),
+    "header": ("csv", "tsv", "blanks"),
+    "columns": ("csv", "tsv", "blanks"),
+    "multiline": ("csv", "tsv"),
+}
 
 
 Key = str | KeyPart | tuple[str | KeyPart, ...]
@@ -61,8 +77,8 @@ JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")  # for the records th
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The format of one side's records. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
 
-    # ``jsonl``, ``csv``, ``tsv``, ``regex``, ``logfmt``, ``zeek``, ``zeek-json`` or ``protobuf``; see
-    # docs/adapters.md#formats.
+    # ``jsonl``, ``json``, ``csv``, ``tsv``, ``blanks``, ``w3c``, ``regex``, ``logfmt``, ``zeek``, ``zeek-json`` or
+    # ``protobuf``; see docs/adapters.md#formats.
     format: str
     # Field that names the primary event, on both sides (JSON: ``"a.b"`` for nested fields); several fields together,
     # or normalised ones: see Kinds of join (docs/joins.md); a part of one: see docs/adapters.md#a-part-of-a-field.
@@ -86,10 +102,21 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#kubernetes-container-logs); ``format``
     # then is that of the lines in them.
     framing: str | None = None
+    encoding: str | None = None  # of text: ``utf-8`` (default), ``utf-16``, or a single-byte codec of Python's
+    skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
+    comment: str | None = None  # lines that begin with this are left out
+    # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
+    # (docs/adapters.md#lines-that-belong-together).
+    begins: str | None = None
+    continues: str | None = None  # instead of ``begins``: a line that matches belongs to the record before it
+    colours: bool = False  # terminals' colours are taken out of the lines
+    records: str | None = None  # json: the member that holds the list of records, as in ``{"Records":[…]}``
     delimiter: str | None = None  # csv, tsv: what separates the fields; default a comma, or a tab
-    quote: str | None = None  # csv, tsv: the quote character, ``""`` for none; default ``"``
-    header: bool | None = None  # csv, tsv: each file's first record names the columns; default: unless ``columns`` do
-    columns: tuple[str, ...] | None = None  # csv, tsv without header: the columns' names in order
+    quote: str | None = None  # csv, tsv, blanks, w3c: the quote character, ``""`` for none; default ``"``
+    escape: str | None = None  # csv, tsv, blanks: makes a quote, a delimiter or itself a character of the field
+    # csv, tsv, blanks: each file's first record names the columns; default: unless ``columns`` do.
+    header: bool | None = None
+    columns: tuple[str, ...] | None = None  # csv, tsv, blanks without header: the columns' names in order
     pattern: str | None = None  # regex: a Python regular expression with named groups
     multiline: bool = False  # csv, tsv: line ends inside quotes belong to the field
     # Texts that stand for no value, one or several, for instance ``["-", "NULL"]``: it is no key and no id, and in
@@ -129,7 +156,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def has_header(self) -> bool:
-        return self.format in ("csv", "tsv") and (self.columns is None if self.header is None else self.header)
+        could = self.format in DELIMITED and self.format != "w3c"
+        return could and (self.columns is None if self.header is None else self.header)
 
     @property
     def field_time(self) -> TimeConfig | None:
@@ -139,19 +167,41 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def files_framing(self) -> Framing:
         """The framing of this side's files."""
+        encoding = canonical(self.encoding or UTF8) or UTF8
+        if self.format == "json":
+            return JsonObjects(encoding=encoding, records=self.records or "")
+        text = TextLines(
+            encoding=encoding,
+            skip_lines=self.skip_lines,
+            comment=(self.comment or "").encode(),
+            begins=(self.begins or "").encode(),
+            continues=(self.continues or "").encode(),
+            joint=LINE_END if self.format in (*DELIMITED, "regex") else b"\t",
+            colours=self.colours,
+        )
+        before = None if text == TextLines(joint=text.joint) else text
         if self.framing is not None:
-            return Framing(self.framing)
-        if self.format == "zeek":
-            return Framing("zeek")
+            return Framing(self.framing, before=before)
+        if self.format in ("zeek", "w3c"):
+            return Framing("zeek", before=before)
         if self.format == "protobuf":
             return Framing("varint")
         if self.multiline:
-            return Framing("quoted", self.quote_byte, self.delimiter_byte)
-        return Framing(first_line=True) if self.field_time and isinstance(self.field_time.year, int) else LINES
+            escape = (self.escape or "").encode()
+            return Framing("quoted", self.quote_byte, self.delimiter_byte, escape=escape, before=before)
+        if self.field_time and isinstance(self.field_time.year, int):
+            return Framing(first_line=True)
+        return before or LINES
+
+    @property
+    def gathers(self) -> bool:
+        return bool(self.begins or self.continues)
 
     @property
     def delimiter_byte(self) -> bytes:
-        """The separator of csv and tsv fields."""
+        """The separator of the fields."""
+        if self.format in ("blanks", "w3c"):
+            return BLANKS
         return (self.delimiter or ("\t" if self.format == "tsv" else ",")).encode()
 
     @property
@@ -195,6 +245,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     if side.join is not None and side.format != "jsonl":
         raise _wrong(where, "format", side.format, "remove it: the records of another join are JSON Lines")
+    _check_text(side, where)
     _check_delimited(side, where)
     _check_framing(side, where, foreign=foreign)
     _check_protobuf(side, where)
@@ -222,8 +273,9 @@ def _check_time(side: SideConfig, time: TimeConfig, where: str) -> None:
     time_reader(time, where)
     if time.fields and side.format == "protobuf":
         raise _wrong(where, "fields", time.fields, "name one field: a message's time is in one")
-    if isinstance(time.year, int) and (side.has_header or side.multiline or side.framing or side.format not in LINED):
-        known = f"{', '.join(LINED)} without a header"
+    plain = side.format in LINED and not any(getattr(side, name) for name in TEXT_SETTINGS)
+    if isinstance(time.year, int) and (side.has_header or side.multiline or side.framing or not plain):
+        known = f"{', '.join(LINED)} without a header and {', '.join(TEXT_SETTINGS)}"
         todo = f'write "name" for the date in the files\' names; a first line is known for {known}'
         raise _wrong(where, "year", time.year, todo)
 
@@ -309,18 +361,25 @@ def compiled_bytes(pattern: str, where: str) -> re.Pattern[bytes]:
 
 
 def _check_delimited(side: SideConfig, where: str) -> None:
-    if side.format not in ("csv", "tsv"):
-        for name in ("delimiter", "quote", "header", "columns", "multiline"):
-            if getattr(side, name) not in (None, False):
-                raise _wrong(where, name, getattr(side, name), f"remove it: format = {side.format!r} has none")
+    for name, formats in DELIMITED_SETTINGS.items():
+        if getattr(side, name) not in (None, False) and side.format not in formats:
+            raise _wrong(where, name, getattr(side, name), f"remove it: format = {side.format!r} has none")
+    if side.format not in DELIMITED:
         return
-    for name, value in (("delimiter", side.delimiter), ("quote", side.quote)):
+    for name, value in (("delimiter", side.delimiter), ("quote", side.quote), ("escape", side.escape)):
         if value is None or (name == "quote" and not value):
             continue
-        if len(value) != 1 or not value.isascii() or value in "\r\n":
-            raise _wrong(where, name, value, "write one ASCII character")
+        single = len(value) == 1 or (name == "delimiter" and 1 < len(value) <= DELIMITER_MAX)
+        if not single or not value.isascii() or set(value) & set("\r\n\v"):
+            raise _wrong(where, name, value, "write one ASCII character; a delimiter may have several")
+    if side.multiline and len(side.delimiter_byte) > 1:
+        raise _wrong(where, "multiline", True, "remove it: it needs a delimiter of one character")
+    if side.format == "w3c":
+        return
     if side.multiline and not side.quote_byte:
         raise _wrong(where, "multiline", True, "remove it: without quotes no line end belongs to a field")
+    if side.escape and side.escape == side.quote_byte.decode():
+        raise _wrong(where, "escape", side.escape, "remove it: a doubled quote is one in any case")
     if side.quote_byte == side.delimiter_byte:
         raise _wrong(where, "quote", side.quote, "quote and delimiter must differ")
     columns = side.columns
@@ -336,6 +395,38 @@ def _check_delimited(side: SideConfig, where: str) -> None:
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise _wrong(where, "columns", twice[0], "each name may stand there once")
+
+
+def _check_text(side: SideConfig, where: str) -> None:
+    """Checks the settings of what is done to the text before lines are records."""
+    if side.encoding is not None and canonical(side.encoding) is None:
+        todo = "write utf-8, utf-16 or a single-byte codec, such as cp1252: line ends cannot be found in others"
+        raise _wrong(where, "encoding", side.encoding, todo)
+    if not 0 <= side.skip_lines <= SKIP_LINES_MAX:
+        raise _wrong(where, "skip_lines", side.skip_lines, f"write 0 to {SKIP_LINES_MAX}")
+    for name in ("comment", "begins", "continues", "records"):
+        value = getattr(side, name)
+        if value is not None and not 0 < len(value) <= PATTERN_CHARS_MAX:
+            raise _wrong(where, name, value[:20], f"write 1 to {PATTERN_CHARS_MAX} characters")
+    if side.begins and side.continues:
+        raise _wrong(where, "continues", side.continues, "write begins or continues, not both")
+    for name, value in (("begins", side.begins), ("continues", side.continues)):
+        try:
+            re.compile((value or "").encode())
+        except re.error as error:
+            raise AdapterError(f"{name} = {value!r}: {error}", where, "correct the regular expression") from None
+    given = [name for name in TEXT_SETTINGS if getattr(side, name)]
+    allowed: tuple[str, ...] = TEXT_SETTINGS if side.format in LINE_FORMATS else ("encoding",)
+    if side.framing is not None or side.join is not None or side.format == "protobuf":
+        allowed = ()
+    if side.multiline:
+        allowed = tuple(name for name in allowed if name not in ("begins", "continues"))
+    for name in given:
+        if name not in allowed:
+            what = "multiline = true" if side.multiline else side.framing or f"format = {side.format!r}"
+            raise _wrong(where, name, getattr(side, name), f"remove it: it does not go with {what}")
+    if side.records and side.format != "json":
+        raise _wrong(where, "records", side.records, 'remove it, or write format = "json"')
 
 
 def _check_framing(side: SideConfig, where: str, *, foreign: bool) -> None:

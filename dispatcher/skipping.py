@@ -22,9 +22,16 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import header_before, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, Head, proof_of, proof_of_whole, read_head
+from photon.adapters.logs.identity import (
+    COMPRESSED_SUFFIXES,
+    HEAD_BYTES,
+    PROOF_BYTES,
+    Head,
+    proof_of,
+    proof_of_whole,
+    read_head,
+)
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import Source

@@ -186,7 +186,7 @@ class LogBytes(Protocol):
 
 def open_log(path: Path | LogPath, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
     """``file_number`` identifies this opening of a file in ``pages``. Raises OSError."""
-    if framing.forward:
+    if framing.forward or path.name.endswith((".bz2", ".xz")):
         return ForwardLines(path, pages, file_number, framing)
     if path.name.endswith(".zst"):
         return ZstdBytes(path, pages, file_number)
@@ -294,11 +294,11 @@ class GzipBytes(PagedBytes):
 
 
 class ForwardLines(PagedBytes):
-    """A log whose lines are derived from its bytes (``Framing.forward``); the file may be compressed."""
+    """A log whose lines are derived from its bytes (``Framing.forward``), or that is bz2 or xz."""
 
     def __init__(self, path: Path | LogPath, pages: Pages, number: int, framing: Framing) -> None:
         super().__init__(pages, number)
-        self._source = as_lines(open_source(path), framing)
+        self._source = as_lines(open_source(path), framing, settled=True)
 
     def read(self, offset: int, length: int) -> bytes:
         return self.read_pages(offset, length)

@@ -146,7 +146,7 @@ class LogsEventStore:
         keep, left = False, asked
         try:
             # If records are not plain lines, a guess may be inside one, or have another header.
-            if self._framing.kind == "lines" and wanted.spans[asked].any():
+            if self._framing.splittable and wanted.spans[asked].any():
                 probes = SpanProbes(LogPass(self.adapter, log.identity, file, aside, self.record_bytes_max))
                 probed: list[tuple[int, str, PrimaryRecord]] = []
                 try:

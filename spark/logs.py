@@ -15,8 +15,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES, log_name
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.slices import (

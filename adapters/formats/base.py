@@ -165,13 +165,12 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
 def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str, int] | str:
     """Returns the position of each role's column, or why a file with these columns cannot be read."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        return f"header: column {_shown(twice)} stands there twice"
     for role, name in wanted.items():
         if name.encode() not in names:
             known = ", ".join(map(_shown, names[:20]))
             return f"header: {role} column {name!r} is missing, there are {known}"[:400]
+        if names.count(name.encode()) > 1:
+            return f"header: {role} column {name!r} stands there twice; name them anew: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}
 
 

@@ -1,17 +1,21 @@
-"""CSV and TSV: fields between delimiters, quoted where they begin with the quote character.
+"""CSV, TSV and fields between blanks: quoted where they begin with the quote character.
 
 RFC 4180 with these readings: a quote inside a field that does not begin with one is an ordinary character; a quoted
 field must end at its closing quote (doubled quotes inside mean one); a record in which a quote stays open is
-rejected. A line end inside quotes belongs to the field if the side is ``multiline``. Every record must have as many
-fields as there are columns. Fields are taken byte for byte, including spaces; an empty field names nothing.
+rejected. An ``escape`` before a quote, a delimiter or itself makes that a character; before others it is text. A
+line end inside quotes belongs to the field if the side is ``multiline``. Every record must have as many fields as
+there are columns; a delimiter may end it. Fields are taken byte for byte, including spaces; an empty field names
+nothing.
 
-Columns come from the configuration or from each file's own header, so files may order them differently.
+Columns come from the configuration or from each file's own header, so files may order them differently. W3C's logs
+(IIS, CloudFront) name theirs by ``#Fields`` lines, each in force from there on (``logs.zeek_framing``). A name that
+stands in a header twice is ``NAME_2`` the second time in the payload, and is no key, id or time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -21,11 +25,16 @@ import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places, without
+from photon.adapters.formats.encodings import UTF16, looks_utf16
+from photon.adapters.formats.field_text import escaped, field_pattern
 from photon.adapters.formats.json_scan import I64, Mask, cut_lines
+from photon.adapters.formats.text_lines import BLANKS, LINE_END
 from photon.adapters.times import TimeReader
 
 # Replaces a line end inside quotes: a record is one line of the same length. UTF-8 text never has this byte
 LINE_END_MARK = b"\xfe"
+FIELDS = b"#Fields:"
+_BLANKS = re.compile(rb"[ \t]++")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -70,15 +79,27 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         *,
         delimiter: bytes = b",",
         quote: bytes = b'"',
+        escape: bytes = b"",
         columns: tuple[str, ...] | None = None,
         multiline: bool = False,
+        gathered: bool = False,
+        ended: bool = True,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``multiline``: LINE_END_MARK replaces each line end inside quotes (``logs.quoted_framing``)."""
+        """``delimiter`` BLANKS means runs of blanks and tabs.
+
+        ``multiline``: LINE_END_MARK replaces each line end inside quotes (``logs.quoted_framing``). ``gathered``:
+        LINE_END replaces each line end inside a record (``formats.text_lines``). ``ended``: a delimiter may end a
+        record.
+        """
         super().__init__(key, id_field, time_field, time, absent=absent)
-        self._delimiter, self._quote = delimiter, quote
-        self._field = _field_pattern(delimiter, quote) if quote else None
-        self._multiline = multiline
+        self._delimiter, self._quote, self._escape = delimiter, quote, escape
+        self._is_simple = len(delimiter) == 1 and delimiter != BLANKS
+        self._is_plain = not escape and delimiter != BLANKS
+        self._field = field_pattern(delimiter, quote, escape) if quote or escape else None
+        self._doubled = quote if escape else quote * 2
+        self._escaped = escaped(delimiter, quote, escape)
+        self._multiline, self._gathered, self._ended = multiline, gathered, ended
         self._hint = "" if multiline else " (if a line end belongs to the field: multiline = true)"
         self._layout_of_header = lru_cache(LAYOUTS_MAX)(self._read_header)
         self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
@@ -88,13 +109,15 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         if layout.text_names is None:
             return None
         try:
+            if self._gathered:
+                fields = [field.replace(LINE_END, b"\n") for field in fields]
             named = zip(layout.text_names, fields, strict=True)
             return orjson.dumps({name: field.decode() for name, field in named if field not in self._absent})
         except UnicodeDecodeError:
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        return without(self._cut_keys(block, file), self._absent)
+        return without(self._cut_keys(block, file), self._absent) if self._is_simple else super().keys(block, file)
 
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
@@ -115,6 +138,8 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             plain[rows[inside]] = False  # this delimiter separates nothing
             if self._multiline and LINE_END_MARK in block:
                 plain[np.searchsorted(ends, np.flatnonzero(array == LINE_END_MARK[0]))] = False
+        if self._escape and self._escape in block:
+            plain[np.searchsorted(ends, np.flatnonzero(array == self._escape[0]))] = False
         if not len(cuts):
             cuts = np.zeros(1, np.int64)
         last = len(cuts) - 1
@@ -143,6 +168,8 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         fields = self._split(record)
         if len(fields) == len(layout.names):
             return layout, fields
+        if len(fields) == len(layout.names) + 1 and self._ended and not fields[-1]:
+            return layout, fields[:-1]
         if not record:
             raise BadRecord("is empty")
         raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
@@ -155,30 +182,43 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         raise BadRecord(f"{role} field {self._names[role]!r} is {'absent' if value else 'empty'}")
 
     def _split(self, record: bytes) -> list[bytes]:
-        if self._field is None or self._quote not in record:
+        if self._is_plain and (self._field is None or self._quote not in record):
             return record.split(self._delimiter)
+        if self._delimiter == BLANKS:
+            record = record.strip(BLANKS)
+        if self._field is None:
+            return _BLANKS.split(record)
         fields: list[bytes] = []
         at = 0
         while True:
             match = self._field.match(record, at)
             # A field that begins with a quote must not be read as a plain one.
-            if match is None or (match[1] is None and record.startswith(self._quote, at)):
+            if match is None or (match[1] is None and record.startswith(self._quote, at) and self._quote):
                 place = len(fields) + 1
                 raise BadRecord(f"field {place} has unbalanced quotes{self._hint}")
             quoted = match[1]
             fields.append(match[2] if quoted is None else self._unquoted(quoted))
             if match[3] is None:
-                return fields
+                return fields if self._escaped is None else [self._escaped.sub(rb"\1", each) for each in fields]
             at = match.end()
 
     def _unquoted(self, text: bytes) -> bytes:
-        text = text.replace(self._quote * 2, self._quote)
+        text = text.replace(self._doubled, self._quote)
         return text.replace(LINE_END_MARK, b"\n") if self._multiline else text
 
     def _read_header(self, header: bytes) -> Layout:
         text = header.removeprefix(_BOM).removesuffix(b"\r")
         if not text:
             return Layout(fault="its file has no header record")
+        if looks_utf16(text):
+            return Layout(fault=UTF16)
+        if text.startswith(FIELDS):
+            return self._layout(tuple(text.removeprefix(FIELDS).split()))
+        if text[:-1] == b"sep=":
+            told = repr(text[-1:].decode("utf-8", "replace"))
+            return Layout(
+                fault=f"header: says that fields are between {told}: write skip_lines = 1, delimiter = {told}"
+            )
         try:
             return self._layout(tuple(self._split(text)))
         except BadRecord as bad:
@@ -189,17 +229,17 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         if isinstance(places, str):
             return Layout(fault=places)
         try:
-            return Layout(names, tuple(name.decode() for name in names), places)
+            return Layout(names, each_once([name.decode() for name in names]), places)
         except UnicodeDecodeError:
             return Layout(names, None, places)
 
 
-def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
-    """Matches one field from its start: group 1 quoted, or 2 plain; group 3 the delimiter, absent after the last."""
-    d, q = re.escape(delimiter), re.escape(quote)
-    return re.compile(rb"(?:%b(%b)%b|([^%b]*+))(?:(%b)|\Z)" % (q, quoted_text(q), q, d, d))
-
-
-def quoted_text(quote: bytes, never: bytes = b"") -> bytes:
-    """Matches the text between two quotes; doubled quotes are text. Arguments are patterns; excludes ``never``."""
-    return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)
+def each_once(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names, with a number behind those that stand there again."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, once = 2, name
+        while once in found or (once != name and once in names):
+            number, once = number + 1, f"{name}_{number}"
+        found[once] = None
+    return tuple(found)

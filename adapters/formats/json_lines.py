@@ -23,6 +23,7 @@ import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader, TimeField, without
+from photon.adapters.formats.encodings import UTF16, looks_utf16
 from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
 from photon.adapters.times import TimeReader
@@ -328,10 +329,12 @@ def _parse_not_utf8(record: bytes, error: orjson.JSONDecodeError) -> Any:
     try:
         record.decode()
     except UnicodeDecodeError:
+        if looks_utf16(record):
+            raise BadRecord(UTF16) from None
         if _SURROGATE.search(record):
             raise BadRecord("is not UTF-8 and has escaped surrogates") from None
         return _parse_slowly(record)
-    raise BadRecord(f"is not JSON: {error}"[:REASON_CHARS_MAX])
+    raise BadRecord(UTF16 if looks_utf16(record) else f"is not JSON: {error}"[:REASON_CHARS_MAX])
 
 
 def _parse_slowly(record: bytes) -> Any:

@@ -17,6 +17,8 @@ import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats.base import FieldsSide, Stop, TimeField, without
+from photon.adapters.formats.encodings import UTF16, looks_utf16
+from photon.adapters.formats.text_lines import LINE_END
 from photon.adapters.times import TimeReader
 
 
@@ -31,10 +33,13 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
         time_field: TimeField = None,
         time: TimeReader | None = None,
         *,
+        gathered: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
+        """``gathered``: LINE_END replaces each line end inside a record (``formats.text_lines``)."""
         super().__init__(key, id_field, time_field, time, absent=absent)
         self._pattern, self._match = pattern, pattern.match
+        self._line_end = LINE_END if gathered else b"\n"
 
     def stops_at(self, record: bytes) -> Stop | None:
         return None if not record or self._match(record) else longest_fit(self._pattern, record)
@@ -44,7 +49,7 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
         try:
             return orjson.dumps(
                 {
-                    name: text.decode()
+                    name: text.replace(self._line_end, b"\n").decode()
                     for name, text in groups.items()
                     if text is not None and text not in self._absent
                 }
@@ -63,7 +68,8 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
     def _fields(self, record: bytes, file: LogFile) -> re.Match[bytes]:
         match = self._match(record)
         if match is None:
-            raise BadRecord("does not match the pattern" if record else "is empty")
+            why = UTF16 if looks_utf16(record) else "does not match the pattern"
+            raise BadRecord(why if record else "is empty")
         return match
 
     def _value(self, fields: re.Match[bytes], role: str) -> bytes:

@@ -108,7 +108,7 @@ class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
             return layout, None
         columns = tuple(f"{at}" for at in range(len(layout.names)))
         key = f"{layout.places['key']}"
-        return layout, DelimitedSide(key, delimiter=layout.separator, quote=b"", columns=columns)
+        return layout, DelimitedSide(key, delimiter=layout.separator, quote=b"", columns=columns, ended=False)
 
 
 def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:

@@ -35,9 +35,9 @@ from photon.adapters.inference.moments import (
     zone_between,
 )
 from photon.adapters.inference.remedies import remedy, said_key
-from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
-from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_of
-from photon.adapters.side import ZEEK_TIME, Key, SideConfig, TimeConfig
+from photon.adapters.inference.rows import TEXT, Sample, Side, Written, read_side
+from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_of, untyped
+from photon.adapters.side import FORMATS, ZEEK_TIME, Key, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
 
 PATTERNS = r"""
@@ -55,7 +55,8 @@ time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
 """  # The configuration to write for lines of any shape: for each side, with a line that it matches
 
 
-_FORM = ("format", "delimiter", "columns", "pattern", "absent")
+_LAYOUT = ("encoding", "skip_lines", "comment", "begins", "colours", "records", "escape")
+_FORM = ("format", *_LAYOUT, "delimiter", "columns", "pattern", "absent")
 _EVENT = re.compile(
     r"(?:.*\.)?(?:event|message)[._]?(?:id|uuid|guid)|(?:.*\.)?record_?id|uuid|guid|(?:event|message)\.(?:uu|gu)?id",
     re.IGNORECASE,
@@ -135,7 +136,7 @@ def infer(
     for role, sample, when in (("primary", primary, written[0]), ("foreign", foreign, written[1])):
         side = read_side(sample, when)
         if isinstance(side, str):
-            example = PATTERNS if side.startswith(NEITHER) else _template()
+            example = PATTERNS if side.startswith(TEXT) else _template()
             return Unclear(f"the {role} logs {side}", _todo("as below, for instance"), example)
         sides.append(side)
     first, second = sides
@@ -165,6 +166,8 @@ def infer(
     foreign_config = second.config(keyed[1], event_id, time)
     lines = (
         f"primary: {_shown(first)}, foreign: {_shown(second)}",
+        *(f"primary: {note}" for note in first.notes),
+        *(f"foreign: {note}" for note in second.notes),
         _key_line(first, best, *keyed),
         id_why,
         *(() if time is None else (_time_line(time),)),
@@ -236,7 +239,7 @@ def describe(
             return f"the {role} logs {side}"
         found = side.config("")
         for name in _FORM:
-            if (value := getattr(found, name)) not in (None, ()):
+            if value := getattr(found, name):
                 table.setdefault(name, value)
     so = not isinstance(side, str) and _is_read_so(side, table)
     if not foreign:
@@ -317,7 +320,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
         out.append(f"[join.{name}.{role}]")
         for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
-            if value not in (None, ()):
+            if value:
                 out += toml_lines({field: msgspec.to_builtins(value)})
         if side.skip:
             tests = [msgspec.to_builtins(each) for each in side.skip]
@@ -331,7 +334,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
 def _todo(what: str) -> str:
     return (
         f"write a configuration file ({what}), try it with photon adapter test, and name it with --config "
-        "(formats: jsonl, csv, tsv, regex, logfmt, zeek, zeek-json or protobuf; examples of each stand on the "
+        f"(formats: {', '.join(FORMATS)}; examples of each stand on the "
         "documentation's page Adapters)"
     )
 
@@ -510,6 +513,7 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
 
 def _names_the_event(side: Side, name: str) -> bool:
     """True for a nested field only if it is the event's or that of the log's subject."""
+    name = untyped(name)
     if _EVENT.fullmatch(name) or _OWN.fullmatch(name):
         return True
     leaf = name.rpartition(".")[2]

@@ -22,6 +22,7 @@ _TOKENS = re.compile(
     r"|(?P<W>[^ ]+)(?= |$)"
 )
 _GROUPS = {"T": "(?P<{}>{})", "B": r"\[(?P<{}>[^\]]*)\]", "Q": r'"(?P<{}>(?:[^"\\]|\\.)*)"', "W": "(?P<{}>[^ ]+)"}
+_ROOT = r'"(?P<{0}>(?:[^"]*?Root=(?P<trace_id>[^";]+))?[^"]*)"'
 _TIMES = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9:]+)?"
 _BRACKETED_TIME = re.compile(r"\[[0-9]{1,2}/[A-Za-z]{3}/[0-9]{4}:.*\]|\[[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*\]")
 _ACCESS = "WWWBQWW"  # the common log format of web servers; the combined one has two more quoted fields
@@ -42,7 +43,9 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
     if not shape or not _has_time(alike, len(shape)):
         return None
     names = _names(alike[0], shape)
-    parts = [_group(kind, name) for kind, name in zip(shape, names, strict=True)]
+    root = next((place for place in range(len(shape)) if _is_root(alike, place)), -1)
+    kinds = ["R" if place == root else kind for place, kind in enumerate(shape)]
+    parts = [_group(kind, name) for kind, name in zip(kinds, names, strict=True)]
     behind = _behind(alike, len(shape), needed)
     pattern = " ".join(parts) + "".join(f".*? {re.escape(name)}={value}" for name, value in behind)
     try:
@@ -89,6 +92,12 @@ def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
         shape += kind
 
 
+def _is_root(lines: Sequence[Sequence[Token]], place: int) -> bool:
+    """True for AWS's trace ids, ``"Root=1-67891233-…"``: the id is of use without its name."""
+    texts = [tokens[place][2] for tokens in lines if tokens[place][0] == "Q"]
+    return len(texts) == len(lines) and sum("Root=1-" in text for text in texts) >= ALIKE_SHARE * len(texts)
+
+
 def _has_time(lines: Sequence[Sequence[Token]], width: int) -> bool:
     return any(
         all(tokens[place][0] == "T" or _BRACKETED_TIME.fullmatch(tokens[place][2]) for tokens in lines)
@@ -108,6 +117,8 @@ def _names(tokens: Sequence[Token], shape: str) -> list[str]:
 
 
 def _group(kind: str, name: str) -> str:
+    if kind == "R":
+        return _ROOT.format(name)
     return _GROUPS[kind].format(name, _TIMES) if kind == "T" else _GROUPS[kind].replace("{}", name)
 
 

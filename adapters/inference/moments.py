@@ -16,6 +16,7 @@ from photon.adapters.inference.time_texts import (
     rises,
     seconds_of_a_day,
     time_of,
+    untyped,
     yearless,
 )
 from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
@@ -231,7 +232,7 @@ def _several(times: Sequence[TimeConfig]) -> str:
 
 
 def _leaf(name: str) -> str:
-    return name.rpartition(".")[2].lower()
+    return untyped(name).rpartition(".")[2].lower()
 
 
 def _rank(time: TimeConfig) -> tuple[int, int]:

@@ -8,51 +8,42 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
-import orjson
 
 from photon.adapters.contract import BadRecord
-from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import parse_object
 from photon.adapters.formats.key_parts import KeyPart
 from photon.adapters.formats.logfmt import parse_pairs
 from photon.adapters.formats.zeek import zeek_row
+from photon.adapters.inference.layouts import BOM, gathered, json_objects, plain
 from photon.adapters.inference.lines import pattern_of
-from photon.adapters.inference.time_texts import is_moment
+from photon.adapters.inference.tables import Row, Table, table_of
 from photon.adapters.logs.zeek_framing import after_lines
-from photon.adapters.side import COLUMNS_MAX, Key, SideConfig, TimeConfig
+from photon.adapters.side import Key, SideConfig, TimeConfig
 
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
-TYPED_SHARE = 0.95  # a column has a type if at least this share of its values has it
 ROWS_WITH_MIN = 3  # a field that fewer rows have is not shown to people either
-NEITHER = "are neither JSON Lines nor CSV or TSV, nor logfmt or Zeek's, nor lines of one shape that begin with a time"
-HEADER_ROWS = 1000  # how many records are compared with possible headers
+TEXT = "are text whose lines have no common shape with a time"
+TOGETHER = "lines between belong to the record before them"
 PROBED = 200  # values of a field that tell whether it can be rewritten
 FIELDS_MAX = 500
 DEPTH_MAX = 16
 
 # File name -> its records without line ends, from the start of the file, including a header record
 Sample = Mapping[str, Sequence[bytes]]
-Row = dict[str, str | int]
 # earliest and latest last write of a sample's files, in Unix time; ``None`` if unknown
 Written = tuple[int, int] | None
 
-_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-_DELIMITERS = {b",": ("csv", None), b"\t": ("tsv", None), b";": ("csv", ";"), b"|": ("csv", "|")}
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"[0-9]+")
 _ABSENT = frozenset({"-", "null", "(null)", "n/a", "none", "nan", "\\n", "undefined"})  # in lower case
 _ZEROS = re.compile(r"[{(]?0{8}-0{4}-0{4}-0{4}-0{12}[)}]?")
 _SUFFIXES = re.compile(r"(?:\.[a-z]+|[0-9._-]+)+$")
 _DATES = re.compile(r"[0-9]+(?:t[0-9]+)?z?")
-_STARTS = re.compile(rb'\{(?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.0-9eE]+|true|false|null|[\[{])?,?)?')
-_LISTS = re.compile(rb"\s*\{\s*\"([^\"\\]{1,80})\"\s*:\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +56,8 @@ class Side:
     pattern: str | None = None
     repeated: int = 0  # number of sampled records that are byte for byte equal to an earlier one
     written: Written = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of its text, by their names in SideConfig
+    notes: tuple[str, ...] = ()  # a line for each guess about its text
     _values: dict[str, list[str]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
@@ -129,6 +122,7 @@ class Side:
             delimiter=self.delimiter,
             columns=self.columns,
             pattern=self.pattern,
+            **self.settings,
         )
         used = [*(part.field for part in config.key_parts), id_field, *(time.names if time else ())]
         absent = self.absent_in([name for name in used if name is not None])
@@ -174,73 +168,35 @@ def is_absent(text: str) -> bool:
 
 def read_side(sample: Sample, written: Written = None) -> Side | str:
     """Returns the sample's rows in the format that fits, or why none does."""
-    records = [record for each in sample.values() for record in each if record.strip()]
+    text = plain(sample)
+    if isinstance(text, str):
+        return text
+    files, settings, notes = text
+    records = [record for each in files.values() for record in each if record.strip()]
     if not records:
         return "hold no records yet, so their format cannot be guessed"
-    if records[0].startswith(_UTF16_BOMS) or 3 * records[0].count(b"\0") > len(records[0]):
-        return "hold UTF-16 text; UTF-8 is read: write them so, for instance with iconv -f UTF-16 -t UTF-8"
-    if (seen := _other_json(records)) is not None:
-        return seen
-    distinct = list(dict.fromkeys(record.removesuffix(b"\r") for record in records))
-    side = _side(sample, distinct)
+    layout = json_objects(files, records)
+    if isinstance(layout, str):
+        return layout
+    distinct = list(
+        dict.fromkeys(record.removesuffix(b"\r") for record in (records if layout is None else layout[0]))
+    )
+    side = _side(files, distinct) if layout is None else _objects(files, distinct, layout[1])
     if isinstance(side, str):
         return side
     if not side.names() and not side.rare_names():
         return f"hold no field with text or a number in it (the first record is {_cut_short(records[0])})"
-    header = side.columns is None and side.format in ("csv", "tsv")  # which each file has
+    header = side.columns is None and side.format in ("csv", "tsv", "blanks")  # which each file has
     repeated = len(records) - len(distinct) - (len(sample) - 1 if header else 0)
-    return replace(side, repeated=max(repeated, 0), written=written)
+    if layout is not None:
+        repeated = len(layout[0]) - len(distinct)
+    given = {**settings, **side.settings}
+    return replace(side, repeated=max(repeated, 0), written=written, settings=given, notes=(*notes, *side.notes))
 
 
-def _other_json(records: Sequence[bytes]) -> str | None:
-    """Describes JSON that is not one object a line. ``None`` if the records are no such JSON."""
-    first = records[0].removeprefix(_BOM).strip()
-    if first.startswith(b"["):
-        return _array(first)
-    if match := _LISTS.match(first):
-        name = match[1].decode("utf-8", "replace")
-        lists = [found for record in records[:100] if (found := _list_of(record, name)) is not None]
-        if len(lists) == len(records[:100]) and any(map(len, lists)):
-            many = "one JSON object" if len(records) == 1 else f"{len(records):,} JSON objects"
-            return f"hold {many} with a list `{name}` of {sum(map(len, lists)):,} objects; {_one_a_line(f'.{name}')}"
-        if not lists and records[0].count(b"{") > ROWS_WITH_MIN:
-            where = f"with a list `{name}`, over several lines or in a very long one"
-            return f"hold one JSON object {where}; {_one_a_line(f'.{name}')}"
-    if first.startswith(b"{") and _STARTS.fullmatch(first):
-        return f"hold JSON objects of several lines each; {_one_a_line('.', all_of_it=True)}"
-    return None
-
-
-def _array(first: bytes) -> str | None:
-    """Describes one JSON array, on one line or over many; not lines that begin with a time in brackets."""
-    rest = first[1:].strip()
-    if rest and rest[:1] not in b'{[]"':
-        return None
-    try:
-        items = orjson.loads(first)
-    except orjson.JSONDecodeError:
-        several = "hold one JSON array over several lines or in a very long one"
-        return f"{several}; {_one_a_line('.')}" if not rest or rest[:1] in b"{" else None
-    return f"hold a JSON array of {len(items):,} members in one line; {_one_a_line('.')}"
-
-
-def _list_of(record: bytes, name: str) -> list[Any] | None:
-    """Returns the objects of the list that a JSON object consists of; ``None`` if there is more in it."""
-    try:
-        fields = parse_object(record)
-    except BadRecord:
-        return None
-    found = fields.get(name)
-    named = any(type(value) in (str, int) for other, value in fields.items() if other != name)
-    if not isinstance(found, list) or named or not all(isinstance(each, dict) for each in found):
-        return None
-    return found
-
-
-def _one_a_line(path: str, *, all_of_it: bool = False) -> str:
-    """Returns the advice for JSON that must be split first."""
-    jq = "." if all_of_it else f"{path}[]"
-    return f"one object a line is read: write them so, for instance with jq -c '{jq}'"
+def _objects(sample: Sample, distinct: Sequence[bytes], settings: dict[str, Any]) -> Side | str:
+    rows = _rows(_json_row, distinct)
+    return Side("json", rows, tuple(sample), settings=settings) if rows else "hold JSON objects that cannot be read"
 
 
 def _cut_short(record: bytes) -> str:
@@ -256,22 +212,38 @@ def _side(sample: Sample, distinct: Sequence[bytes]) -> Side | str:
         return Side("zeek", zeek, files)
     if (rows := _rows(_logfmt_row, distinct)) is not None:
         return Side("logfmt", rows, files)
-    delimited = _delimited(sample, files)
-    if delimited is not None and delimited.columns is None:
-        return delimited
-    pattern = pattern_of(distinct)  # before CSV without header: a comma may belong to times
-    if pattern is not None:
-        compiled = re.compile(pattern.encode())
-        matches = (compiled.match(record) for record in distinct)
-        rows = [
-            {name: text.decode("utf-8", "replace") for name, text in match.groupdict().items() if text}
-            for match in matches
-            if match
-        ]
-        return Side("regex", rows, files, pattern=pattern)
-    if delimited is not None:
-        return delimited
-    return f"{NEITHER} (the first record begins {distinct[0][:40]!r}); a pattern has to take them apart"
+    table = table_of(sample)
+    if isinstance(table, Table) and table.columns is None:
+        return _side_of(table, files)
+    if (found := gathered(sample)) is not None and (side := _lines(files, list(chain(*found[1].values())))):
+        return replace(side, settings={"begins": found[0]}, notes=(f"begins = {found[0]!r}: {TOGETHER}",))
+    # Before CSV without header: a comma may belong to times.
+    if (side := _lines(files, distinct)) is not None:
+        return side
+    if isinstance(table, Table):
+        return _side_of(table, files)
+    if table is not None:
+        return table
+    return f"{TEXT} (the first record begins {distinct[0][:40]!r}); a pattern has to take them apart"
+
+
+def _side_of(table: Table, files: tuple[str, ...]) -> Side:
+    return Side(table.format, table.rows, files, table.delimiter, table.columns, settings=table.settings)
+
+
+def _lines(files: tuple[str, ...], distinct: Sequence[bytes]) -> Side | None:
+    """Returns lines of one shape."""
+    pattern = pattern_of(distinct)
+    if pattern is None:
+        return None
+    compiled = re.compile(pattern.encode())
+    matches = (compiled.match(record) for record in distinct)
+    rows: list[Row] = [
+        {name: text.decode("utf-8", "replace") for name, text in match.groupdict().items() if text}
+        for match in matches
+        if match
+    ]
+    return Side("regex", rows, files, pattern=pattern)
 
 
 def _rows(read: Callable[[bytes], Row | None], records: Sequence[bytes]) -> list[Row] | None:
@@ -313,13 +285,13 @@ def _zeek_rows(sample: Sample) -> list[Row] | None:
     rows: list[Row] = []
     seen: set[bytes] = set()
     for records in sample.values():
-        if records and not records[0].removeprefix(_BOM).startswith((b"#separator ", b"#fields\t")):
+        if records and not records[0].removeprefix(BOM).startswith((b"#separator ", b"#fields\t")):
             return None
         header = b""
         for record in records:
             record = record.removesuffix(b"\r")
-            if record.startswith((b"#", _BOM + b"#")):
-                header = after_lines(header, record.removeprefix(_BOM) + b"\n")
+            if record.startswith((b"#", BOM + b"#")):
+                header = after_lines(header, record.removeprefix(BOM) + b"\n")
             elif record not in seen:
                 seen.add(record)
                 rows += [row] if (row := zeek_row(record, header)) else []
@@ -338,113 +310,3 @@ def _logfmt_row(record: bytes) -> Row | None:
         if value is not None
     }
     return row if len(row) >= max(2, len(fields) / 2) else None
-
-
-def _delimited(sample: Sample, files: tuple[str, ...]) -> Side | None:
-    """Returns CSV or TSV with the delimiter that gives most columns; ``None`` if none fits or no header is clear."""
-    best: Side | None = None
-    width = 1
-    for delimiter, (kind, setting) in _DELIMITERS.items():
-        cut = list(_cut(sample, delimiter))
-        widths = Counter(len(row) for rows in cut for row in rows)
-        if not widths:
-            continue
-        columns, count = widths.most_common(1)[0]
-        if columns <= width or columns > COLUMNS_MAX or count < READABLE_SHARE * widths.total():
-            continue
-        header = has_header(cut, columns)
-        if header is None:
-            continue
-        rows = list(_named(cut, columns, header=header))
-        if rows:
-            width = columns
-            names = None if header else _numbered(columns)
-            best = Side(kind, rows, files, delimiter=setting, columns=names)
-    return best
-
-
-def _cut(sample: Sample, delimiter: bytes) -> Iterator[list[tuple[str, ...]]]:
-    """Yields the fields of each file's records; () for one that cannot be split."""
-    split: Callable[[bytes], list[bytes]] = DelimitedSide("-", delimiter=delimiter)._split
-    for records in sample.values():
-        rows = []
-        for place, record in enumerate(records):
-            text = (record.removeprefix(_BOM) if place == 0 else record).removesuffix(b"\r")
-            if not text.strip():
-                continue
-            try:
-                rows.append(tuple(field.decode("utf-8", "replace") for field in split(text)))
-            except BadRecord:
-                rows.append(())
-        if rows:
-            yield rows
-
-
-def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool | None:
-    """True if each file's first record names the columns; ``None`` if that is unclear or the files disagree.
-
-    Evidence for a header: a first record with a cell that is not a number, time or code like all others of its
-    column; files that all begin with the same record. Against it: a number or a time in it, a cell that occurs again
-    below, files that begin differently.
-    """
-    firsts = [rows[0] for rows in files]
-    if any(len(first) != width for first in firsts):
-        return None
-    header = set(firsts)
-    below = [row for rows in files for row in rows[1:] if len(row) == width and row not in header][:HEADER_ROWS]
-    named = all(len(set(first)) == width and all(cell.strip() for cell in first) for first in firsts)
-    data = any(_is_number(cell) or is_moment(cell) for first in firsts for cell in first)
-    contrast = again = False
-    for column in range(width):
-        values = [row[column] for row in below if row[column]]
-        kind = next((kind for kind in (_is_number, is_moment) if _all_are(kind, values)), None)
-        for first in firsts:
-            cell = first[column]
-            again = again or (cell != "" and cell in values)
-            if not values or not cell:
-                continue
-            if kind is not None:
-                contrast = contrast or not kind(cell)
-            elif (shape := _common_shape(values)) is not None:
-                contrast, data = contrast or _shape(cell) != shape, data or _shape(cell) == shape
-    same = len(files) > 1 and len(header) == 1
-    differ = len(header) > 1
-    for_it, against = contrast or (same and not data), data or again or differ
-    if for_it == against:
-        return None
-    return None if for_it and not named else for_it
-
-
-def _named(files: Sequence[Sequence[tuple[str, ...]]], width: int, *, header: bool) -> Iterator[Row]:
-    seen: set[tuple[str, ...]] = set()
-    for rows in files:
-        names = rows[0] if header else _numbered(width)
-        for row in rows[1:] if header else rows:
-            if len(row) == width and row not in seen:
-                seen.add(row)
-                yield dict(zip(names, row, strict=True))
-
-
-def _numbered(width: int) -> tuple[str, ...]:
-    return tuple(f"c{number}" for number in range(1, width + 1))
-
-
-def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None
-
-
-def _all_are(kind: Callable[[str], bool], values: Sequence[str]) -> bool:
-    return bool(values) and sum(map(kind, values)) >= TYPED_SHARE * len(values)
-
-
-def _common_shape(values: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the common shape of codes that contain digits, such as hex digests or ``ord-17``; ``None`` if none."""
-    shape, count = Counter(map(_shape, values)).most_common(1)[0]
-    return shape if count >= TYPED_SHARE * len(values) and ("9" in shape[0] or "#" in shape[0]) else None
-
-
-def _shape(text: str) -> tuple[str, int]:
-    """Replaces letters and digits by their kinds; long hex and base-64 text by its length alone."""
-    if len(text) >= 16 and any(map(str.isdigit, text)):
-        return "#", len(text)
-    return _DIGITS.sub("9", _LETTERS.sub("a", text)), 0

@@ -15,6 +15,7 @@ _SUFFIX = re.compile(
     r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp|created|occurred|logged)(?:_?(?:s|ms|us|ns))?$)|"
     r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
 )
+_TYPE = re.compile(r"(?<=.)(?:\.(?:[SN]|\$(?:date|oid|uuid|timestamp|number[A-Z][a-z]+)))+$")
 _PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
     "%Y/%m/%d %H:%M:%S",
@@ -50,7 +51,13 @@ def time_like(values: Sequence[str]) -> bool:
     return bool(values) and (unit_of(values) is not None or format_of(values) != ())
 
 
+def untyped(name: str) -> str:
+    """Returns a field's name without the type that MongoDB and DynamoDB put below it: ``at.$date``, ``at.N``."""
+    return _TYPE.sub("", name)
+
+
 def is_named_time(name: str) -> bool:
+    name = untyped(name)
     leaf = name.rpartition(".")[2]
     return leaf.lower() in NAMES or _SUFFIX.search(name) is not None
 

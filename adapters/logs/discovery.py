@@ -17,7 +17,7 @@ from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, Proble
 DEPTH_MAX = 32  # Directories nested deeper than this are not entered
 # An entry that disappeared after it was listed, or a link that leads nowhere.
 NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
+UNSUPPORTED_SUFFIXES = (".lz4", ".br", ".zip", ".7z", ".Z")
 
 
 # Called with each directory before it is listed ("": the log directory itself), and with each link to a file.
@@ -251,7 +251,11 @@ def _is_readable(path: str, problems: ProblemReporter) -> bool:
 
 def _is_supported(path: str, problems: ProblemReporter) -> bool:
     if path.endswith(UNSUPPORTED_SUFFIXES):
-        problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or zstd")
+        problems.tell(
+            ProblemKind.UNSUPPORTED,
+            path,
+            f"{path.rpartition('.')[2]} is no compression that is read; use .gz, .zst, .bz2 or .xz",
+        )
         return False
     return True
 

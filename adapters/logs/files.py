@@ -9,15 +9,25 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.elsewhere import FoundFile, is_final
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head, record_of
+from photon.adapters.logs.identity import (
+    COMPRESSED_SUFFIXES,
+    HEAD_BYTES,
+    Head,
+    head_by_path,
+    log_name,
+    read_head,
+    record_of,
+)
 from photon.adapters.logs.links import stat_log
 from photon.adapters.logs.open_files import OpenFiles
+from photon.adapters.logs.own_framing import settle
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile
 from photon.adapters.logs.unended_lines import RestRule, Writing, waits
+from photon.config.clock import NS_PER_S
 
 HEADS_AWAITED_MAX = 8
+AT_REST_MIN_S = 1.0
 
 
 def ends_in_middle(path: str) -> str:
@@ -169,6 +179,8 @@ class Files:
             return
         data, damage, cut_short = read
         head = self._head(file, data, final=False)
+        if head is None and final and cut_short and not damage and self.last_line_counts(file, 0):
+            data, damage, cut_short = self._read_head_bytes(file, settled=True) or read
         if head is None and final and not damage:
             ended = self._head(file, data, final=True)
             begin = 0 if ended is None else ended.fingerprint_at
@@ -202,16 +214,29 @@ class Files:
         """
         if self._final:
             return True
-        written_ns = file.mtime_ns
-        with contextlib.suppress(OSError):
-            st = stat_log(self._directory, file.path)
-            written_ns = st.st_mtime_ns if (st.st_dev, st.st_ino) == file.key else written_ns
+        written_ns = self._written_ns(file)
         live = self._paths.get(log_name(file.path))
         live_ns = None if live is None or live is file else live.mtime_ns
         why = waits(self._rest, Writing(file.packed, written_ns, live_ns))
         if why:
             self._problems.tell(ProblemKind.UNENDED, file.path, f"the last line, at offset {begin}, {why}")
         return not why
+
+    def is_at_rest(self, file: TrackedFile) -> bool:
+        """True if a record whose end only its next line would tell is whole: nothing was written for long.
+
+        Call it after reading the record.
+        """
+        if self._rest is None:
+            return False
+        before_ns = self._rest.now_ns() - int(max(self._rest.after_s, AT_REST_MIN_S) * NS_PER_S)
+        return file.mtime_ns <= before_ns and self._written_ns(file) <= before_ns
+
+    def _written_ns(self, file: TrackedFile) -> int:
+        with contextlib.suppress(OSError):
+            st = stat_log(self._directory, file.path)
+            return st.st_mtime_ns if (st.st_dev, st.st_ino) == file.key else file.mtime_ns
+        return file.mtime_ns
 
     def hold(self, file: TrackedFile, identity: str) -> None:
         """Assigns the file, whose head is known, to this log, which begins like the one its head names."""
@@ -235,7 +260,7 @@ class Files:
             self._of_record.setdefault(record_of(head.identity), {})[head.identity] = None
             self._changed(head.identity)
 
-    def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
+    def _read_head_bytes(self, file: TrackedFile, *, settled: bool = False) -> tuple[bytes, str, bool] | None:
         """Returns the first bytes, the damage, and whether it is cut short; ``None`` if it cannot be read now."""
         if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
             self.later.add(file.key)
@@ -246,6 +271,8 @@ class Files:
             return None
         try:
             data = source.read(0, HEAD_BYTES)
+            if settled and settle(source):
+                data = source.read(0, HEAD_BYTES)
             self.awaited.discard(file.key)
             self._problems.solved(ProblemKind.UNREADABLE, file.path)
             return data, source.damage(), source.cut_short()

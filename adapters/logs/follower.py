@@ -109,6 +109,7 @@ class Follower:
         )
         self._ready: deque[TrackedLog] = deque()
         self._behind: dict[str, TrackedLog] = {}  # logs that may have unread bytes
+        self._open: dict[str, TrackedLog] = {}  # logs whose last record is whole once their files are at rest
         self._turn = 0  # bytes read from the log in front
         self._whole = False  # the last scan of the whole directory worked
 
@@ -383,6 +384,11 @@ class Follower:
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
         got, awaiting = 0, list[TrackedLog]()
+        for log in list(self._open.values()):
+            if log.file is None or log.held:
+                del self._open[log.identity]
+            elif self._files.is_at_rest(log.file):
+                self._now_ready(log)
         while self._ready and got < max_bytes:
             log = self._ready[0]
             pieces, more = self._reader.read(log, final or self._final)
@@ -398,6 +404,9 @@ class Follower:
                 if len(awaiting) >= AWAITED_MAX:
                     break
                 continue
+            self._open.pop(log.identity, None)
+            if self._reader.opens_at_rest:
+                self._open[log.identity] = log
             if not more:
                 self._ready.popleft().queued = False
                 self._turn = 0

@@ -9,7 +9,6 @@ from pathlib import Path
 from photon.adapters.logs.elsewhere import open_stored
 from photon.adapters.logs.links import LogPath
 
-COMPRESSED_SUFFIXES = (".gz", ".zst")  # suffixes of compressed files
 READ_BYTES = 1 << 18  # compressed bytes read at a time
 INFLATE_BYTES = 1 << 20  # uncompressed bytes made at a time
 MARKS_MAX = 4096  # remembered places of one file, evenly spread

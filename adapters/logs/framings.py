@@ -19,10 +19,12 @@ from photon.adapters.logs.zeek_framing import Headed, HeaderScan, split_headers
 SCAN_BYTES = 1 << 20
 
 
-def as_lines(source: Source, framing: Framing) -> Source:
-    """Converts an open file to lines."""
+def as_lines(source: Source, framing: Framing, *, settled: bool = False) -> Source:
+    """Converts an open file to lines. ``settled``: see OwnSource."""
+    if framing.before is not None:
+        source = OwnSource(source, framing.before, settled=settled)
     if framing.kind == OWN:
-        return OwnSource(source, framing)
+        return OwnSource(source, framing, settled=settled)
     if framing.kind == "cri":
         return CriSource(source)
     return VarintSource(source) if framing.kind == "varint" else source
@@ -30,7 +32,7 @@ def as_lines(source: Source, framing: Framing) -> Source:
 
 def open_anywhere(path: Path | LogPath, framing: Framing, max_record: int = 1 << 20) -> Source:
     """Opens a file as lines for reading at any place. Raises OSError."""
-    source = as_lines(open_source(path), framing)
+    source = as_lines(open_source(path), framing, settled=True)
     return QuotedSource(source, framing, max_record) if framing.kind == "quoted" else source
 
 

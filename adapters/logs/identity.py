@@ -20,6 +20,7 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 BOM = b"\xef\xbb\xbf"
 # Bytes before a position that prove it: a page, read at once, that in most logs holds several records with their ids
 # and times. Earlier bytes are not proved: that would require reading them all.
@@ -38,14 +39,15 @@ FIRST_LINE_BYTES = 256  # of a file's first line that count as its header (``Fra
 # its own, which costs time but no record.
 RELATIVES_MAX = 256
 
+_FIRST_LINE = re.compile(rb"[\r\n\v\t ]*([^\r\n\v\t]*)")
 _NUMBER = re.compile(r"\.\d{1,4}$")
 _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[-_.T]\d{2}(?:[-_:.]?\d{2}){0,2})?)$")
 
 
 def log_name(path: str) -> str:
-    """Returns the relative path without rotation suffixes: ``.gz`` or ``.zst``, one number, one date."""
+    """Returns the relative path without rotation suffixes: that of a compression, one number, one date."""
     directory, slash, name = path.rpartition("/")
-    name = _strip(name, re.compile(r"\.(?:gz|zst)$"))
+    name = _strip(name, re.compile(r"\.(?:gz|zst|bz2|xz)$"))
     before = ""
     number, date = True, True
     while before != name:
@@ -104,6 +106,15 @@ def read_head(
         header = head[start:stop].removesuffix(b"\r")
         start = min(stop + 1, len(head))
     begin = start
+    if framing.gathers:  # the first line is known before its record is, which may go on
+        line = _FIRST_LINE.match(head, start)
+        begin, stop = (start, start) if line is None else line.span(1)
+        if begin == stop:
+            return None
+        record, rest = head[begin:stop][:IDENTITY_BYTES], raw[begin : begin + FINGERPRINT_BYTES]
+        if by_path:
+            return head_by_path(path, header, start, begin)
+        return Head(identity_of(log_name(path), record), header, start, rest[: stop - begin], begin, rest)
     while True:  # blank lines do not distinguish logs
         stop = head.find(b"\n", begin)
         if stop < 0 or (head[begin:stop].strip(b"\r") and not (comments and head.startswith(b"#", begin))):
@@ -176,7 +187,7 @@ def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bo
 
 def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
     """Returns which of two files (path, size) with the same first bytes ``preference`` takes; see ``are_copies``."""
-    if not any(path.endswith((".gz", ".zst")) for path, _ in (one, other)):
+    if not any(path.endswith(COMPRESSED_SUFFIXES) for path, _ in (one, other)):
         return None
     return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])
 
@@ -210,7 +221,7 @@ def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, 
     """Sort key for copies; the least is read: the one that goes furthest, as far as first bytes tell; a plain one
     before its compressed twin; the largest; the shortest name.
     """
-    return -head_length, path.endswith((".gz", ".zst")), -size, len(path), path
+    return -head_length, path.endswith(COMPRESSED_SUFFIXES), -size, len(path), path
 
 
 def numbered(first: str, number: int) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import (
+    COMPRESSED_SUFFIXES,
     HEAD_BYTES,
     Head,
     are_copies,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 
-from photon.adapters.contract import Cut, Framing
+from photon.adapters.contract import BadRecord, Cut, Framing
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
@@ -23,8 +23,10 @@ class OwnSource(ForwardBytes):
 
     compressed = True
 
-    def __init__(self, inner: Source, framing: Framing) -> None:
+    def __init__(self, inner: Source, framing: Framing, *, settled: bool = False) -> None:
+        """``settled``: a last record without its end is a line without its end."""
         self._inner = inner
+        self._settled = self._always = settled
         self._framing = framing
         self.key = inner.key
         self._marks = Marks()
@@ -36,6 +38,7 @@ class OwnSource(ForwardBytes):
         self._before = b""  # the last bytes that were used
         self._unused = 0  # bytes after ``_taken`` that were passed to ``cut``
         self._damage = ""
+        self._ended = False  # the buffer ends with a record that has no end in the file
         self._buffer = bytearray()
 
     def _more(self, limit: int) -> bytes:
@@ -49,7 +52,11 @@ class OwnSource(ForwardBytes):
                 self._restart(0)
                 return b""
             if len(data) - len(known) <= self._unused:
-                return b""
+                return self._rest(data[len(known) :]) if self._settled else b""
+            if self._ended:  # the file has grown, and the record with it
+                self._settled = self._always
+                self._restart(self._start)
+                continue
             if text := self._take(known, data[len(known) :]):
                 return text
         return b""
@@ -68,6 +75,27 @@ class OwnSource(ForwardBytes):
             if self._unused > UNUSED_BYTES_MAX:
                 self._damage = f"no record ends within {UNUSED_BYTES_MAX} bytes of byte {self._taken}"
         return made.text
+
+    def _rest(self, data: bytes) -> bytes:
+        """Returns the line of the file's last bytes, which do not end a record."""
+        whole = self._framing.ended(data, self._state) if self._unused and not self._ended else b""
+        made = cut_checked(self._framing, whole, self._state) if whole else ""
+        if isinstance(made, str) or made.used != len(whole):
+            return b""
+        self._ended = True
+        return made.text.removesuffix(b"\n")
+
+    def waits_for_its_end(self) -> bool:
+        can_end = type(self._framing).ended is not Framing.ended
+        return bool(self._unused) and can_end and not (self._damage or self._inner.cut_short())
+
+    def settle(self) -> bool:
+        """Takes a last record without its end for one. Returns False if it is none."""
+        if not self.waits_for_its_end():
+            return False
+        self._settled = True
+        self._buffer += self._more(1)
+        return self._ended
 
     def _up_to_fault(self, data: bytes, fault: str) -> Cut:
         """Returns the records before the byte at which ``cut`` fails."""
@@ -96,7 +124,8 @@ class OwnSource(ForwardBytes):
         return self._damage or self._inner.damage()
 
     def cut_short(self) -> bool:
-        return not self.damage() and (bool(self._unused) or self._inner.cut_short())
+        unused = bool(self._unused) and not self._ended
+        return not self.damage() and (unused or self._inner.cut_short())
 
     def unlinked(self) -> bool:
         return self._inner.unlinked()
@@ -105,11 +134,23 @@ class OwnSource(ForwardBytes):
         self._inner.close()
 
 
+def settle(source: Source) -> bool:
+    """Takes a last record without its end for whole. Returns False if it is none, or nothing changed."""
+    return isinstance(source, OwnSource) and source.settle()
+
+
+def waits_for_its_end(source: Source) -> bool:
+    """True if the file ends in the middle of a line, as any text that is being written may."""
+    return isinstance(source, OwnSource) and source.waits_for_its_end()
+
+
 def cut_checked(framing: Framing, data: bytes, state: bytes) -> Cut | str:
     """Returns the answer of ``framing``, or one line that says why it is invalid."""
     name = f"{type(framing).__name__}.cut"
     try:
         made: object = framing.cut(data, state)
+    except BadRecord as bad:
+        return bad.reason
     except Exception as error:
         said = "".join(traceback.format_exception_only(error))  # works even if its str() raises
         return f"{name} failed ({' '.join(said.split())[:300]})"

@@ -14,7 +14,8 @@ import re
 import numpy as np
 
 from photon.adapters.contract import Framing
-from photon.adapters.formats.delimited import LINE_END_MARK, in_order, quoted_text
+from photon.adapters.formats.delimited import LINE_END_MARK, in_order
+from photon.adapters.formats.field_text import plain_text, quoted_text
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.forward import ForwardBytes
 from photon.adapters.logs.reader import Source
@@ -31,8 +32,9 @@ class QuotedLines:
         self._quote = framing.quote
         self._max_record = max_record
         q, d = re.escape(framing.quote), re.escape(framing.delimiter)
-        inside, on_a_line = quoted_text(q), quoted_text(q, rb"\n")
-        plain = rb"(?!%b)[^%b\n]*+" % (q, d)
+        e = self._escape = framing.escape
+        inside, on_a_line = quoted_text(q, escape=e), quoted_text(q, rb"\n", e)
+        plain = rb"(?!%b)%b" % (q, plain_text(framing.delimiter, e, rb"\n"))
         field = rb"(?:%b%b%b|%b)" % (q, inside, q, plain)
         one_line = rb"(?:%b%b%b|%b)" % (q, on_a_line, q, plain)
         self._open = re.compile(rb"(?:(?>%b%b))*+%b%b\n" % (one_line, d, q, on_a_line))
@@ -74,6 +76,8 @@ class QuotedLines:
         array, starts, ends = cut_lines(data)
         quotes = np.flatnonzero(array == self._quote[0])
         doubtful = ~in_order(array, starts, ends, quotes, self._delimiter[0])
+        if self._escape and self._escape in data:
+            doubtful |= np.isin(np.arange(len(ends)), np.searchsorted(ends, np.flatnonzero(array == self._escape[0])))
         begins: list[int] = starts[doubtful].tolist()
         return begins
 

@@ -1,4 +1,4 @@
-"""Reads one file by uncompressed offset: plain files by pread, gzip and Zstandard as a forward stream."""
+"""Reads one file by uncompressed offset: plain files by pread, compressed ones as a forward stream."""
 
 from __future__ import annotations
 
@@ -50,11 +50,15 @@ class Source(Protocol):
 
 
 def open_source(path: Path | LogPath) -> Source:
-    """Opens a file, compressed if the name ends with ``.gz`` or ``.zst``. Raises OSError."""
+    """Opens a file, compressed by what the name ends with. Raises OSError."""
     if path.name.endswith(".zst"):
         return ZstdSource(path)
     if path.name.endswith(".gz"):
         return GzipSource(path)
+    if path.name.endswith((".bz2", ".xz")):
+        from photon.adapters.logs.library_source import LibrarySource  # few logs need its libraries
+
+        return LibrarySource(path)
     return PlainObject(open_stored(path)) if isinstance(path, ObjectPath) else PlainSource(path)
 
 

@@ -17,6 +17,7 @@ from photon.adapters.logs.framing import Framed, Piece, frame
 from photon.adapters.logs.framings import Lines, headed_blocks
 from photon.adapters.logs.identity import BOM, PROOF_BYTES, proof_of, proof_of_whole
 from photon.adapters.logs.open_files import OpenFiles
+from photon.adapters.logs.own_framing import settle, waits_for_its_end
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.same_beginnings import Alike
@@ -74,12 +75,14 @@ class LogReader:
         self._headed = framing.kind == "zeek"
         self._ready = ready
         self._touch = touch
+        self._gathers = framing.gathers
+        self.opens_at_rest = False  # the last record of the log that was read last is whole once its file is at rest
         self.awaiting = False  # bytes of the log that was read last are being fetched
         self._last = ReadBytes(0, b"", b"")  # result of ``read``; ``blocks`` asks for proofs of positions in it
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
         """Returns the log's next records, and whether there may be more of them now."""
-        self.awaiting = False
+        self.awaiting = self.opens_at_rest = False
         if log.held:
             return [], False
         file = log.file
@@ -111,14 +114,22 @@ class LogReader:
         if final and at_end and not damage and (cut_short or self._waits(framed, log, data)):
             if not self._files.last_line_counts(file, _waiting_at(framed)):
                 cut_short = False
+            elif cut_short and settle(source):
+                return self.read(log, final)
             elif not cut_short:
                 framed = self._frame(log, data, final=True)
+        self.opens_at_rest = (
+            at_end and not final and self._gathers and not cut_short and self._waits(framed, log, data)
+        )
+        if self.opens_at_rest and self._files.is_at_rest(file):
+            self.opens_at_rest = False
+            framed = self._frame(log, data, final=True)
         if framed.next > log.next:
             log.proof = read.proof(framed.next)
         log.next, log.long = framed.next, framed.long
         if at_end:
             log.done = done
-            self._logs.cut(log, cut_short)
+            self._logs.cut(log, cut_short and not waits_for_its_end(source))
             if self._whole_files and not (damage or cut_short):
                 log.proof = proof_of_whole(file.key)
             if damage or (final and cut_short):

@@ -7,11 +7,14 @@ Foreign events refer to primary ones from shortly before. So both sides are samp
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES
+from photon.adapters.formats.encodings import looks_utf16
+from photon.adapters.formats.text_lines import TextLines
 from photon.adapters.logs.discovery import Patterns, discover
 from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.framings import open_anywhere
@@ -23,6 +26,8 @@ WINDOWS = 4  # per plain file; a compressed one is read from its beginning
 WINDOW_MIN = 16 << 10
 CUT_BYTES = 64 << 10
 RECORDS_MIN = 40  # per file
+HEAD_BYTES = 1024
+TITLE_LINES = 20  # at the start of a file: blank ones count, as they may be above a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,16 @@ def sample(
 def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
     """Returns lines of a file, whether these are all, and the damage. Raises OSError."""
     source = open_anywhere(path, LINES)
+    if utf16 := looks_utf16(source.read(0, HEAD_BYTES)):
+        source.close()
+        source = open_anywhere(path, TextLines(encoding="utf-16"))
     try:
         if source.compressed or on_disk <= size:
             data = source.read(0, size + 1)
             all_of_it = len(data) <= size
             lines = _whole_lines(data, at_start=True, at_end=all_of_it) or _cut(data)
+            if utf16:  # each line shows what it is
+                lines = [codecs.BOM_UTF16_LE + line.decode("utf-8", "replace").encode("utf-16-le") for line in lines]
             cut_short = ends_in_middle(path.name) if source.cut_short() else ""
             return lines, all_of_it, source.damage() or cut_short
         window, lines = size // WINDOWS, []
@@ -103,7 +113,10 @@ def _cut(data: bytes) -> list[bytes]:
 def _whole_lines(data: bytes, *, at_start: bool, at_end: bool) -> list[bytes]:
     lines = data.split(b"\n")
     lines = lines[0 if at_start else 1 :]
-    return [line for line in (lines if at_end else lines[:-1]) if line.strip()]
+    lines = lines if at_end else lines[:-1]
+    last = max((place for place, line in enumerate(lines) if line.strip()), default=0)
+    title = min(TITLE_LINES, last) if at_start else 0
+    return [line for place, line in enumerate(lines) if place < title or line.strip()]
 
 
 def _runs(lines: list[bytes], count: int) -> list[bytes]:

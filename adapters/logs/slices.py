@@ -17,10 +17,10 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.elsewhere import elsewhere, is_final, size_and_time
 from photon.adapters.logs.files import ends_in_middle
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines, header_before
 from photon.adapters.logs.identity import (
+    COMPRESSED_SUFFIXES,
     HEAD_BYTES,
     Head,
     head_by_path,
@@ -29,6 +29,7 @@ from photon.adapters.logs.identity import (
 )
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFound, hold_the_same, logs_of
+from photon.adapters.logs.own_framing import settle
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import CHECKSUM_WRONG, Source, open_source
@@ -141,6 +142,8 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
         source = as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
         try:
             data = source.read(0, HEAD_BYTES)
+            if source.cut_short() and rests(directory, path, reading) and settle(source):
+                data = source.read(0, HEAD_BYTES)
             broken = source.damage() or (source.cut_short() and ends_in_middle(path))
         finally:
             source.close()
@@ -259,6 +262,9 @@ class _SliceReader:
             if at_end or self._long or want > self._reading.max_record or self._lines.has_record(data):
                 break
             want = min(want * 2, max(self._reading.max_record + 1, READ_BYTES + 1))
+        unended = at_end and self._source.cut_short()
+        if unended and rests(self._directory, self._part.log.path, self._reading) and settle(self._source):
+            return self._step()
         broken = (self._source.damage() or self._cut_short()) if at_end else ""
         lines, framed = self._framed(data, final=False)
         unended = at_end and (framed.long is not None or framed.next < self.at + len(data))

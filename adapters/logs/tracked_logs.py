@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece
-from photon.adapters.logs.identity import HEAD_BYTES, Head
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES, HEAD_BYTES, Head
 
 FINISHED = -1  # replaces a file's mtime in ``TrackedLog.done``: its last line without line end was returned too
 

@@ -1,8 +1,8 @@
-r"""Header lines in Zeek's logs: removed from the records, and kept as the header in force. Pure.
+r"""Header lines in Zeek's and W3C's logs: removed from the records, and kept as the header in force. Pure.
 
 Lines that begin with ``#`` are no records (Zeek writes a ``#`` that begins a record as ``\x23``). ``#separator``
 begins a new header. Only header lines that affect how records are read are kept, so that the header is the same bytes
-after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept.
+after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept, nor W3C's ``#Date``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def after_lines(header: bytes, lines: bytes) -> bytes:
     """Returns the header in force after header lines (each ended by a newline)."""
     for line in lines.split(b"\n")[:-1]:
         line = line.removesuffix(b"\r")
-        if line.startswith(b"#separator"):
+        if line.startswith((b"#separator", b"#Fields:")):
             header = line
         elif line.startswith(_KEPT):
             directive = re.split(rb"[^#a-z_]", line, maxsplit=1)[0]

@@ -61,7 +61,7 @@ def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
     """
     if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
         return False
-    return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
+    return adapter.primary_framing.splittable and adapter.foreign_framing.splittable
 
 
 @dataclass(eq=False)

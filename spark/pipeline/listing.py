@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from photon.adapters.logs.elsewhere import elsewhere, is_final
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import (
     ALIKE_MARK,
+    COMPRESSED_SUFFIXES,
     HEAD_BYTES,
     PROOF_BYTES,
     numbered,

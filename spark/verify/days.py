@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES
 from photon.config.disk import Disk
 from photon.config.versioned_file import decoded
 from photon.spark.classes import Class

@@ -15,8 +15,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.functions import col
 
 import photon
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES, log_name
 from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
 from photon.spark.key_filter import HASH_BITS, assembled, part_bits

@@ -18,8 +18,7 @@ from xxhash import xxh3_128_hexdigest
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.elsewhere import is_final, open_stored
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES, log_name
 from photon.adapters.logs.links import LogPath, log_path
 from photon.config.disk import RealDisk, naming
 from photon.objects.disk import UrlDisk

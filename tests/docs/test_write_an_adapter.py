@@ -44,11 +44,11 @@ def test_options_are_named_and_checked(code: Path) -> None:
 def test_lines_that_belong_together(code: Path) -> None:
     foreign = {"format": "regex", "pattern": r"(?P<ms>\d+) (?P<q>\w+)(?P<text>(?s:.*))", "key": "q",
                "time": {"field": "ms", "unit": "ms"}}  # fmt: skip
-    adapter = load_adapter("traces.py:Errors", {"primary": SIDES["primary"], "foreign": foreign}, code)
-    (code / "a.log").write_bytes(b"1 a first\n  at x\n\nKeyError\n2 b second\n3 c third\n  at y\n")
+    adapter = load_adapter("zeros.py:Errors", {"primary": SIDES["primary"], "foreign": foreign}, code)
+    (code / "a.log").write_bytes(b"\x00".join((b"1 a first\n  at x", b"2 b second", b"3 c third\n  at y", b"")))
     found = read_samples(adapter, "foreign", code / "a.log")
     assert [each.record for each in found.samples] == [
-        b"1 a first\x0b  at x\x0b\x0bKeyError", b"2 b second", b"3 c third\x0b  at y",
+        b"1 a first\x0b  at x", b"2 b second", b"3 c third\x0b  at y",
     ]  # fmt: skip
     assert check_framing(adapter, Samples(begins=[("foreign", "a.log", found.begin)])) == []
 

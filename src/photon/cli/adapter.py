@@ -27,7 +27,7 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
+@click.option("--primary", type=PATH, help="A file of the primary logs; plain or compressed.")
 @click.option("--foreign", type=PATH, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="The join of the configuration, if it has several.")
 @click.option(

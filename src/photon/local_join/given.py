@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.config.disk import RealDisk
@@ -29,7 +30,7 @@ from photon.objects.paths import ObjectPath
 STDIN = Path("-")
 ALL = ("**/*",)
 _SPECIAL = re.compile(r"[*?[]")
-_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
 COPY_BYTES = 1 << 20
 
 
@@ -114,10 +115,10 @@ def _objects(side: str, path: ObjectPath) -> Given:
 def _log_patterns(name: str) -> tuple[str, ...]:
     """The file and its rolled successors, as ``log_name`` knows them. A compressed or rolled file is itself alone."""
     escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
-    if re.search(r"\.(?:gz|zst|[0-9]{1,4})$", name):
+    if re.search(r"\.(?:gz|zst|bz2|xz|[0-9]{1,4})$", name):
         return (escaped,)
     rolled = [f"{escaped}.[0-9]", f"{escaped}.[0-9][0-9]", f"{escaped}[-.][12][0-9][0-9][0-9][-0-9]*"]
-    return tuple(each + packed for each in (escaped, *rolled) for packed in ("", ".gz", ".zst"))
+    return tuple(each + packed for each in (escaped, *rolled) for packed in ("", *COMPRESSED_SUFFIXES))
 
 
 def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
@@ -195,7 +196,7 @@ def spooled(directory: Path, stream: IO[bytes]) -> Given:
 def _unpacked(path: Path) -> Path:
     """A file with the uncompressed content; the file itself if it is not compressed."""
     with open(path, "rb") as file:
-        head = file.read(4)
+        head = file.read(6)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
     if not suffix:
         return path

@@ -15,7 +15,7 @@ import msgspec
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.identity import COMPRESSED_SUFFIXES, log_name
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.reader import Source
@@ -223,7 +223,7 @@ class SourceLogs:
 
 
 def _plain(path: str) -> str:
-    return path.removesuffix(".gz").removesuffix(".zst")
+    return path.removesuffix(next(filter(path.endswith, COMPRESSED_SUFFIXES), ""))
 
 
 NAMES_MAX = 65_536  # remembered log names, and logs of one name

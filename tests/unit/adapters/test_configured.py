@@ -110,8 +110,8 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
     [
         ({}, "join.x.foreign: object missing required field `format`; correct the value"),
         (
-            {**FOREIGN, "format": "json"},
-            "join.x.foreign: format = 'json' is not possible; write one of jsonl, csv, tsv",
+            {**FOREIGN, "format": "yaml"},
+            "join.x.foreign: format = 'yaml' is not possible; write one of jsonl, json, csv",
         ),
         ({**FOREIGN, "kye": "a"}, "join.x.foreign: kye = 'a' is not a setting; did you mean 'key'?"),
         ({**FOREIGN, "zzzz": 1}, "join.x.foreign: zzzz = 1 is not a setting; known are format, key"),
@@ -159,7 +159,7 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
         ),
         ({**FOREIGN, "delimiter": ";"}, "delimiter = ';' is not possible; remove it: format = 'jsonl' has none"),
         ({**FOREIGN, "pattern": "x"}, "pattern = 'x' is not possible; remove it, or write format"),
-        ({**CSV, "delimiter": "||"}, "delimiter = '||' is not possible; write one ASCII character"),
+        ({**CSV, "delimiter": "|\v"}, "delimiter = '|\\x0b' is not possible; write one ASCII character"),
         ({**CSV, "quote": ","}, "quote and delimiter must differ"),
         ({**CSV, "header": True}, "header = true and columns = given; either header = true, or columns"),
         ({"format": "csv", "key": "k", "header": False, "time": TIME}, "header = false and columns = absent"),

@@ -43,7 +43,7 @@ def test_fields(record: bytes, fields: list[bytes]) -> None:
     [
         (b"", "empty"),
         (b"1,2", "2 fields, not 3"),
-        (b"1,2,3,", "4 fields, not 3"),
+        (b"1,2,3,4", "4 fields, not 3"),
         (b"1,,3", "key field 'b' is empty"),
         (b'1,"",3', "key field 'b' is empty"),
         (b'1,"2,3', "field 2 has unbalanced quotes"),

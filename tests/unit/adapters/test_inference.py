@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -95,9 +96,9 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
     ("foreign", "problem"),
     [
         ([], "hold no records yet"),
-        ([b"10.0.0.1 - - GET /", b"x"], "neither JSON Lines nor CSV"),
+        ([b"10.0.0.1 - - GET /", b"x"], "are text whose lines have no common shape with a time"),
         ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
-        ([b"k,l", b"m,n"], "neither JSON Lines nor CSV"),
+        ([b"k,l", b"m,n"], "hold CSV with ',' and 2 columns, and nothing tells whether the first line"),
         ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
         ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-27"}'], "the event time may be a_at, b_at"),
         ([b'{"query":"1","ts":1588206048}'], "may be chance"),
@@ -214,7 +215,7 @@ def test_the_example_for_lines_of_any_shape_reads_the_lines_beside_it() -> None:
     lines = {"a.log": [b"Mar  1 host%d kernel: something happened a=%d" % (i, i) for i in range(9)]}
     found = infer(lines, lines)
     assert isinstance(found, Unclear)
-    assert "nor logfmt" in found.problem
+    assert "no common shape" in found.problem
     request, error = (line.partition("# ")[2].encode() for line in found.example.splitlines() if line[:1] == "[")
     adapter = ConfiguredAdapter(tomllib.loads(found.example)["join"]["errors"])
     assert adapter.primary_key(request, LogFile("a")) == b"7f3a"
@@ -622,17 +623,7 @@ def test_records_without_a_time_are_joined() -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        (
-            [b'{"Records":[{"a":1},{"a":2}]}'],
-            "hold one JSON object with a list `Records` of 2 objects; one object a line",
-        ),
-        ([b'{"Records":[{"a":1}]}'] * 3, "hold 3 JSON objects with a list `Records` of 3 objects"),
-        ([b"["], "hold one JSON array over several lines or in a very long one; one object a line is read"),
-        ([b'[{"a":1},{"a":2}]'], "hold a JSON array of 2 members in one line"),
-        ([b"{", b'  "a": 1', b"}"], "hold JSON objects of several lines each"),
-        ([b'{"a": 1,', b' "b": 2}'], "hold JSON objects of several lines each"),
-        ('{"a": "1"}'.encode("utf-16").splitlines(), "hold UTF-16 text; UTF-8 is read"),
-        ('{"a": "1"}'.encode("utf-16-le").splitlines(), "hold UTF-16 text; UTF-8 is read"),
+        ([b"["], "hold one JSON array over several lines or in a very long one, of which none can be read"),
         ([b"{}"], "hold no field with text or a number in it (the first record is '{}')"),
         ([b'{"a":[]}'], "hold no field with text or a number in it"),
         ([b'{"a":null,"b":true}'], "hold no field with text or a number in it"),
@@ -641,6 +632,102 @@ def test_records_without_a_time_are_joined() -> None:
 def test_what_was_seen_is_named(records: list[bytes], said: str) -> None:
     assert said in unclear({"p.log": records}, {"f.log": [b'{"a":"1"}']})
     assert said in unclear({"p.log": [b'{"a":"1"}']}, {"f.log": records})
+
+
+def test_each_layout_of_json_is_recognised() -> None:
+    rows = [{"a": f"{7**i:x}", "at": f"2024-03-01T10:00:{i:02d}Z"} for i in range(30)]
+    lines = [orjson.dumps(each) for each in rows]
+    text = b"[" + b",".join(lines) + b"]"
+    for records, name in (
+        ([text], None),
+        ([b"[", *(line + b"," for line in lines[:-1]), lines[-1], b"]"], None),
+        ([b"".join(lines)], None),
+        (b"\n".join(orjson.dumps(each, option=orjson.OPT_INDENT_2) for each in rows).split(b"\n"), None),
+        ([b'{"Records":' + text + b"}"], "Records"),
+        (orjson.dumps({"Records": rows}, option=orjson.OPT_INDENT_2).split(b"\n"), "Records"),
+        ([orjson.dumps({"R": rows[:20]}), orjson.dumps({"R": rows[20:]})], "R"),
+    ):
+        found = inferred({"p.log": [b'{"a":"%x"}' % 7**i for i in range(30)]}, {"f.json": records})
+        assert (found.foreign.format, found.foreign.records, found.foreign.key) == ("json", name, "a")
+
+
+PAYS = [f"p{i},GPA{i * 104729:08x},2024-03-01T10:00:{i:02d}Z,{i}" for i in range(40)]
+ORDERS = {"o.csv": [b"order,customer", *(b"GPA%08x,C%d" % (i * 104729, i) for i in range(40))]}
+HEADER = "pay,order,paid_at,cents"
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings"),
+    [
+        ([HEADER, *PAYS], {}),
+        ([HEADER, *(f"{each}," for each in PAYS)], {}),
+        ([f"{HEADER},", *(f"{each}," for each in PAYS)], {}),
+        ([f"{HEADER},cents", *(f"{each},0" for each in PAYS)], {}),
+        (
+            ["sep=;", HEADER.replace(",", ";"), *(e.replace(",", ";") for e in PAYS)],
+            {"skip_lines": 1, "delimiter": ";"},
+        ),
+        (["Report of March", "", "in EUR, net", HEADER, *PAYS, "Total:,,,780"], {"skip_lines": 3}),
+        (["# made by x", HEADER, *PAYS, "# end"], {"comment": "#"}),
+        ([HEADER.replace(",", "::"), *(each.replace(",", "::") for each in PAYS)], {"delimiter": "::"}),
+        ([HEADER.replace(",", "  "), *(each.replace(",", "   ") for each in PAYS)], {"format": "blanks"}),
+        ([f"{HEADER},t", *(rf'{each},"a \"b\", c"' for each in PAYS)], {"escape": "\\"}),
+        (
+            ["#Version: 1.0", f"#Fields: {HEADER.replace(',', ' ')}", *(e.replace(",", "\t") for e in PAYS)],
+            {"format": "w3c"},
+        ),
+    ],
+)
+def test_tables_are_recognised_with_what_is_above_and_below_them(lines: list[str], settings: dict[str, Any]) -> None:
+    found = inferred(ORDERS, {"pays.csv": [each.encode() for each in lines]}).foreign
+    assert found.key == "order"
+    assert found.time == TimeConfig(field="paid_at", format="iso8601")
+    for name in ("format", "skip_lines", "comment", "delimiter", "escape"):
+        default = {"format": "csv", "skip_lines": 0}.get(name)
+        assert getattr(found, name) == settings.get(name, default), name
+    assert found.columns is None
+
+
+def test_what_is_nearly_a_table_is_named_for_what_it_is() -> None:
+    lines = [HEADER, *(f"{each},more" if i % 4 == 0 else each for i, each in enumerate(PAYS))]
+    assert "hold CSV with ',' and 4 columns, but 24% of the lines have 5" in unclear(
+        ORDERS, {"f.csv": [each.encode() for each in lines]}
+    )
+
+
+def test_lines_that_belong_together_are_recognised() -> None:
+    logs = []
+    for i in range(30):
+        logs.append(b"2024-03-01 10:00:%02d ERROR request=%08x it failed" % (i, i * 104729))
+        logs += [b"Traceback (most recent call last):", b"  at x"] if i % 3 == 0 else []
+    found = inferred({"p.log": [b'{"id":"%08x"}' % (i * 104729) for i in range(30)]}, {"f.log": logs})
+    assert (found.foreign.begins, found.foreign.key) == (r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:", "request")
+    assert any("begins = " in line for line in found.explanation)
+
+
+def test_typed_json_of_databases_is_read_by_its_members() -> None:
+    primary = {"p": [b'{"Item":{"id":{"S":"%024x"}}}' % (i * 104729) for i in range(40)]}
+    rows = [
+        b'{"Item":{"order":{"S":"%024x"},"createdAt":{"N":"%d"}}}' % (i * 104729, 1709280000 + i) for i in range(40)
+    ]
+    found = inferred(primary, {"f": rows}).foreign
+    assert (found.key, found.time) == ("Item.order.S", TimeConfig(field="Item.createdAt.N", unit="s"))
+
+
+def test_encodings_and_colours_are_recognised_and_said() -> None:
+    primary = {"p.log": [b'{"a":"%x"}' % 7**i for i in range(30)]}
+    rows = [f'{{"a":"{7**i:x}","at":"2024-03-01T10:00:{i:02d}Z","who":"Müßig"}}' for i in range(30)]
+    found = inferred(primary, {"f.log": [each.encode("utf-16") for each in rows]})
+    assert (found.foreign.encoding, found.foreign.format) == ("utf-16", "jsonl")
+    found = inferred(primary, {"f.log": [each.encode("cp1252") for each in rows]})
+    assert found.foreign.encoding == "cp1252"
+    assert any('encoding = "cp1252": the text is not UTF-8' in line for line in found.explanation)
+    assert inferred(primary, {"f.log": [each.encode() for each in rows]}).foreign.encoding is None
+    mixed = {"f.log": [rows[0].encode("utf-16")], "g.log": [rows[1].encode()]}
+    assert "hold UTF-16 text in some files" in unclear(primary, mixed)
+    logs = [b"\x1b[2m2024-03-01T10:00:%02dZ\x1b[0m \x1b[36ma=\x1b[0m%x n=%d" % (i, 7**i, i) for i in range(30)]
+    found = inferred(primary, {"f.log": logs})
+    assert (found.foreign.colours, found.foreign.key) == (True, "a")
 
 
 def test_one_log_for_both_sides_is_refused_with_the_kinds_in_it() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.inference import Inferred, Unclear, infer
-from photon.adapters.inference.rows import has_header
+from photon.adapters.inference.tables import has_header
 from photon.local_join import inferred as module
 from photon.local_join.given import Given
 from photon.local_join.inferred import inferred
@@ -140,7 +140,9 @@ def test_large_logs_are_looked_at_in_windows_until_it_is_certain(tmp_path: Path)
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_object_in_a_line_that_is_too_long_to_be_sampled_is_named(tmp_path: Path, packed: bool) -> None:
+def test_of_an_object_in_a_line_that_is_too_long_to_be_sampled_the_beginning_is_looked_at(
+    tmp_path: Path, packed: bool
+) -> None:
     """Like CloudTrail's files."""
     data = json.dumps({"Records": [{"eventID": each} for each in hexes(random.Random(5), 20_000)]}).encode()
     for name in ("primary", "foreign"):
@@ -148,8 +150,8 @@ def test_one_object_in_a_line_that_is_too_long_to_be_sampled_is_named(tmp_path: 
         file = tmp_path / name / ("all.json.gz" if packed else "all.json")
         file.write_bytes(gzip.compress(data) if packed else data)
     guess = guessed(tmp_path / "primary", tmp_path / "foreign")
-    assert isinstance(guess, Unclear)
-    assert "hold one JSON object with a list `Records`, over several lines or in a very long one" in guess.problem
+    assert isinstance(guess, Inferred)
+    assert (guess.foreign.format, guess.foreign.records, guess.foreign.key) == ("json", "Records", "eventID")
 
 
 @pytest.mark.usefixtures("small")

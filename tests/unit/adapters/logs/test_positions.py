@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from photon.adapters.contract import Framing
+from photon.adapters.formats.json_objects import JsonObjects
+from photon.adapters.formats.text_lines import TextLines
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.identity import PROOF_BYTES
 from tests.unit.adapters.framings import Prefixed, prefixed
 from tests.unit.adapters.logs.tails import Tail, begun
 
 Pack = Callable[[bytes], bytes]
-PACKS: dict[str, Pack] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+PACKS: dict[str, Pack] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress,
+                          ".bz2": bz2.compress, ".xz": partial(lzma.compress, preset=0)}  # fmt: skip
 
 
 def varints(lines: list[bytes]) -> bytes:
@@ -48,6 +54,8 @@ SHAPES: dict[str, tuple[Framing, Callable[[list[bytes]], bytes]]] = {
     "cri": (Framing(kind="cri"), cri),
     "varint": (Framing(kind="varint"), varints),
     "own": (Prefixed(), prefixed),
+    "utf-16": (TextLines(encoding="utf-16"), lambda lines: with_ends(lines).decode().encode("utf-16")),
+    "json": (JsonObjects(), lambda lines: b"[" + b",\n".join(b'{"a":"' + line + b'"}' for line in lines)),
 }
 
 

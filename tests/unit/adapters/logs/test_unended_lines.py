@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.formats.json_objects import JsonObjects
+from photon.adapters.formats.text_lines import TextLines
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem, ProblemKind
@@ -61,6 +63,21 @@ KINDS = {
             b"2024-03-01T10:00:01Z stdout two parts\n",
             b"2024-03-01T10:00:03Z stdout three\n",
         ],
+    ),
+    "utf-16": Kind(
+        [each.encode("utf-16-le") for each in ("\ufeffc1 größe\n", "c2 \u0a0a\n", "c31 \U0001f600\n")],
+        TextLines(encoding="utf-16"),
+        made=["c1 größe\n".encode(), "c2 \u0a0a\n".encode(), "c31 \U0001f600\n".encode()],
+    ),
+    "cp1252": Kind(
+        [b"c1 gr\xf6\xdfe\n", b"c2\n", b"c31 \x80 \x81\r\n"],
+        TextLines(encoding="cp1252"),
+        made=["c1 größe\n".encode(), b"c2\n", "c31 €".encode() + b" \x81\r\n"],
+    ),
+    "json objects": Kind(
+        [b'{"a": 1}', b'{"b":"}"}', b'{"c":[{"d":2}]}'],
+        JsonObjects(),
+        made=[b'{"a": 1}\n', b'{"b":"}"}\n', b'{"c":[{"d":2}]}\n'],
     ),
     "protobuf": Kind(
         [delimited([each]) for each in (b"abc", b"def", b"ghijkl" * 30)],

@@ -49,9 +49,9 @@ def test_a_sample_names_what_it_could_not_read(tmp_path: Path, monkeypatch: pyte
 
 def test_a_sample_of_damaged_and_unsupported_files_names_them(tmp_path: Path) -> None:
     (tmp_path / "a.log.gz").write_bytes(b"\x1f\x8b\x08\x00 no gzip")
-    (tmp_path / "b.log.bz2").write_bytes(b"BZh")
+    (tmp_path / "b.log.zip").write_bytes(b"PK")
     kinds = {each.path: each.kind for each in sampled(tmp_path).unread}
-    assert kinds == {"a.log.gz": ProblemKind.DAMAGED, "b.log.bz2": ProblemKind.UNSUPPORTED}
+    assert kinds == {"a.log.gz": ProblemKind.DAMAGED, "b.log.zip": ProblemKind.UNSUPPORTED}
 
 
 def test_logs_of_which_none_can_be_read_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import random
 import subprocess
 import sys
@@ -43,7 +45,14 @@ def members(data: bytes, rest: bytes) -> bytes:
     return gzip.compress(data) + b"\0" * 100 + gzip.compress(b"") + gzip.compress(rest, 1)
 
 
-@pytest.mark.parametrize(("suffix", "packed_of"), [("zst", frames), ("gz", members)])
+def two(pack: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], bytes]:
+    return lambda data, rest: pack(data) + bytes(100) + pack(b"") + pack(rest)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "packed_of"),
+    [("zst", frames), ("gz", members), ("bz2", two(bz2.compress)), ("xz", two(lzma.compress))],
+)
 def test_gives_the_same_bytes_as_the_plain_file_forwards_and_back(
     tmp_path: Path, suffix: str, packed_of: Callable[[bytes, bytes], bytes]
 ) -> None:

@@ -1,0 +1,129 @@
+r"""Lines of text files as UTF-8 records: other encodings, lines that are no records, and lines that belong together.
+
+In this order: the text is decoded, colours (terminals' escapes) are taken out, the first ``skip_lines`` lines and
+those that begin with ``comment`` are left out, and lines that belong to the one before are joined to it. A function
+of the file's bytes, however they are divided: what a line is, its first LINE_BYTES tell.
+
+A record of several lines has ``joint`` in place of the line ends inside. Only the next line tells that it is whole,
+so its line end is handed out with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends, and the next line
+begins another: a pattern that never matches costs no memory.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from photon.adapters.contract import Cut, Framing
+from photon.adapters.formats.encodings import UTF8, Bytes, bytes_of, with_state
+
+LINES_MAX = 1000
+BYTES_MAX = 512 << 10
+LINE_BYTES = 16 << 10  # bytes of a line that tell what it is
+PART_BYTES = 4 * LINE_BYTES  # a line without end is handed out in parts from this length on
+LINE_END = b"\v"  # in place of a line end in a record; ``\n`` in the payload
+BLANKS = b" \t"  # a delimiter: runs of blanks and tabs
+COLOUR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+_COLOUR_BYTES = 32  # longer ones are text
+_KEPT, _DROPPED = 1, 2  # a line whose beginning was handed out, or left out
+
+
+class _Place(NamedTuple):
+    """The place of a file's next byte."""
+
+    skipped: int = 0  # first lines that were left out
+    lines: int = 0  # of the record that the next line may belong to; 0: it belongs to none
+    size: int = 0  # of that record
+    inside: int = 0  # _KEPT or _DROPPED: the byte continues a line
+
+
+@dataclass(frozen=True, slots=True)
+class TextLines(Framing):
+    encoding: str = UTF8
+    skip_lines: int = 0
+    comment: bytes = b""
+    begins: bytes = b""  # a line that matches begins a record, others belong to it
+    continues: bytes = b""  # a line that matches belongs to the record before
+    joint: bytes = LINE_END
+    colours: bool = False
+
+    @property
+    def gathers(self) -> bool:
+        return bool(self.begins or self.continues)
+
+    def ended(self, data: bytes, state: bytes) -> bytes:
+        way, _ = self._at(data, state)
+        return data if way is None or len(data) % way.width else data + way.newline
+
+    def cut(self, data: bytes, state: bytes) -> Cut:
+        way, at = self._at(data, state)
+        end = 0 if way is None else way.after_last_line(data) or _part(data, way)
+        if way is None or not end:
+            return Cut(b"", 0, state)
+        text = way.utf8(data[way.mark : end])
+        if self.colours:
+            text = COLOUR.sub(b"", text)
+        records, at = self._records(text, at)
+        return Cut(records, end, b"%s %d %d %d %d" % (way.codec.encode(), *at))
+
+    def _at(self, data: bytes, state: bytes) -> tuple[Bytes | None, _Place]:
+        if not state:
+            return bytes_of(self.encoding, data), _Place()
+        codec, *numbers = state.split(b" ")
+        return with_state(self.encoding, codec), _Place(*map(int, numbers))
+
+    def _records(self, text: bytes, at: _Place) -> tuple[bytes, _Place]:
+        if at.skipped == self.skip_lines and not (self.comment or self.gathers):
+            return text, at
+        skipped, lines, size, inside = at
+        out: list[bytes] = []
+        *whole, part = text.split(b"\n")
+        for line, ended in [*((each, True) for each in whole), *([(part, False)] if part else ())]:
+            if not inside:
+                if skipped < self.skip_lines:
+                    skipped += ended
+                    inside = _DROPPED
+                elif self.comment and line.startswith(self.comment):
+                    inside = _DROPPED
+                else:
+                    inside = _KEPT
+                    if lines and not self._belongs(line, lines, size):
+                        out.append(b"\n")
+                        lines = size = 0
+                    elif lines:
+                        out.append(self.joint)
+                    lines += 1
+            if inside == _KEPT:
+                kept = line.removesuffix(b"\r") if ended and self.gathers else line
+                out.append(kept)
+                size += len(kept)
+                if ended and not self.gathers:
+                    out.append(b"\n")
+                    lines = size = 0
+            inside = 0 if ended else inside
+        return b"".join(out), _Place(skipped, lines, size, inside)
+
+    def _belongs(self, line: bytes, lines: int, size: int) -> bool:
+        """True if a line belongs to the record before it, as blank ones do."""
+        if lines >= LINES_MAX or size >= BYTES_MAX:
+            return False
+        line = line[:LINE_BYTES]
+        if not line.strip():
+            return True
+        if self.begins and re.match(self.begins, line):
+            return False
+        return bool(self.begins) or re.match(self.continues, line) is not None
+
+
+def _part(data: bytes, way: Bytes) -> int:
+    """Returns how much of a long line without end can be handed out: no half of a character, line end or colour."""
+    end = len(data) - len(data) % way.width
+    if end < PART_BYTES * way.width:
+        return 0
+    if way.width == 2 and 0xD8 <= data[end - 1 - (way.codec == "utf-16-be")] < 0xDC:
+        end -= 2
+    if data.endswith("\r".encode(way.codec), 0, end):
+        end -= way.width
+    escape = data.rfind("\x1b".encode(way.codec), end - _COLOUR_BYTES * way.width, end)
+    return escape if escape > 0 and not escape % way.width else end

@@ -1,0 +1,232 @@
+"""Lines of text as records: encodings, lines left out, and lines that belong together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.adapters.contract import Framing
+from photon.adapters.formats import text_lines
+from photon.adapters.formats.encodings import canonical
+from photon.adapters.formats.json_objects import JsonObjects
+from photon.adapters.formats.text_lines import BYTES_MAX, LINES_MAX, TextLines
+from photon.adapters.logs.own_framing import cut_checked
+from photon.adapters.logs.problems import ProblemKind
+from photon.adapters.logs.unended_lines import RestRule
+from tests.unit.adapters.logs.tails import Tail, append
+
+BEGINS = TextLines(begins=rb"\d{4}-")
+FRAMINGS = [
+    TextLines(encoding="utf-16"),
+    TextLines(encoding="cp1252", skip_lines=2, comment=b"#"),
+    TextLines(begins=rb"\d", comment=b"#", colours=True),
+    TextLines(continues=rb"\s|b", joint=b" "),
+]
+TRACES = b"2024-a\r\n at x\r\n\r\n at y\r\n2024-b\n2024-c\n z\n"
+
+
+def made(framing: Framing, parts: list[bytes]) -> tuple[bytes, bytes]:
+    """The lines, and the bytes that wait."""
+    text, state, rest = b"", b"", b""
+    for part in parts:
+        rest += part
+        cut = cut_checked(framing, rest, state)
+        assert not isinstance(cut, str), cut
+        text, state, rest = text + cut.text, cut.state, rest[cut.used :]
+    return text, rest
+
+
+@given(
+    st.sampled_from(FRAMINGS),
+    st.lists(st.sampled_from(["1", "b ", " ", "\t", "#", "ü", "\x1b[31m", "\n", "\r\n", "\U0001f600"]), max_size=40),
+    st.lists(st.integers(0, 90), max_size=5),
+)
+def test_the_records_are_the_same_wherever_the_bytes_are_cut(
+    framing: TextLines, texts: list[str], cuts: list[int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:  # long lines come in parts
+        patch.setattr(text_lines, "LINE_BYTES", 8)
+        patch.setattr(text_lines, "PART_BYTES", 24)
+        data = "".join(texts).encode(framing.encoding, "replace")
+        places = sorted({min(each, len(data)) for each in cuts})
+        parts = [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+        whole, in_parts = made(framing, [data]), made(framing, parts)
+        common = min(len(whole[0]), len(in_parts[0]))
+        assert whole[0][:common] == in_parts[0][:common]
+        end = framing.ended(b"", b"") or b"\n"
+        if data.endswith(("\n".encode(framing.encoding)[-2:] if framing.encoding == "utf-16" else b"\n", end)):
+            assert whole[0] == in_parts[0]
+
+
+@pytest.mark.parametrize(
+    ("framing", "data", "records"),
+    [
+        (BEGINS, TRACES, b"2024-a\v at x\v\v at y\n2024-b\n2024-c\v z"),
+        (TextLines(continues=rb"\s", joint=b" "), b"a\n b\nc\n\td\n", b"a  b\nc \td"),
+        (TextLines(skip_lines=2, comment=b"#"), b"\xef\xbb\xbfTitle\nof it\n#x\na,b\n# y\n1,2\n", b"a,b\n1,2\n"),
+        (TextLines(colours=True), b"\x1b[2m2024\x1b[0m \x1b[36mid=\x1b[0m5\n", b"2024 id=5\n"),
+        (TextLines(encoding="cp037"), "key\nsize\n".encode("cp037"), b"key\nsize\n"),
+        (TextLines(encoding="utf-16"), "\ufeffgröße\n".encode("utf-16-be"), "größe\n".encode()),
+        (TextLines(encoding="utf-16-be"), "größe\n".encode("utf-16-be"), "größe\n".encode()),
+        (TextLines(encoding="utf-16"), "\ud83d\n".encode("utf-16-le", "surrogatepass"), b"\xed\xa0\xbd\n"),
+    ],
+)
+def test_what_is_made_of_a_text(framing: TextLines, data: bytes, records: bytes) -> None:
+    assert made(framing, [data]) == (records, b"")
+    assert made(framing, [data[at : at + 1] for at in range(len(data))])[0] == records
+
+
+def test_a_record_has_bounds_in_lines_and_bytes() -> None:
+    lines = made(TextLines(continues=rb"\s"), [b"a\n" + b" b\n" * (2 * LINES_MAX) + b"c\n"])[0].split(b"\n")
+    assert [each.count(b"\v") + 1 for each in lines] == [LINES_MAX, LINES_MAX, 1, 1]
+    line = b" " + b"x" * (BYTES_MAX // 3) + b"\n"
+    lines = made(TextLines(continues=rb"\s"), [b"a\n" + line * 5])[0].split(b"\n")
+    assert [each.count(b"\v") + 1 for each in lines] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("UTF8", "utf-8"), ("latin-1", "iso8859-1"), ("windows-1252", "cp1252"), ("UTF-16LE", "utf-16-le"),
+     ("cp037", "cp037"), ("shift_jis", None), ("utf-32", None), ("utf-7", None), ("gb18030", None), ("rot13", None),
+     ("base64", None), ("idna", None), ("unicode_escape", None), ("no such", None)],
+)  # fmt: skip
+def test_encodings_in_which_line_ends_can_be_found(given: str, name: str | None) -> None:
+    assert canonical(given) == name
+
+
+class Clock:
+    now_ns = 1_760_000_000 * 10**9
+
+    def rule(self) -> RestRule:
+        return RestRule(60.0, lambda: self.now_ns)
+
+
+def written(path: Path, data: bytes, at_ns: int) -> None:
+    append(path, data)
+    os.utime(path, ns=(at_ns, at_ns))
+
+
+def test_the_last_record_waits_for_the_next_line_or_until_its_file_is_at_rest(tmp_path: Path) -> None:
+    clock, log = Clock(), tmp_path / "a.log"
+    written(log, b"2024-a\n x\n2024-b\n y\n", clock.now_ns)
+    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
+    assert tail.read() == [b"2024-a\v x"]
+    clock.now_ns += 59 * 10**9
+    assert tail.read() == []
+    clock.now_ns += 10**9
+    assert tail.read() == [b"2024-b\v y"]
+    written(log, b"2024-c", clock.now_ns)  # half a line waits, however long
+    assert tail.read() == []
+    clock.now_ns += 600 * 10**9
+    assert tail.read() == []
+    written(log, b" c\n2024-d\n", clock.now_ns)
+    assert tail.read() == [b"2024-c c"]
+    assert tail.problems == []
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7, len(TRACES)])
+@pytest.mark.parametrize("rests", [False, True])
+def test_exactly_once_over_restarts_wherever_the_file_is_cut(tmp_path: Path, pieces: int, rests: bool) -> None:
+    """With ``rests`` each restart is after the file was at rest, but only where a record ends."""
+    clock, log = Clock(), tmp_path / "a.log"
+    want = made(BEGINS, [TRACES + b"2024-end\n"])[0].split(b"\n")[:-1]
+    read: list[bytes] = []
+    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
+    ends = {TRACES.index(b"2024-b"), TRACES.index(b"2024-c"), len(TRACES)}
+    step, done = -(-len(TRACES) // pieces), 0
+    while done < len(TRACES):
+        end = min(done + step, len(TRACES))
+        written(log, TRACES[done:end], clock.now_ns)
+        done = end
+        clock.now_ns += (61 if rests and done in ends else 1) * 10**9
+        read += tail.read()
+        positions = tail.follower.positions()
+        tail.close()
+        tail = Tail(tmp_path, positions, framing=BEGINS, rest=clock.rule())
+        assert tail.problems == []
+    written(log, b"2024-end\n", clock.now_ns)
+    read += tail.read()
+    assert (read, tail.problems) == (want, [])
+    tail.close()
+
+
+def test_with_once_the_last_record_counts_once_its_file_is_at_rest(tmp_path: Path) -> None:
+    clock, log = Clock(), tmp_path / "a.log"
+    written(log, b"2024-a\n x\n2024-b\n y", clock.now_ns)
+    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
+    assert tail.read(final=True) == [b"2024-a\v x"]
+    tail.close()
+    clock.now_ns += 61 * 10**9
+    again = Tail(tmp_path, tail.follower.positions(), framing=BEGINS, rest=clock.rule())
+    assert again.read(final=True) == [b"2024-b\v y"]
+    again.close()
+    written(log, b"\n2024-c\n", clock.now_ns)
+    clock.now_ns += 61 * 10**9
+    last = Tail(tmp_path, again.follower.positions(), framing=BEGINS, rest=clock.rule())
+    assert (last.read(final=True), last.problems) == ([b"2024-c"], [])
+
+
+JSON = [
+    (JsonObjects(), b'[\n{"a":1},\n{"b":"}\\" {"}\n]\n', b'{"a":1}\n{"b":"}\\" {"}\n'),
+    (JsonObjects(), b'{"a":1}{"a":[1,{"x":2}]}\n{\n "q":3}\n[{}]', b'{"a":1}\n{"a":[1,{"x":2}]}\n{\r "q":3}\n{}\n'),
+    (
+        JsonObjects(records="Records"),
+        b'{"x":{"Records":[{"no":1}]},"Records": [ {"a":1}, {"b":[{"c":2}]} ], "z":"Records"}\n{"Records":[]}',
+        b'{"a":1}\n{"b":[{"c":2}]}\n',
+    ),
+    (
+        JsonObjects(encoding="utf-16", records="R"),
+        '\ufeff{"R":[{"a":"größe \U0001f600"},{"b":2}]}\n'.encode("utf-16-le"),
+        '{"a":"größe \U0001f600"}\n{"b":2}\n'.encode(),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framing", "data", "records"), JSON)
+def test_json_objects_in_any_layout(framing: JsonObjects, data: bytes, records: bytes) -> None:
+    assert made(framing, [data]) == (records, b"")
+    for at in range(len(data)):
+        assert made(framing, [data[:at], data[at:]]) == (records, b"")
+    assert made(framing, [data[at : at + 1] for at in range(len(data))]) == (records, b"")
+
+
+@pytest.mark.parametrize(
+    ("records", "data", "said"),
+    [
+        ("", b'{"a":1} foo {"b":2}', "'foo ' stands between JSON objects"),
+        ("", b"[1,2]", "'1,2' stands between JSON objects"),
+        ("", b'[[{"a":1}]]', "an array stands where an object is expected"),
+        ("", b'{"a":1}]', "']' closes nothing"),
+        ("R", b'{"a":1}', "the object that ends here has no list 'R'"),
+        ("R", b'[{"a":1}]', "an array stands where an object is expected"),
+    ],
+)
+def test_what_is_no_such_json_is_named_behind_the_records_before_it(
+    tmp_path: Path, records: str, data: bytes, said: str
+) -> None:
+    good = b'{"R":[{"ok":1}]}' if records else b'{"ok":1}'
+    (tmp_path / "a.json").write_bytes(good + data)
+    tail = Tail(tmp_path, framing=JsonObjects(records=records))
+    assert tail.read()[0] == b'{"ok":1}'
+    (problem,) = {str(each) for each in tail.problems}
+    assert said.split(" ", 1)[1] in problem
+
+
+def test_a_record_that_goes_on_after_its_file_was_at_rest_is_handed_out_again_whole(tmp_path: Path) -> None:
+    clock, log = Clock(), tmp_path / "a.log"
+    written(log, b"2024-a\n x\n", clock.now_ns)
+    clock.now_ns += 61 * 10**9
+    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
+    assert tail.read() == [b"2024-a\v x"]
+    written(log, b" late\n2024-b\n", clock.now_ns)
+    assert tail.read() == [b"2024-a\v x\v late"]
+    assert [each.kind for each in tail.problems] == [ProblemKind.REWRITTEN]
+    again = Tail(tmp_path, tail.follower.positions(), framing=BEGINS, rest=clock.rule())  # it is the same log
+    written(log, b"2024-c\n", clock.now_ns)
+    assert (again.read(), again.problems) == ([b"2024-b"], [])
+    again.close()
+    tail.close()
