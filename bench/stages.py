@@ -165,7 +165,7 @@ async def dispatch(logs: Path, base: Path, events: int) -> None:
     )  # fmt: skip
     policy = Policy(Patience(unmatched_after_ns=10**12), options=Options())
     places = Places(logs, base / "out", base / "state")
-    with open_dispatcher(places, policy, world, RealDisk(), worker=None) as engine:
+    with open_dispatcher(places, policy, world, RealDisk()) as engine:
         running = asyncio.create_task(engine.run())
         while joiner.joined < events or not engine.status().caught_up:  # noqa: ASYNC110
             await asyncio.sleep(0.1)

@@ -19,7 +19,6 @@ from photon.config.settings import (
     SIDES,
     CacheNode,
     ComputeSettings,
-    DispatcherWorker,
     Duration,
     Join,
     JoinerSlot,
@@ -144,7 +143,6 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
             if isinstance(pipeline, dict):
                 each(pipeline.get("joiners"), f"datacentre.{name}.joiners", JoinerSlot)
                 each(pipeline.get("caches"), f"datacentre.{name}.caches", CacheNode)
-                each(pipeline.get("dispatchers"), f"datacentre.{name}.dispatchers", DispatcherWorker)
     each(raw.get("join"), "join", Join)
     each(raw.get("observe"), "observe", ObserveSettings)
     each(datacentres, "datacentre", Pipeline)
@@ -164,7 +162,7 @@ def problems(settings: Settings) -> list[str]:
         ("registry.replicas", settings.registry.replicas),
         ("observe", settings.observe),
     ]
-    for table in ("joiners", "dispatchers", "caches"):
+    for table in ("joiners", "caches"):
         names += [(f"datacentre.{dc}.{table}", getattr(each, table)) for dc, each in settings.datacentre.items()]
     for table, keys in names:
         found += [
@@ -206,10 +204,15 @@ def problems(settings: Settings) -> list[str]:
     found += _bound_problems(settings)
     found += _copy_problems(settings)
     for dc, pipeline in settings.datacentre.items():
-        found += _worker_problems(dc, pipeline)
+        if pipeline.together and (pipeline.dispatchers > 1 or not pipeline.joiners):
+            which = "several dispatchers" if pipeline.dispatchers > 1 else "no joiner of its own"
+            found.append(f"datacentre.{dc}.together: is one process, and the datacentre has {which}; leave it out")
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
-    if "dispatcher" in slots:
-        found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
+    found += [
+        f"slot {slot}: this name is a dispatcher's own in the rejected log; choose another"
+        for slot in slots
+        if re.fullmatch(r"dispatcher(-\d+of\d+)?", slot)
+    ]
     on_spark = {pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items()}
     found += [
         f"slot {slot}: this name is the join on Spark's own; choose another" for slot in slots if slot in on_spark
@@ -367,24 +370,6 @@ def _copy_problems(settings: Settings) -> list[str]:
     ]
 
 
-def _worker_problems(dc: str, pipeline: Pipeline) -> list[str]:
-    workers = pipeline.dispatchers
-    found = []
-    if pipeline.together and (workers or not pipeline.joiners):
-        which = "several dispatchers" if workers else "no joiner of its own"
-        found.append(f"datacentre.{dc}.together: is one process, and the datacentre has {which}; leave it out")
-    if workers and pipeline.dispatcher is not None:
-        found.append(
-            f"datacentre.{dc}: has both dispatcher and dispatchers; give each worker its address and leave one"
-        )
-    found += [
-        f"slot dispatcher-{name}: this name is dispatcher {name}'s own in the rejected log; choose another"
-        for name in workers
-        if f"dispatcher-{name}" in pipeline.joiners
-    ]
-    return found
-
-
 def _registry_problems(settings: Settings) -> list[str]:
     found = []
     registry = settings.registry
@@ -415,7 +400,9 @@ def _registry_problems(settings: Settings) -> list[str]:
     found += _sink_problems(settings)
     for dc, pipeline in settings.datacentre.items():
         own = {key: getattr(pipeline, key) for key in ("eventstore", "relay", "copies", "dispatcher")}
-        for table in ("dispatchers", "joiners", "caches"):
+        own |= {f"dispatcher {each} of {pipeline.dispatchers}": pipeline.dispatcher_at(each)
+                for each in range(2, pipeline.dispatchers + 1)}  # fmt: skip
+        for table in ("joiners", "caches"):
             own |= {f"{table}.{n}": each.address for n, each in getattr(pipeline, table).items()}
         addresses += [(f"datacentre.{dc}.{key}", address) for key, address in own.items() if address is not None]
     for name, each in settings.observe.items():
@@ -463,8 +450,6 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         *joins,
         *((f"datacentre.{where}.size", 1 if node.size is None else node.size) for where, node in caches),
         *((f"limits.{name}", getattr(limits, name)) for name in _POSITIVE_LIMITS),
-        ("dispatcher.lease", settings.dispatcher.lease),
-        ("dispatcher.split", settings.dispatcher.split),
         ("registry.epoch", settings.registry.epoch),
         ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),
         ("output.roll_size", settings.output.roll_size),

@@ -161,10 +161,6 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
     # Share of the work for old events and retries while fresh events wait; 1: all are alike; see
     # docs/dispatcher.md#retry-and-flow.
     catch_up_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
-    # One of several workers that stands still this long loses its logs to the others; see
-    # docs/dispatcher.md#state-and-workers.
-    lease: Duration = Duration(10.0)
-    split: Size = Size(256 << 20)  # A plain log with more unread bytes is read in parts by several workers
 
 
 class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -257,12 +253,6 @@ class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size: Size | None = None  # most that it keeps; unset: limits.cache
 
 
-class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[datacentre.NAME.dispatchers.WORKER]``: one of several dispatchers that share the pipeline's state."""
-
-    address: str | None = None  # host:port of its progress and health; unset: none
-
-
 class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME.hbase]``: the event store's file map is a table of this HBase."""
 
@@ -353,7 +343,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     # Table ``[datacentre.NAME.hbase]``: the event store's file map is a table of HBase; unset: it is in ``state``.
     hbase: HBaseSettings | None = None
-    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place.
+    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place. Of several
+    # dispatchers the Kth has the port K - 1 higher.
     dispatcher: str | None = None
     # The joining processes: services, or ``"spark"``: one application of Spark (docs/spark.md#join) in their
     # place.
@@ -365,10 +356,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
     # (docs/deployment.md#together-or-apart).
     together: bool = False
-    # Tables ``[datacentre.NAME.dispatchers.WORKER]``, each with an ``address`` (host:port, may be left out): several
-    # workers on one machine share the pipeline's dispatcher state, in place of one dispatcher; then ``dispatcher`` is
-    # not set.
-    dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
+    # Dispatchers on one machine, among which its foreign logs are divided (docs/dispatcher.md#several-dispatchers).
+    dispatchers: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
     verifier: str | None = None  # host:port of the verifier's health; unset: it has none
     # host:port of the health of its relay, which it has where its join builds on another one (docs/chains.md) or a
     # side is a topic (docs/kafka.md); unset: it has none.
@@ -402,9 +391,15 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Returns the default directory in which the relay puts another join's output, or a topic."""
         return f"{self.state}/upstream/{side}"
 
-    def dispatcher_addresses(self) -> list[str]:
-        addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
-        return [address for address in addresses if address is not None]
+    def dispatcher_names(self) -> list[str]:
+        """Returns the names of its dispatchers; that of a single one is empty."""
+        count = self.dispatchers
+        return [""] if count == 1 else [f"{number}of{count}" for number in range(1, count + 1)]
+
+    def dispatcher_at(self, number: int) -> str | None:
+        """Returns the address of one of its dispatchers, which count from 1."""
+        host, colon, port = (self.dispatcher or "").rpartition(":")
+        return f"{host}:{int(port) + number - 1}" if colon and port.isdigit() else self.dispatcher
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -506,6 +501,5 @@ def tables() -> Mapping[str, type[_Table]]:
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.hbase": HBaseSettings,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,
-        "datacentre.NAME.dispatchers.WORKER": DispatcherWorker,
         "datacentre.NAME.caches.NODE": CacheNode,
     }

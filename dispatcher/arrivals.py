@@ -4,7 +4,7 @@ Theory of operation. The event store remembers the keys that were looked up in v
 arrived (``eventstore.awaited_keys``). A report wakes events in memory (``Core.arrived``) and rows of the retry store
 (``RetryLoader.arrived``). A dispatcher that has lost its place, by its own or the event store's restart, seeks all
 keys it waits for once, some thousands at a time: existing ones count as arrived, the others are remembered again.
-Workers do the same with rows that they take over. An attempt on its way may have asked the previous process of the
+An attempt on its way may have asked the previous process of the
 store, which remembers nothing any more: if it misses, it is tried once more.
 
 Being woken only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
@@ -30,7 +30,7 @@ GATHER_S = 0.004  # pause after an answer with news: each question costs the sam
 AGAIN_S = 0.5  # pause after a store that cannot answer
 SEEK_KEYS = 4000  # number sought at a time
 SEEK_REST = 0.5  # rest, relative to the time that seeking takes: the loop and the event store have other work
-TO_SEEK_MAX = 1_000_000  # most keys of rows taken over that are still to be sought; others wait for their back-off
+TO_SEEK_MAX = 1_000_000  # most keys of events in memory that are still to be sought; others wait for their back-off
 
 
 @dataclass(eq=False)

@@ -143,26 +143,26 @@ class Core:
     def begin(self, block: Block, now: float) -> Stretch:
         """Returns the block's stretch. The log's offset does not move past it before it is ``whole``."""
         log = self._log(block)
-        self._logs[block.unit] = log
+        self._logs[block.identity] = log
         self._begun += 1
         stretch = stretch_of(block, now, log.end, self._begun)
         log.anew = stretch.anew = stretch.back and (log.anew or block.anew)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
-        self._busy[block.unit] = log
+        self._busy[block.identity] = log
         self.window_bytes += stretch.weight
         return stretch
 
     def _log(self, block: Block) -> OpenLog:
-        log = self._logs.get(block.unit)
+        log = self._logs.get(block.identity)
         if log is None or log.anew or block.anew:
-            ends = [self._logs[each].end for each in self._alike(block.unit)]
+            ends = [self._logs[each].end for each in self._alike(block.identity)]
             log = log or OpenLog(anew=bool(ends))
             log.end = max(ends, default=0)  # lines of the log up to here were counted there
         return log
 
-    def _alike(self, unit: str) -> list[str]:
-        first = unit.partition(ALIKE_MARK)[0]
+    def _alike(self, identity: str) -> list[str]:
+        first = identity.partition(ALIKE_MARK)[0]
         others = takewhile(self._logs.__contains__, (numbered(first, number) for number in count(1)))
         return [*([first] if first in self._logs else ()), *others]
 
@@ -188,25 +188,14 @@ class Core:
                 clear = clear and not before
         return clear
 
-    def departs(self, unit: str, at: int) -> None:
+    def departs(self, identity: str, at: int) -> None:
         """Notes where a reread log departs from the counted one; commit this before anything is sent."""
-        log = self._logs[unit]
+        log = self._logs[identity]
         for stretch in log.stretches:
             stretch.spill = True
             if stretch.anew and at < stretch.end:
                 stretch.anew, stretch.departs, stretch.seen_to = False, True, at
         log.anew, log.end = False, log.stretches[-1].end
-
-    def adopt(self, unit: str, high: int, *, anew: bool = False) -> None:
-        """Reads a log, or a part of one, here from now on; ``high``: the highest offset ever processed."""
-        self._logs[unit] = OpenLog(end=high, anew=anew)
-
-    def forget(self, unit: str) -> bool:
-        """Stops reading the log here. False if not all that was read of it is committed."""
-        if unit in self._busy:
-            return False
-        self._logs.pop(unit, None)
-        return True
 
     def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Events]:
         """Yields the events of a block, some records at a time. Rejects unreadable records."""

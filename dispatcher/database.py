@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from photon.config.clock import NS_PER_S
-from photon.config.file_lock import POLL_S, lock_file
+from photon.config.file_lock import lock_file
 from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
+from photon.dispatcher.partitions import files_of
 
-STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state directory
+# The database's file in a pipeline's state directory; that of several dispatchers: ``partitions.files_of`` this.
+STATE_NAME = "dispatcher.db"
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
 WAL_BYTES = 16 << 20  # the write-ahead log is truncated to this size after a big transaction
 MINUTE_NS = 60 * NS_PER_S
-BUSY_S = 30.0  # longest wait for a reader that copies the database, or for another worker's transaction
-SHARE_WAIT_S = 5.0  # longest wait of a worker for others that are just opening the state
+BUSY_S = 30.0  # longest wait for a reader that copies the database, or for a command's transaction
 
 _MINUTE = f"({{0}}.event_time_ns - (({{0}}.event_time_ns % {MINUTE_NS}) + {MINUTE_NS}) % {MINUTE_NS}) / {MINUTE_NS}"
 # Rounds towards minus infinity; division in SQLite rounds towards 0.
@@ -32,14 +31,13 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE logs (identity TEXT PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, offset INTEGER NOT NULL,
   high INTEGER NOT NULL, proof BLOB NOT NULL, anew INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, UNIQUE (path, header));
--- owner: an incarnation of workers, 0 for a dispatcher that is alone.
 CREATE TABLE retries (id INTEGER PRIMARY KEY AUTOINCREMENT, event_id BLOB NOT NULL, digest BLOB NOT NULL,
   event_time_ns INTEGER NOT NULL, key BLOB NOT NULL, record BLOB NOT NULL, file INTEGER NOT NULL,
   offset INTEGER NOT NULL, generation INTEGER NOT NULL, first_read_ns INTEGER NOT NULL, attempts INTEGER NOT NULL,
-  next_try_ns INTEGER NOT NULL, trigger_ns INTEGER NOT NULL, owner INTEGER NOT NULL);
-CREATE INDEX retries_by_time ON retries (owner, next_try_ns);
-CREATE INDEX retries_by_trigger ON retries (owner, trigger_ns);
-CREATE INDEX retries_by_key ON retries (owner, key); -- see arrivals
+  next_try_ns INTEGER NOT NULL, trigger_ns INTEGER NOT NULL);
+CREATE INDEX retries_by_time ON retries (next_try_ns);
+CREATE INDEX retries_by_trigger ON retries (trigger_ns);
+CREATE INDEX retries_by_key ON retries (key); -- see arrivals
 CREATE INDEX retries_by_event ON retries (event_time_ns);
 -- waiting: rows of retries by minute of event time; claims: what else has no verdict (see undecided).
 CREATE TABLE waiting (minute INTEGER PRIMARY KEY, events INTEGER NOT NULL);
@@ -51,19 +49,11 @@ CREATE TRIGGER retry_ends AFTER DELETE ON retries BEGIN
   UPDATE waiting SET events = events - 1 WHERE minute = {_MINUTE.format("OLD")};
   DELETE FROM waiting WHERE minute = {_MINUTE.format("OLD")} AND events = 0;
 END;
-CREATE TABLE claims (owner INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, read_ns INTEGER, why TEXT NOT NULL,
-  moving TEXT NOT NULL, waiting TEXT NOT NULL);
+CREATE TABLE claims (who TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, read_ns INTEGER, why TEXT NOT NULL,
+  moving TEXT NOT NULL, waiting TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTEGER NOT NULL,
   PRIMARY KEY (hour, verdict)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL,
-  worker TEXT NOT NULL);
-CREATE TABLE exports (worker TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
--- See leases and shared_state. parts: of a huge log, whose own offset stands behind them.
-CREATE TABLE workers (incarnation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, pid INTEGER NOT NULL,
-  started_ns INTEGER NOT NULL, beat INTEGER NOT NULL, beat_ns INTEGER NOT NULL, fenced INTEGER NOT NULL);
-CREATE TABLE leases (unit TEXT PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE parts (unit TEXT PRIMARY KEY, identity TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,
-  offset INTEGER NOT NULL, proof BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL);
 -- See replay: coverage, requests, reopened. missing: a reopened id that stands in no log here.
 CREATE TABLE covered (identity TEXT NOT NULL, chunk INTEGER NOT NULL, oldest_ns INTEGER NOT NULL,
   newest_ns INTEGER NOT NULL, PRIMARY KEY (identity, chunk)) WITHOUT ROWID;
@@ -104,12 +94,18 @@ class Transaction:
             raise unusable(self._path, error) from None
 
 
-def lock_state(path: Path) -> int:
-    """Locks the whole state for a dispatcher without workers, or a command. Raises StateError.
+def lock_state(path: Path, wait_s: float = 0.0) -> int:
+    """Locks a database for its dispatcher, or for a command, which waits up to ``wait_s``. Raises StateError.
 
     Two at once would read the same lines and count them twice.
     """
-    lock = _lock(_lock_path(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_file(path.with_name(f"{path.name}.lock"), wait_s=wait_s)
+    except OSError as error:
+        raise StateError(
+            str(path), f"cannot be locked ({error.strerror})", "name a directory that is writable"
+        ) from None
     if lock is None:
         raise StateError(
             str(path),
@@ -117,55 +113,6 @@ def lock_state(path: Path) -> int:
             "stop that one, or give this one a state directory of its own",
         )
     return lock
-
-
-def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
-    """Takes a worker's lock, which is shared. Returns it, and True if it is held alone, as when all others are dead.
-
-    A worker alone keeps the others out until ``settle_share``, so that only one creates the database. Raises
-    StateError while a dispatcher that does not share, or a command, holds the state.
-    """
-    deadline = time.monotonic() + wait_s
-    while True:
-        for shared in (False, True):
-            if (lock := _lock(_lock_path(path), shared=shared)) is not None:
-                return lock, not shared
-        if time.monotonic() > deadline:
-            raise StateError(
-                str(path),
-                "is in use by a dispatcher that does not share it, or by a command",
-                "stop that one, or start it under a worker's name too",
-            )
-        time.sleep(POLL_S)
-
-
-def settle_share(fd: int) -> None:
-    """Turns a lock held alone into a shared one."""
-    fcntl.flock(fd, fcntl.LOCK_SH)
-
-
-def lock_worker(path: Path, worker: str, wait_s: float = 0.0) -> int | None:
-    """Locks a worker's name until its process dies; ``None`` if another process holds it. Raises StateError."""
-    return _lock(worker_lock(path, worker), wait_s=wait_s)
-
-
-def worker_lock(path: Path, worker: str) -> Path:
-    """The file whose lock ``lock_worker`` takes."""
-    return _lock_path(path, f".{worker}")
-
-
-def _lock_path(path: Path, what: str = "") -> Path:
-    return path.with_name(f"{path.name}{what}.lock")
-
-
-def _lock(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return lock_file(path, shared=shared, wait_s=wait_s)
-    except OSError as error:
-        raise StateError(
-            str(path), f"cannot be locked ({error.strerror})", "name a directory that is writable"
-        ) from None
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -200,9 +147,9 @@ def fill(db: sqlite3.Connection) -> None:
     db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
 
 
-def check_marks(db: sqlite3.Connection, path: Path) -> None:
-    """Raises StateError if this is not a state of this version."""
-    marks = (db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0])
+def check_marks(db: sqlite3.Connection, path: Path, schema: str = "") -> None:
+    """Raises StateError if this is not a state of this version. ``schema``: of an attached one, with a dot."""
+    marks = [db.execute(f"PRAGMA {schema}{mark}").fetchone()[0] for mark in ("application_id", "user_version")]
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
     if marks[1] != SCHEMA_VERSION:
@@ -231,35 +178,75 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
         return StateError(
             str(path),
             f"is held by another process for more than {BUSY_S:.0f} s ({text})",
-            "end the worker that stands still in a transaction",
+            "end the command or dispatcher that stands still in a transaction",
         )
     return DamagedState(
         str(path),
         f"is damaged or unreadable ({text})",
-        "restore it from a backup, or move it away: then all foreign logs are read again from their start, ids that "
-        "have a verdict are recognised, the ledger starts again, and rejected and late lines are exported again",
+        "restore it from a backup, or move it away: then all foreign logs whose place it keeps are read again from "
+        "their start, ids that have a verdict are recognised, its ledger starts again, and its rejected and late "
+        "lines are exported again",
     )
 
 
 @contextmanager
-def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
-    """Opens a dispatcher's database, whether or not the dispatcher runs. Raises StateError."""
-    if not path.exists():
-        raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
+def opened_file(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
+    """Opens one dispatcher's database, whether or not the dispatcher runs. Raises StateError."""
+    _must_exist(path)
     try:
-        with closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S)
-        ) as db:
+        with closing(sqlite3.connect(_uri(path, mode), uri=True, isolation_level=None, timeout=BUSY_S)) as db:
             check_marks(db, path)
             yield db
     except sqlite3.Error as error:
         raise unusable(path, error) from None
 
 
+# The tables that are read over all dispatchers of a datacentre; files are not: their ids are those of one database.
+_READ_TOGETHER = ("meta", "logs", "retries", "waiting", "claims", "ledger", "covered", "reopened")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a state for reading: the rows of all dispatchers, each one's as of one moment within a transaction.
+
+    ``path``: STATE_NAME in its directory. Raises StateError.
+    """
+    files = [file for file in files_of(path) if file.exists()]
+    if len(files) < 2:
+        with opened_file(files[0] if files else path) as db:
+            yield db
+        return
+    try:
+        with closing(sqlite3.connect(":memory:", uri=True, isolation_level=None, timeout=BUSY_S)) as db:
+            for number, file in enumerate(files):
+                db.execute(f"ATTACH ? AS p{number}", (_uri(file, "ro"),))
+                check_marks(db, file, f"p{number}.")
+            show_together(db, len(files))
+            yield db
+    except sqlite3.Error as error:
+        raise unusable(path, error) from None
+
+
+def show_together(db: sqlite3.Connection, count: int) -> None:
+    """Makes the rows of all databases, attached as p0, p1 and so on, those of the connection."""
+    for table in _READ_TOGETHER:
+        rows = " UNION ALL ".join(f"SELECT * FROM p{number}.{table}" for number in range(count))
+        db.execute(f"CREATE TEMP VIEW {table} AS {rows}")
+
+
+def _must_exist(path: Path) -> None:
+    if not path.exists():
+        raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"{path.absolute().as_uri()}?mode={mode}"
+
+
 def read_ledger_from(db: sqlite3.Connection) -> Ledger:
     """Returns the counts, with the retry store's rows as pending, as of one moment."""
     with reading(db):
-        counts = db.execute("SELECT hour, verdict, count FROM ledger").fetchall()
+        counts = db.execute("SELECT hour, verdict, sum(count) FROM ledger GROUP BY hour, verdict").fetchall()
         # Division in SQLite rounds towards 0, while the ledger's hours before 1970 round towards minus infinity.
         pending: Iterable[Sequence[int]] = db.execute(
             "SELECT (event_time_ns - ((event_time_ns % ?1) + ?1) % ?1) / ?1 AS hour, count(*) "
@@ -305,12 +292,13 @@ def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[t
     StateError.
     """
     with opened(path) as db, reading(db):
-        places = _places(db)
-        paths: dict[str, str] = dict(db.execute("SELECT identity, path FROM logs").fetchall())
+        found: list[tuple[str, int, str]] = db.execute(
+            "SELECT identity, offset, path FROM logs ORDER BY identity"
+        ).fetchall()
         rows = db.execute("SELECT digest FROM retries")
         while some := rows.fetchmany(ROWS_AT_ONCE):
             take([digest for (digest,) in some])
-    return [(identity, offset, paths.get(identity, "")) for identity, offset in sorted(places.items())]
+    return found
 
 
 def count_waiting(path: Path, begin_ns: int, end_ns: int, before_ns: int) -> int:
@@ -320,13 +308,3 @@ def count_waiting(path: Path, begin_ns: int, end_ns: int, before_ns: int) -> int
         where = "event_time_ns >= ? AND event_time_ns < ? AND first_read_ns < ?"
         rows = db.execute(f"SELECT count(*) FROM retries WHERE {where}", (begin_ns, end_ns, before_ns))
         return int(rows.fetchone()[0])
-
-
-def _places(db: sqlite3.Connection) -> dict[str, int]:
-    """Returns each log's offset, or the start of its first unread part."""
-    places: dict[str, int] = dict(db.execute("SELECT identity, offset FROM logs").fetchall())
-    for identity, offset in db.execute(
-        "SELECT identity, min(offset) FROM parts WHERE offset < end GROUP BY identity"
-    ):
-        places[identity] = min(places.get(identity, offset), offset)
-    return places

@@ -37,7 +37,6 @@ from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Ledger, Verdict, figures
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.queues import Shares
@@ -48,7 +47,7 @@ from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.state import State
 from photon.dispatcher.status import JoinTimes, Pending, Status, oldest, oldest_stretches
-from photon.dispatcher.undecided import Claims, WorkerClaims
+from photon.dispatcher.undecided import Claims
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -132,11 +131,11 @@ class DispatcherEngine:
         state: State,
         exports: Exports,
         *,
-        log_leases: LogLeases | None = None,
+        who: str = "its dispatcher",
         watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """The caller opens and closes follower, state and exports. ``log_leases``: for one of several workers.
+        """The caller opens and closes follower, state and exports. ``who``: its name, for people.
 
         ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
         ``None`` means that nothing is read again.
@@ -155,11 +154,7 @@ class DispatcherEngine:
         self._options = options
         self._limits = limits
         self._homes = homes
-        self._log_leases = log_leases
-        if log_leases is None:
-            self._claims = Claims(state.database, follower)
-        else:
-            self._claims = WorkerClaims(state.database, log_leases, state.owner)
+        self._claims = Claims(state.database, follower, who)
         self._log = get_logger("photon.dispatcher")
         self._compared = False  # the first records were compared with those of another process
         # With --once nobody waits for fresh events.
@@ -244,7 +239,7 @@ class DispatcherEngine:
         read, known = self._follower.backlog()
         stored_ns = self._state.oldest_first_read_ns()
         oldest = [ns for ns in (self._core.oldest_first_read_ns(), stored_ns) if ns is not None]
-        status = Status(
+        return Status(
             **figures(counts),
             bytes_read=read,
             bytes_known=known,
@@ -270,7 +265,6 @@ class DispatcherEngine:
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
             alike=tuple(map(str, self._follower.unread(AMBIGUOUS))) if self._core.placed else (),
         )
-        return status if self._log_leases is None else self._log_leases.status(status)
 
     def oldest(self, limit: int) -> list[Pending]:
         held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
@@ -312,13 +306,6 @@ class DispatcherEngine:
     async def _turn(self) -> None:
         """Does some of everything, then waits until there is something to do."""
         self._wake.clear()
-        if self._log_leases is not None:
-            self._log_leases.turn(self._core, self._clock.monotonic())
-        if self._state.claimed:
-            claimed, self._state.claimed = self._state.claimed, ()
-            self._retries.claimed(self._clock.now_ns())
-            if self._arrivals is not None:
-                self._arrivals.seek(claimed)
         read = await self._read()
         now, now_ns = self._clock.monotonic(), self._clock.now_ns()
         self._look_at_clock(now_ns)
@@ -434,7 +421,7 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         # Reread blocks of one log at a time: two logs may hold the same lines.
-        for again, some in groupby(blocks, lambda block: block.unit if self._core.back(block) else ""):
+        for again, some in groupby(blocks, lambda block: block.identity if self._core.back(block) else ""):
             take = self._backlog.take if whole or again else self._core.take
             for block in some:
                 for _ in take(block, now_ns, self._clock.monotonic()):
@@ -568,8 +555,8 @@ class DispatcherEngine:
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
                     places = {} if found is None else departures(question, found, waiting)
-                    for unit, at in places.items():
-                        self._core.departs(unit, at)
+                    for identity, at in places.items():
+                        self._core.departs(identity, at)
                     self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic(), waiting)
                     if places:
                         self._commit(self._clock.monotonic(), at_once=True)
@@ -594,14 +581,12 @@ class DispatcherEngine:
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
-        if not (spill_all or at_once or self._state.ready()):
-            return  # another worker is in a transaction
         if self._core.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])
             self._core.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
-        # At once, between two blocks: one log may have no reader.
+        # At once, between two blocks: the claim would not be of all that was read.
         if not at_once and (changes or spill_all or self._claims.due(now)):
             changes.also += self._claims.change(self._core.undecided(), now_ns, now)
         elif not changes:

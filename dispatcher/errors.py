@@ -12,10 +12,6 @@ class StateError(PhotonError):
         super().__init__(f"{where}: {what}; {todo}")
 
 
-class NameTaken(StateError):
-    """Another process uses this worker's name."""
-
-
 class DamagedState(StateError):
     """The bytes of the state were corrupted."""
 
@@ -24,12 +20,3 @@ class RuleError(StateError):
     """The state was written under other rules than the configured ones: fix the configuration."""
 
     exit_code = 2
-
-
-class WorkerFenced(PhotonError):
-    """This worker was taken for dead: its uncommitted lines now belong to another one. It starts again."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this worker stood still for longer than its lease; others have its logs now; it starts again"
-        )

@@ -7,8 +7,7 @@ leaves the outbox. A start drops published lines from the outbox, and writes the
 Readers have seen the published log, so it takes precedence over the database: one that was lost, or is older,
 continues after it. If published lines are lost instead, the start is refused.
 
-Each worker has an outbox and files of its own, which belong to the holder of the lock on its name: to itself while
-its process lives, even if it stands still; to any other worker when it is dead and does not come back.
+Each dispatcher has an outbox and files of its own, which belong to the holder of the lock on its database.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.dispatcher.events import LATE, REJECTED
+from photon.dispatcher.partitions import ALL, Partition
 from photon.dispatcher.state import State
 from photon.outputs.log.writer import ROLL_BYTES, LogWriter
 from photon.outputs.output_places import EXPORTS_DIRECTORY
@@ -27,8 +27,16 @@ FLUSH_LINES = 10_000  # lines written between two transactions
 LOGS = (REJECTED, LATE)
 
 
+def log_of(
+    disk: Disk, output: Path, published: Path, partition: Partition, roll_bytes: int = ROLL_BYTES
+) -> LogWriter:
+    """Returns the published log of a dispatcher, not loaded yet. ``published``: the state directory."""
+    name = partition.named("dispatcher")
+    return LogWriter(disk, output, published / EXPORTS_DIRECTORY / name, name, LOGS, roll_bytes=roll_bytes)
+
+
 class Exports:
-    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``, or ``dispatcher-<worker>-<6 digits>.jsonl``."""
+    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``, or ``dispatcher-<partition>-<6 digits>.jsonl``."""
 
     def __init__(
         self,
@@ -39,17 +47,16 @@ class Exports:
         *,
         warn: Callable[[str], None],
         roll_bytes: int = ROLL_BYTES,
-        worker: str = "",
+        partition: Partition = ALL,
     ) -> None:
-        """Writes lines that an earlier process left in the worker's outbox. ``published``: the state directory.
+        """Writes lines that an earlier process left in the outbox. ``published``: the state directory.
 
         Raises NotOfThisState, PublishedDamaged, StateError, OSError.
         """
-        self._state, self._worker = state, worker
-        name = f"dispatcher-{worker}" if worker else "dispatcher"
-        self._log = LogWriter(disk, output, published / EXPORTS_DIRECTORY / name, name, LOGS, roll_bytes=roll_bytes)
+        self._state = state
+        self._log = log_of(disk, output, published, partition, roll_bytes)
         self._log.load()
-        self._log.expect(state.exported_upto(worker), str(state.path))
+        self._log.expect(state.exported_upto(), str(state.path))
         self._recover(warn)
         self.flush()
 
@@ -57,9 +64,9 @@ class Exports:
         gone = self._log.forget_gone()
         if self._state.number_behind(self._log.upto):
             warn(f"{self._state.path}: was lost or is older than what it has exported; lines may be exported again")
-        if self._log.upto > self._state.exported_upto(self._worker):
-            self._state.exported(self._log.upto, self._worker)
-        rows = self._state.outbox(FLUSH_LINES, self._worker)
+        if self._log.upto > self._state.exported_upto():
+            self._state.exported(self._log.upto)
+        rows = self._state.outbox(FLUSH_LINES)
         changed = bool(gone)
         for log in LOGS:
             path = self._log.path(log)
@@ -80,7 +87,7 @@ class Exports:
 
     def flush(self) -> None:
         """Writes the outbox to its files, durably. After OSError the process must end; its next start writes it."""
-        while lines := self._state.outbox(FLUSH_LINES, self._worker):
+        while lines := self._state.outbox(FLUSH_LINES):
             by_log: dict[str, list[bytes]] = {}
             for _, export in lines:
                 by_log.setdefault(export.log, []).append(export.line)
@@ -88,7 +95,7 @@ class Exports:
                 self._log.append(log, b"".join(chunk))
             upto = lines[-1][0]
             self._log.publish(upto)
-            self._state.exported(upto, self._worker)
+            self._state.exported(upto)
 
     def close(self) -> None:
         """Closes the open files."""

@@ -6,7 +6,7 @@
   waiting first.
 - *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
   at once, and tried before others of their age.
-- Rows of an earlier process, or of another one (``claimed``): with --once all of them are tried once; otherwise those
+- Rows of an earlier process: with --once all of them are tried once; otherwise those
   that no back-off can have delayed this far (settled in an earlier run, or by a wrong clock). They are behind too.
 - When the clock has gone back (``clock_went_back``), all rows that are not due by the new clock, and rows made of
   events in memory: their next tries were computed by a clock that was ahead, or one that is behind now.
@@ -60,13 +60,7 @@ class RetryLoader:
     def clock_went_back(self, now_ns: int) -> None:
         """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
         self._core.clock_went_back(now_ns)
-        self._sweep_from(now_ns)
-
-    def claimed(self, now_ns: int) -> None:
-        self._sweep_from(now_ns + int(LONGEST_S * NS_PER_S))
-
-    def _sweep_from(self, next_try_ns: int) -> None:
-        self._swept_to, self.swept = min(self._swept_to, (next_try_ns, 0)), False
+        self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
         self._last_row = self._state.last_row()
 
     def look(self, now_ns: int, now: float) -> None:

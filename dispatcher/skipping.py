@@ -14,8 +14,8 @@ through, as there is no other way.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from photon.adapters.contract import Adapter, LogFile
@@ -35,7 +35,10 @@ from photon.adapters.logs.identity import (
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import Source
+from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.moving import settle, settling
+from photon.dispatcher.partitions import Partition, all_of, file_of, read_number, there
 from photon.dispatcher.process import Places, state_rule
 from photon.dispatcher.replay.coverage import unknown_from
 from photon.dispatcher.replay.reading import next_line
@@ -262,23 +265,37 @@ class Skips:
 
 
 @contextmanager
-def locked_state(
+def locked_states(
     places: Places, join: str, adapter: Adapter, digester: Digester, *, create: bool
-) -> Iterator[State | None]:
-    """Locks the dispatcher's state. ``None``: there is none, and ``create`` is false.
+) -> Iterator[dict[Partition, State]]:
+    """Locks the state of all dispatchers. Empty: there is none, and ``create`` is false.
 
-    Raises StateError, also while the dispatcher runs.
+    Raises StateError, also while one of the dispatchers runs.
     """
-    path = places.state / STATE_NAME
-    if not create and not path.exists():
-        yield None
+    path, disk, rule = places.state / STATE_NAME, RealDisk(), state_rule(join, adapter, digester)
+    if not create and not there(path):
+        yield {}
         return
-    with closing(State(path, rule=state_rule(join, adapter, digester))) as state:
-        yield state
+    with ExitStack() as stack:
+        with settling(path):
+            if create:
+                settle(disk, path, places.partition.count, places.output, rule)
+            states = {
+                each: stack.enter_context(closing(State(file_of(path, each), rule=rule)))
+                for each in all_of(read_number(path).dispatchers)
+            }
+        yield states
 
 
-def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], to_ns: int | None) -> Skips:
-    """Returns the part of each log that would be left out; changes nothing. Without ``to_ns``: everything.
+def plan_skips(
+    places: Places,
+    adapter: Adapter,
+    known: Iterable[LogPosition],
+    to_ns: int | None,
+    *,
+    mine: Callable[[str], bool] = lambda identity: True,
+) -> Skips:
+    """Returns the part of each of these logs that would be left out; changes nothing. Without ``to_ns``: everything.
 
     Raises LogDirectoryError.
     """
@@ -294,6 +311,8 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
     positions = {position.identity: position for position in known}
     framing = adapter.foreign_framing
     for each, head in _logs(places, found, adapter, planned.problems):
+        if not mine(head.identity):
+            continue
         before = positions.get(head.identity)
         offset = before.offset if before else 0
         if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.forward):
@@ -312,13 +331,12 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
     return planned
 
 
-def commit_skips(state: State, skips: Skips) -> None:
-    """Moves the positions in one transaction. Raises StateError."""
-    spans = [unknown_from(skip.log.position.identity, skip.to) for skip in skips.moved]
-    positions = {skip.log.position.identity: skip.position() for skip in skips.moved}
-    without_parts: list[tuple[str, Sequence[object]]]
-    without_parts = [("DELETE FROM parts WHERE identity = ?", (identity,)) for identity in positions]
-    state.commit(Changes(positions=positions, spans=spans, also=without_parts))
+def commit_skips(states: Mapping[Partition, State], skips: Skips) -> None:
+    """Moves the positions, those of each dispatcher in one transaction. Raises StateError."""
+    for partition, state in states.items():
+        moved = [skip for skip in skips.moved if partition.holds(skip.log.position.identity)]
+        spans = [unknown_from(skip.log.position.identity, skip.to) for skip in moved]
+        state.commit(Changes(positions={each.log.position.identity: each.position() for each in moved}, spans=spans))
 
 
 def _opened(places: Places, file: FoundFile, adapter: Adapter) -> Source:
@@ -364,11 +382,15 @@ def begin(places: Places, join: str, adapter: Adapter, digester: Digester, read_
 
     After a crash within it all logs are read from their start. Raises StateError, LogDirectoryError.
     """
-    if read_from is Place.BEGINNING or (places.state / STATE_NAME).exists():
+    path, partition = places.state / STATE_NAME, places.partition
+    another_number = read_number(path).dispatchers != partition.count and there(path)
+    if read_from is Place.BEGINNING or another_number or file_of(path, partition).exists():
         return None
-    with locked_state(places, join, adapter, digester, create=True) as state:
-        assert state is not None
-        to_ns = None if isinstance(read_from, Place) else read_from
-        skips = plan_skips(places, adapter, [], to_ns)
-        commit_skips(state, skips)
-        return skips
+    to_ns = None if isinstance(read_from, Place) else read_from
+    skips = plan_skips(places, adapter, [], to_ns, mine=partition.holds)
+    rule = state_rule(join, adapter, digester)
+    with settling(path):
+        settle(RealDisk(), path, partition.count, places.output, rule)
+        with closing(State(file_of(path, partition), rule=rule)) as state:
+            commit_skips({partition: state}, skips)
+    return skips

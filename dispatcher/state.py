@@ -11,19 +11,25 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
-from photon.adapters.logs.api import LogPart, LogPosition
+from photon.adapters.logs.api import LogPosition
 from photon.batch.columns import split_digests
 from photon.batch.events import Events
 from photon.batch.files import intern_files
-from photon.dispatcher.database import Transaction, lock_state, open_database, read_ledger_from, unusable
+from photon.dispatcher.database import (
+    Transaction,
+    lock_state,
+    open_database,
+    opened_file,
+    read_ledger_from,
+    unusable,
+)
 from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import Ledger, split_cell
@@ -34,12 +40,12 @@ from photon.dispatcher.status import OldRow
 from photon.joiner.verdicts import line_tag
 
 FILE_CACHE = 4096
-PART_MARK = "@"  # between a log's identity and the start of one of its parts
 IDS_AT_ONCE = 500
 
 # How far a joiner's redo log is durable: a segment, and bytes of it; ``None`` if unknown.
 Reached = Callable[[], tuple[int, int] | None]
 
+_MISSING = "SELECT digest, generation FROM reopened WHERE missing"
 _RETRY_COLUMNS = (
     "id, event_id, digest, event_time_ns, key, record, file, offset, generation, "
     "first_read_ns, attempts, next_try_ns, trigger_ns"
@@ -71,22 +77,23 @@ class Changes:
 
 
 class State:
-    """The open database, held by one process at a time, except for a ``shared_state.SharedState``."""
+    """The open database, held by one process at a time."""
 
-    owner = 0  # whose rows of the retry store are tried here
-    worker = ""  # whose lines to export
-    claimed: Sequence[bytes] = ()  # keys of rows claimed from dead workers; the engine drains this list
     # Position of the only joiner. A verdict is counted once its record is in that log: a log that does not reach this
     # far is older than this state.
     reached: Reached = staticmethod(lambda: None)
 
-    def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
+    def __init__(
+        self, path: Path, *, rule: bytes | None = None, others: Sequence[Path] = (), wait_s: float = 0.0
+    ) -> None:
         """Opens or creates. ``rule``: the derivation of ids from records; a changed one is refused.
 
-        Raises StateError.
+        ``others``: the databases of the other dispatchers of this datacentre; ``wait_s``: longest wait for a process
+        that has this one. Raises StateError.
         """
         self.path = path
-        self._locks = self._lock(path)
+        self._others = others
+        self._lock = lock_state(path, wait_s)
         try:
             self._db = open_database(path)
         except sqlite3.Error as error:
@@ -101,11 +108,10 @@ class State:
         self._reached: tuple[int, int] | None = None
         try:
             self._check_rule(rule)
-            self._begin()
             self.retry_bytes = self._number("retry_bytes")
             self.retry_rows = self._number("retry_rows")
             self.clock_ns = self._number("clock_ns")  # wall clock at the previous commit; 0 if unknown
-            self.last_row_at_open = self._last_row()
+            self.last_row_at_open = self.last_row()
         except BaseException:
             self._db.close()
             self._unlock()
@@ -116,23 +122,8 @@ class State:
         self._db.close()
         self._unlock()
 
-    def _lock(self, path: Path) -> list[int]:
-        return [lock_state(path)]
-
     def _unlock(self) -> None:
-        for fd in self._locks:
-            os.close(fd)
-
-    def _begin(self) -> None:
-        """Takes over everything that workers had: nobody else has the state."""
-        with Transaction(self._db, self.path):
-            if self._one("SELECT EXISTS (SELECT 1 FROM workers)"):
-                self._db.execute("UPDATE retries SET owner = 0 WHERE owner <> 0")
-                self._db.execute("DELETE FROM leases")
-                self._db.execute("DELETE FROM workers")
-
-    def _last_row(self) -> int:
-        return self.last_row()
+        os.close(self._lock)
 
     # -- reading -----------------------------------------------------------------------------------------------
     @property
@@ -143,72 +134,63 @@ class State:
     def positions(self) -> list[LogPosition]:
         return [LogPosition(*row) for row in self._all("SELECT identity, path, offset, header, proof FROM logs")]
 
-    def without_gaps(self) -> list[LogPosition]:
-        """Returns positions, but for a log with unread parts the start of the first of these."""
-        first: dict[str, LogPart] = {}
-        for part in self.parts():
-            first.setdefault(part.identity, part)
-        known = self.positions()
-        parts = [first.get(position.identity) for position in known]
-        return [
-            replace(position, offset=part.offset, proof=part.proof) if part else position
-            for position, part in zip(known, parts, strict=True)
-        ]
-
     def highs(self) -> dict[str, int]:
         """Returns, for each log, the highest offset ever committed."""
-        return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
+        return dict(self._all("SELECT identity, high FROM logs"))
 
     def anew(self) -> set[str]:
         """Returns logs that depart from their counted lines (up to ``highs``) at a place that is still unknown."""
         return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE anew")}
 
-    def parts(self) -> list[LogPart]:
-        """Returns the unread parts of huge logs, in the order of the logs."""
-        rows = self._all("SELECT unit, identity, begin, end, offset, proof FROM parts ORDER BY identity, begin")
-        return [LogPart(*row) for row in rows]
-
     def ledger(self) -> Ledger:
         return read_ledger_from(self._db)
 
     def counts(self) -> dict[int, int]:
-        """Returns committed counts by verdict, of all workers together; without pending ones."""
+        """Returns committed counts by verdict, without pending ones."""
         return dict(self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict"))
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
         """Returns rows whose next try is due, longest due first."""
-        sql = "SELECT id FROM retries WHERE owner = ? AND next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
-        return [row_id for (row_id,) in self._all(sql, self.owner, now_ns, limit)]
+        sql = "SELECT id FROM retries WHERE next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, now_ns, limit)]
 
     def triggered_ids(self, read_past_ns: int, limit: int, *, after_ns: int = -(2**63)) -> list[int]:
         """Returns rows that wait for a point of the primary logs, after ``after_ns``, that has been read past."""
-        where = "owner = ? AND trigger_ns > ? AND trigger_ns <= ?"
+        where = "trigger_ns > ? AND trigger_ns <= ?"
         sql = f"SELECT id FROM retries WHERE {where} ORDER BY trigger_ns LIMIT ?"
-        return [row_id for (row_id,) in self._all(sql, self.owner, after_ns, read_past_ns, limit)]
+        return [row_id for (row_id,) in self._all(sql, after_ns, read_past_ns, limit)]
 
     def ids_of_keys(self, keys: Sequence[bytes], limit: int) -> list[int]:
         marks = ",".join("?" * len(keys))
-        sql = f"SELECT id FROM retries WHERE owner = ? AND key IN ({marks}) LIMIT ?"
-        return [row_id for (row_id,) in self._all(sql, self.owner, *keys, limit)]
+        sql = f"SELECT id FROM retries WHERE key IN ({marks}) LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, *keys, limit)]
 
     def lines_that_wait(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
-        """Returns (digest, ``line_tag``) of all owners' rows that wait for one of these primary events."""
-        found: set[tuple[bytes, int]] = set()
-        owners = "SELECT 0 UNION SELECT incarnation FROM workers"
-        for at in range(0, len(keys), IDS_AT_ONCE):
-            some = keys[at : at + IDS_AT_ONCE]
-            marks = ",".join("?" * len(some))
-            sql = f"SELECT digest, record, offset, file FROM retries WHERE owner IN ({owners}) AND key IN ({marks})"
-            rows = self._all(sql, *some)
-            found |= {
-                (digest, line_tag(record, offset, self._file(file).path)) for digest, record, offset, file in rows
-            }
+        """Returns (digest, ``line_tag``) of the rows that wait for one of these primary events.
+
+        Also of rows of the other dispatchers: a row may not have moved with its log, if that was renamed before.
+        """
+        try:
+            found = _lines_that_wait(self._db, keys)
+        except sqlite3.Error as error:
+            raise unusable(self.path, error) from None
+        for other in filter(Path.exists, self._others):
+            with opened_file(other) as db:
+                found |= _lines_that_wait(db, keys)
         return found
+
+    def missing_everywhere(self) -> set[tuple[bytes, int]]:
+        """Returns the reopened ids that no dispatcher of this datacentre has found in its logs."""
+        missing = set(self._all(_MISSING))
+        for other in filter(Path.exists, self._others):
+            with opened_file(other) as db:
+                missing &= set(db.execute(_MISSING).fetchall())
+        return missing
 
     def keys_behind(self, row_id: int, limit: int) -> list[tuple[int, bytes]]:
         """Returns (row, key) of the rows after this one, in order."""
-        sql = "SELECT id, key FROM retries WHERE owner = ? AND id > ? ORDER BY id LIMIT ?"
-        return self._all(sql, self.owner, row_id, limit)
+        sql = "SELECT id, key FROM retries WHERE id > ? ORDER BY id LIMIT ?"
+        return self._all(sql, row_id, limit)
 
     def last_row(self) -> int:
         """Returns the newest row of the retry store, or a later number."""
@@ -217,10 +199,10 @@ class State:
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
         """Returns rows up to ``last`` after (next try, id), in this order."""
         sql = (
-            "SELECT next_try_ns, id FROM retries WHERE owner = ? AND (next_try_ns, id) > (?, ?) AND id <= ? "
+            "SELECT next_try_ns, id FROM retries WHERE (next_try_ns, id) > (?, ?) AND id <= ? "
             "ORDER BY next_try_ns, id LIMIT ?"
         )
-        return self._all(sql, self.owner, *after, last, limit)
+        return self._all(sql, *after, last, limit)
 
     def rows(self, ids: Sequence[int]) -> StoredEvents:
         """Returns these rows of the retry store, in this order, without those that are gone."""
@@ -252,57 +234,42 @@ class State:
     def waits_for_something(self, settled_ns: int) -> bool:
         """True if there is a row that may be decided later in this run."""
         return any(
-            self._one(
-                f"SELECT exists(SELECT 1 FROM retries WHERE owner = ? AND {column} < ?)", self.owner, settled_ns
-            )
+            self._one(f"SELECT exists(SELECT 1 FROM retries WHERE {column} < ?)", settled_ns)
             for column in ("next_try_ns", "trigger_ns")
         )
 
     def oldest_rows(self, limit: int) -> list[OldRow]:
-        """Returns the oldest rows of the retry store, of all workers."""
+        """Returns the oldest rows of the retry store."""
         columns = "event_id, event_time_ns, file, offset, first_read_ns, attempts, next_try_ns, trigger_ns"
         rows = self._all(f"SELECT {columns} FROM retries ORDER BY id LIMIT ?", limit)
         return [OldRow(event_id, time_ns, self._file(file).path, *rest) for event_id, time_ns, file, *rest in rows]
 
     def next_trigger_ns(self, after_ns: int) -> int | None:
         """Returns the first point of the primary logs after ``after_ns`` that a row waits for; ``None`` if none."""
-        sql = "SELECT min(trigger_ns) FROM retries WHERE owner = ? AND trigger_ns > ? AND trigger_ns < ?"
-        rows = self._all(sql, self.owner, after_ns, COMPLETE_NS)
+        sql = "SELECT min(trigger_ns) FROM retries WHERE trigger_ns > ? AND trigger_ns < ?"
+        rows = self._all(sql, after_ns, COMPLETE_NS)
         return rows[0][0] if rows else None
 
     def oldest_first_read_ns(self) -> int | None:
         rows = self._all("SELECT first_read_ns FROM retries ORDER BY id LIMIT 1")
         return rows[0][0] if rows else None
 
-    def outbox(self, limit: int, worker: str = "") -> list[tuple[int, Export]]:
+    def outbox(self, limit: int) -> list[tuple[int, Export]]:
         """Returns the first lines to export, by their number."""
-        rows = self._all("SELECT id, log, line FROM outbox WHERE worker = ? ORDER BY id LIMIT ?", worker, limit)
+        rows = self._all("SELECT id, log, line FROM outbox ORDER BY id LIMIT ?", limit)
         return [(row, Export(log, line)) for row, log, line in rows]
 
-    def exported_upto(self, worker: str = "") -> int:
+    def exported_upto(self) -> int:
         """Returns the number of the last line that was exported; -1 if there is none."""
-        return self._one("SELECT coalesce(max(upto), -1) FROM exports WHERE worker = ?", worker)
-
-    def outbox_of_others(self) -> list[str]:
-        """Returns other workers with lines to export; the empty name is that of a dispatcher without workers."""
-        rows = self._all("SELECT DISTINCT worker FROM outbox WHERE worker <> ? ORDER BY worker", self.worker)
-        return [worker for (worker,) in rows]
+        return self._one("SELECT coalesce(max(value), -1) FROM meta WHERE name = 'exported'")
 
     # -- changing ----------------------------------------------------------------------------------------------
-    def ready(self) -> bool:
-        """True if a commit need not wait for another process."""
-        return True
-
-    def _may_commit(self, changes: Changes) -> None:
-        """Checks, within the transaction, the right to commit; always given here: nobody else changes this state."""
-
     def commit(self, changes: Changes) -> None:
         """Commits atomically. New rows get their ``row_ids``. Raises StateError, and then the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
             with Transaction(self._db, self.path):
-                self._may_commit(changes)
                 self._note_reached()
                 self._depart(changes.departs)
                 self._put_positions(changes.positions, changes.anew)
@@ -312,8 +279,7 @@ class State:
                 self._add_cells(changes.cells)
                 self._change_retries(changes)
                 self._db.executemany(
-                    "INSERT INTO outbox (log, line, worker) VALUES (?, ?, ?)",
-                    [(e.log, e.line, self.worker) for e in changes.exports],
+                    "INSERT INTO outbox (log, line) VALUES (?, ?)", [(e.log, e.line) for e in changes.exports]
                 )
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=NORMAL")
@@ -326,11 +292,11 @@ class State:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('reached', ?)", (b"%d %d" % reached,))
             self._reached = reached
 
-    def exported(self, upto: int, worker: str = "") -> None:
-        """Notes that a worker's outbox up to this number is durable in its files."""
+    def exported(self, upto: int) -> None:
+        """Notes that the outbox up to this number is durable in its files."""
         with Transaction(self._db, self.path):
-            self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (upto, worker))
-            self._db.execute("INSERT OR REPLACE INTO exports VALUES (?, ?)", (worker, upto))
+            self._db.execute("DELETE FROM outbox WHERE id <= ?", (upto,))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('exported', ?)", (upto,))
 
     def number_behind(self, upto: int) -> bool:
         """Numbers future lines above ``upto``. Returns True if that changes their numbers."""
@@ -361,13 +327,8 @@ class State:
                     p.identity in anew,
                 )
                 for p in positions.values()
-                if not is_part(p.identity)
             ],
         )
-        parts = [(p.offset, p.proof, p.identity) for p in positions.values() if is_part(p.identity)]
-        if parts:
-            self._db.executemany("UPDATE parts SET offset = ?, proof = ? WHERE unit = ?", parts)
-            self._db.executemany("DELETE FROM parts WHERE offset >= end AND unit = ?", [part[2:] for part in parts])
 
     def _add_cells(self, cells: Mapping[int, int]) -> None:
         rows = [(*split_cell(number), count) for number, count in cells.items() if count]
@@ -383,7 +344,7 @@ class State:
             stored.row_ids[:] = np.arange(first, first + len(stored))
             events = stored.events
             self._db.executemany(
-                "INSERT INTO retries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO retries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 zip(
                     stored.row_ids.tolist(),
                     events.ids,
@@ -398,7 +359,6 @@ class State:
                     stored.attempts.tolist(),
                     stored.next_try_ns.tolist(),
                     stored.trigger_ns.tolist(),
-                    repeat(self.owner, len(stored)),
                     strict=True,
                 ),
             )
@@ -475,5 +435,14 @@ class State:
             )
 
 
-def is_part(unit: str) -> bool:
-    return PART_MARK in unit
+def _lines_that_wait(db: sqlite3.Connection, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
+    found: set[tuple[bytes, int]] = set()
+    for at in range(0, len(keys), IDS_AT_ONCE):
+        some = keys[at : at + IDS_AT_ONCE]
+        rows = db.execute(
+            "SELECT digest, record, offset, path FROM retries JOIN files ON files.id = file "
+            f"WHERE key IN ({','.join('?' * len(some))})",
+            some,
+        )
+        found |= {(digest, line_tag(record, offset, path)) for digest, record, offset, path in rows}
+    return found

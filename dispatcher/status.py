@@ -194,8 +194,7 @@ def reads(join: str, engine: Callable[[], Reported], clock: Clock, *, retry_limi
 
     def read(into: Readings) -> None:
         now = engine()
-        status = now.status()
-        put_status(into, join, status, clock.now_ns())
+        put_status(into, join, now.status(), clock.now_ns())
         into.put(f"{PREFIX}_retry_store_limit_bytes", retry_limit, join=join)
         into.put_histogram(f"{PREFIX}_join_seconds", now.times.since_read, join=join)
         into.put_histogram(f"{PREFIX}_event_age_seconds", now.times.since_event, join=join)

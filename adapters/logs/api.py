@@ -23,17 +23,6 @@ class LogPosition:
     proof: bytes = b""  # ``identity.proof_of`` the bytes before the offset; empty if unknown, and then not compared
 
 
-class LogPart(NamedTuple):
-    """A part of a huge log, from the start of one record to that of another, read separately from the rest."""
-
-    unit: str  # its name; never a log's identity
-    identity: str
-    begin: int
-    end: int
-    offset: int  # first byte not read yet
-    proof: bytes = b""  # as in LogPosition
-
-
 @dataclass(frozen=True, slots=True)
 class OversizedRecord:
     """A record longer than the limit: not returned as data, reported with its position."""
@@ -55,15 +44,9 @@ class Block:
     # records follow, one less if the last newline was added.
     end: int
     oversized: tuple[OversizedRecord, ...] = ()
-    part: str = ""  # the unit of the ``LogPart`` that was read; empty if it was not a part
     proof: bytes = b""  # proof of the position ``end``
     before: bytes = b""  # the ``place_ids.CONTEXT_BYTES`` before ``offset``, or fewer at the start of the log
     anew: bool = False  # first block of a log whose bytes before the resumed position turned out to be different
-
-    @property
-    def unit(self) -> str:
-        """The name under which the rest after this block is read."""
-        return self.part or self.identity
 
 
 class Changes(NamedTuple):

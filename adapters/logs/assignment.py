@@ -29,14 +29,8 @@ class Logs:
         touched: set[str],
         sources: OpenFiles,
         problems: ProblemReporter,
-        *,
-        held: bool = False,
     ) -> None:
-        """``touched``: identities examined by the next ``match``; files add to it too.
-
-        ``held``: logs that are found belong to another worker until they are given to this one.
-        """
-        self._held = held
+        """``touched``: identities examined by the next ``match``; files add to it too."""
         self._sources = sources
         self._problems = problems
         self._touched = touched
@@ -46,7 +40,7 @@ class Logs:
         self.all: dict[str, TrackedLog] = {}
         self._of_record: dict[str, dict[str, None]] = {}  # record_of(identity) -> identities of all logs
         for p in positions:
-            self._add(TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header, proof=p.proof))
+            self._add(TrackedLog(p.identity, p.path, p.offset, p.header, resumed=p.header, proof=p.proof))
         self.known_bytes = 0  # bytes on disk of the files that logs are read from
         self.lost_bytes = 0  # bytes on disk that existed and were never read (vanished files)
         self.moves = 0  # incremented whenever a log is read from another file, or path, than before
@@ -55,7 +49,7 @@ class Logs:
         """Returns the log, creating it if it is unknown."""
         log = self.all.get(identity)
         if log is None:
-            log = self._add(TrackedLog(identity, path, 0, held=self._held))
+            log = self._add(TrackedLog(identity, path, 0))
         return log
 
     def _add(self, log: TrackedLog) -> TrackedLog:
@@ -66,27 +60,6 @@ class Logs:
     def of_record(self, record: str) -> Iterator[str]:
         """Yields identities of known logs that begin with this record (``record_of``), newest first."""
         return reversed(self._of_record.get(record, {}))
-
-    def own(self, position: LogPosition) -> TrackedLog:
-        """This worker reads the log from now on."""
-        log = self.get(position.identity, position.path)
-        self._sources.close(log.identity)
-        log.next, log.long, log.done = max(position.offset, log.data_start), None, None
-        log.proof = position.proof if log.next == position.offset else b""
-        log.consumed = log.unread = 0
-        log.in_force, log.resumed = None, position.header
-        log.header = log.header or position.header
-        log.held = False
-        self.count(log)
-        return log
-
-    def disown(self, log: TrackedLog) -> None:
-        """Another worker may read the log from now on."""
-        log.held = True
-        log.marks.clear()
-        self._sources.close(log.identity)
-        self._cut.discard(log.identity)
-        self.count(log)
 
     def read_whole(self, file: TrackedFile) -> Head | None:
         """Answers ``read_whole`` of Files."""
@@ -141,7 +114,7 @@ class Logs:
         self.count(log)
 
     def count(self, log: TrackedLog) -> None:
-        now = 0 if log.file is None or log.file.gone or log.held else max(log.file.size, 0)
+        now = 0 if log.file is None or log.file.gone else max(log.file.size, 0)
         self.known_bytes += now - log.counted
         log.counted = now
 
@@ -204,7 +177,7 @@ class Logs:
             left = 0 if known is not None else max(file.size - log.consumed, 0)
         else:
             left = max((file.size if file.gone else known or 0) - log.next, 0)
-        if left and not log.held:
+        if left:
             self._tell_lost(log, left)
         log.done = None
         self.leave(log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from photon.adapters.contract import Framing
@@ -52,11 +53,15 @@ class Files:
         rest: RestRule | None = None,
         read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
         known_as: Callable[[TrackedFile, Head], str] = lambda file, head: head.identity,
+        others: Callable[[str], bool] | None = None,
     ) -> None:
         """``read_whole``: the head of a final file that an earlier process read to its end.
 
-        ``known_as``: the identity of the log that a file holds, under any name.
+        ``known_as``: the identity of the log that a file holds, under any name. ``others``: True for logs that
+        another process reads; ``None`` means that there are none.
         """
+        self._others = others
+        self._others_grown: dict[tuple[int, int], None] = {}  # files of such logs that grew, the longest ago first
         self._directory = directory
         self._rest = rest
         self._sources = sources
@@ -139,6 +144,15 @@ class Files:
             self._changed(file.head.identity)
         if not grown:
             self.identify(file)
+        elif self._others is not None and file.head is not None and self._others(file.head.identity):
+            self._others_grown[file.key] = None
+
+    def look_at_others(self, most: int) -> None:
+        """Identifies again up to ``most`` files of others' logs that grew."""
+        for key in list(islice(self._others_grown, most)):
+            del self._others_grown[key]
+            if (file := self._files.get(key)) is not None:
+                self.identify(file)
 
     def look_again(self, file: TrackedFile) -> None:
         """Identifies a file again, because it holds other bytes than expected."""

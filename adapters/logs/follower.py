@@ -23,7 +23,7 @@ from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.discovery import SeenFiles, check_directory, compile_patterns, discover, look_at
 from photon.adapters.logs.elsewhere import FoundFile
 from photon.adapters.logs.files import Files
-from photon.adapters.logs.identity import ALIKE_MARK
+from photon.adapters.logs.identity import ALIKE_MARK, Head
 from photon.adapters.logs.lag import WORST, Lag, LogReading, Unread, lag_of_all, mark, read_of, readings_of, unread_of
 from photon.adapters.logs.links import Links
 from photon.adapters.logs.open_files import OpenFiles
@@ -33,6 +33,7 @@ from photon.adapters.logs.same_beginnings import Alike
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 from photon.adapters.logs.unended_lines import RestRule
 
+LOOKED_AT_ONCE = 200  # files of others examined in one look
 AWAITED_MAX = 8  # logs whose bytes are being fetched from elsewhere, before reading pauses until they arrive
 # Bytes of one plain file after which the next one has its turn. Compressed files are read through: returning to one
 # may require inflating it again from its start.
@@ -53,7 +54,7 @@ class Follower:
         positions: Iterable[LogPosition] = (),
         report: Callable[[Problem], None] | None = None,
         enter: Callable[[str], None] = lambda path: None,
-        held: bool = False,
+        mine: Callable[[str], bool] | None = None,
         rest: RestRule | None = None,
         hurried: bool = False,
         links: Sequence[str] = (),
@@ -61,9 +62,10 @@ class Follower:
         """``positions``: where reading of each known log resumes.
 
         ``enter`` is called with each directory before it is listed, and with each link to a file (relative paths).
-        ``held``: logs are read only once they are given with ``own``. ``rest``: when a last line without line end
-        counts at the end (``poll``); ``None`` means always. ``hurried``: bytes fetched from elsewhere are returned by
-        a later ``poll``. ``links``: directories that links may lead into. Raises LogDirectoryError.
+        ``mine``: True for identities of logs that are read here, the same for all logs that begin with one record;
+        ``None`` means all. ``rest``: when a last line without line end counts at the end (``poll``); ``None`` means
+        always. ``hurried``: bytes fetched from elsewhere are returned by a later ``poll``. ``links``: directories
+        that links may lead into. Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:
@@ -74,6 +76,7 @@ class Follower:
         self._links = Links(directory, links)
         self._problems = ProblemReporter(report)
         self._touched: set[str] = set()
+        self._mine = mine
         self._sources = OpenFiles(directory, self._problems, framing, links)
         self._files = Files(
             directory,
@@ -81,10 +84,11 @@ class Follower:
             self._problems,
             has_header=has_header,
             framing=framing,
-            changed=self._touched.add,
+            changed=self._touched.add if mine is None else self._touch_mine,
             rest=rest,
             read_whole=lambda file: self._logs.read_whole(file),
-            known_as=lambda file, head: self._alike.recognise(file, head),
+            known_as=self._known_as,
+            others=None if mine is None else (lambda identity: not mine(identity)),
         )
         self._there = elsewhere.elsewhere(directory)
         self._final = self._there is not None and self._there.final
@@ -93,7 +97,7 @@ class Follower:
         self._hurried = hurried and self._final
         self._awaiting = False  # the last read ended with bytes that are being fetched
         self._listed = True  # elsewhere: the list of files is not being fetched
-        self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
+        self._logs = Logs(positions, self._touched, self._sources, self._problems)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
             self._files,
@@ -202,29 +206,26 @@ class Follower:
             doubt = "files that were just seen are not told apart yet"
         return unread_of(self._behind.values(), doubt)
 
-    # -- workers: who reads which log ------------------------------------------------------------------------------
-    def in_sight(self) -> list[str]:
-        """Returns identities of existing logs, whichever worker reads them."""
-        return [log.identity for log in self._logs.all.values() if log.file is not None]
+    # -- logs of others --------------------------------------------------------------------------------------------
+    def _touch_mine(self, identity: str) -> None:
+        if self._mine is None or self._mine(identity):
+            self._touched.add(identity)
 
-    def own(self, position: LogPosition) -> None:
-        """Reads this log from the position on."""
-        log = self._logs.own(position)
-        if not log.is_done():
-            mark(log)
-            self._behind[log.identity] = log
-            self._now_ready(log)
+    def _known_as(self, file: TrackedFile, head: Head) -> str:
+        ours = self._mine is None or self._mine(head.identity)
+        return self._alike.recognise(file, head) if ours else head.identity
 
-    def disown(self, identity: str) -> bool:
-        """Stops reading the log. False if it must be read to its end here: its file is deleted but still open."""
-        log = self._logs.all.get(identity)
-        if log is None:
-            return True
-        if log.file is not None and log.file.gone:
-            return False
-        self._behind.pop(identity, None)
-        self._logs.disown(log)
-        return True
+    def look_at_others(self) -> None:
+        """Examines the first bytes of some files of others that grew, for a log of ours that replaced theirs.
+
+        Those who read a file notice at once that it was replaced by a longer one on the same inode. Final files never
+        are.
+        """
+        if self._mine is None or self._final:
+            return
+        self._files.look_at_others(LOOKED_AT_ONCE)
+        if self._touched:
+            self._match()
 
     def close(self) -> None:
         self._sources.close_all()
@@ -385,7 +386,7 @@ class Follower:
         blocks: list[Block] = []
         got, awaiting = 0, list[TrackedLog]()
         for log in list(self._open.values()):
-            if log.file is None or log.held:
+            if log.file is None:
                 del self._open[log.identity]
             elif self._files.is_at_rest(log.file):
                 self._now_ready(log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -84,13 +84,10 @@ class Unread:
 
     logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]  # each with its file, and that file's size on disk
     doubt: str = ""  # why there may be bytes that the scan did not see; empty if there are none
-    # Returns the path of a log with a part that has not been read to its end; empty if there is none.
-    next_part: Callable[[], str] = lambda: ""
 
     def next(self) -> str:
         """Returns the path of a log that has not been fully returned; empty if all were, or are gone."""
-        path = next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
-        return path or self.next_part()
+        return next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
 
 
 def unread_of(behind: Iterable[TrackedLog], doubt: str = "") -> Unread:

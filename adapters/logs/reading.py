@@ -83,12 +83,7 @@ class LogReader:
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
         """Returns the log's next records, and whether there may be more of them now."""
         self.awaiting = self.opens_at_rest = False
-        if log.held:
-            return [], False
         file = log.file
-        if self._whole_files and file is not None and log.proof == proof_of_whole(file.key):
-            log.done = (file.key, file.size, FINISHED)  # read by another worker before it was given to this one
-            return [], False
         source = self._source(log)
         if file is None or source is None:
             return [], False

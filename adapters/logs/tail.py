@@ -33,6 +33,7 @@ DANGLING_S = 0.5
 DANGLING_SHARE = 0.05  # they take at most this share of the time
 WHOLE_S = 30.0  # with notification: time between two scans of the whole directory
 WHOLE_SHARE = 0.005
+OTHERS_S = 2.0  # interval of looks at files of logs that other processes read
 
 
 class Tail:
@@ -56,7 +57,7 @@ class Tail:
         self._scan_s = scan_s
         self._idle_s = idle_s
         self._notified = False
-        self._soon_at = self._idle_at = self._whole_at = self._dangling_at = float("-inf")
+        self._soon_at = self._idle_at = self._whole_at = self._dangling_at = self._others_at = float("-inf")
         self._listening = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: Callable[[], None] = lambda: None
@@ -79,6 +80,9 @@ class Tail:
         """Scans now. Everything written before the call is seen: by notification, or by examining all files."""
         begun = self._monotonic()
         whole = self._look(begun)
+        if begun >= self._others_at:
+            self._others_at = begun + OTHERS_S
+            self.follower.look_at_others()
         ended = self._monotonic()
         took = ended - begun
         self._notified = False

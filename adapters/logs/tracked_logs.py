@@ -76,7 +76,6 @@ class TrackedLog:
     consumed: int = 0  # bytes on disk, for a compressed file
     unread: int = 0  # unread bytes of a file when it was overwritten; a copy of it may still appear
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
-    held: bool = False  # another worker reads it
     anew: bool = False  # read from its start, as another log than was read before
     queued: bool = False  # in the follower's queue of logs to read
     counted: int = 0  # its bytes on disk that are included in the sum over all logs
@@ -109,7 +108,7 @@ class TrackedLog:
 
     def is_done(self, *, final: bool = False) -> bool:
         """True if all of its file, as last seen, was read; with ``final`` including a last line without line end."""
-        if self.file is None or self.held:
+        if self.file is None:
             return True
         if self.done is None or self.done[:2] != (self.file.key, self.file.size):
             return False

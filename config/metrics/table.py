@@ -57,7 +57,7 @@ _DISPATCHER = [
     *_counters(
         "photon_dispatcher",
         _EVENT_PARTS,
-        read="Events read from foreign logs. All workers of a pipeline report their common count.",
+        read="Events read from foreign logs.",
         reread="Lines read a second time that were counted already.",
         unpaired="Events that are unmatched though their primary event is there: out of the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",

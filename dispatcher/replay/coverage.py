@@ -94,18 +94,9 @@ def _outwards(oldest: int, newest: int) -> tuple[int, int]:
 
 
 def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
-    """Returns how far each log was read: lines before that were complete when read, also for a log read in parts.
-
-    Raises sqlite3.Error.
-    """
-    furthest = dict(db.execute("SELECT identity, max(offset) FROM parts GROUP BY identity").fetchall())
+    """Returns how far each log was read. Raises sqlite3.Error."""
     rows = db.execute("SELECT identity, path, offset, header, proof FROM logs").fetchall()
-    return [
-        LogPosition(identity, path, offset, header, proof)
-        if furthest.get(identity, 0) <= offset
-        else LogPosition(identity, path, furthest[identity], header)
-        for identity, path, offset, header, proof in rows
-    ]
+    return [LogPosition(*row) for row in rows]
 
 
 def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:

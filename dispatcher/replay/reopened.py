@@ -4,16 +4,16 @@ The registry's list of reopened ids is read periodically, from the beginning eac
 memory of the work to do, so a crash loses nothing, and only the time when an id was first seen there is remembered;
 its patience counts from then. An id leaves the list when somebody has registered it with its new generation. Its
 event is found by its digest, first in the chunks that may hold the event time it was registered with, and once in
-all: a log here may have the id with another time. An id that is in no log here is searched for again later, more and
-more seldom; it stays on the list, and is reported: its input may be lost permanently, or exist only in another
-datacentre.
+all: a log here may have the id with another time. An id that is in no log read here is searched for again later, more
+and more seldom; it stays on the list, and is reported if no dispatcher of this datacentre has found it: its input may
+be lost permanently, or exist only in another datacentre.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,10 +72,7 @@ class _Missing:
 
 @dataclass(eq=False)
 class Reopened:
-    """One for each dispatcher; ``run`` until cancelled.
-
-    ``ours``: true if this process, of several that share the state, does the work.
-    """
+    """One for each dispatcher; ``run`` until cancelled."""
 
     state: State
     registry: Recovery
@@ -83,7 +80,6 @@ class Reopened:
     guests: Guests
     clock: Clock
     rules: LineRules
-    ours: Callable[[], bool]
     period_s: float = PERIOD_S
 
     def __post_init__(self) -> None:
@@ -99,8 +95,7 @@ class Reopened:
         """Raises StateError."""
         while True:
             shards = await self.registry.shards(timeout=ASK_S)
-            if self.ours():
-                await self._read_list(shards)
+            await self._read_list(shards)
             await asyncio.sleep(max(self.period_s, SHARD_S * len(shards)))
 
     # -- the list --------------------------------------------------------------------------------------------------
@@ -135,7 +130,7 @@ class Reopened:
         if ids:
             missing += await self._take(ids)
         if whole:
-            self._whole(seen, listed, missing)
+            self._whole(seen, listed, missing and len(self.state.missing_everywhere() & seen))
 
     def _whole(self, seen: set[tuple[bytes, int]], listed: int, missing: int) -> None:
         self.listed, self.missing = listed, missing

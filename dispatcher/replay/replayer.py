@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,10 +56,7 @@ class _Work:
 
 @dataclass(eq=False)
 class Replayer:
-    """One for each dispatcher that replays; ``run`` until cancelled.
-
-    ``ours``: true if this process, of several that share the state, replays.
-    """
+    """One for each dispatcher that replays; ``run`` until cancelled."""
 
     core: Core
     state: State
@@ -69,7 +65,6 @@ class Replayer:
     guests: Guests
     clock: Clock
     rules: LineRules
-    ours: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._log = get_logger("photon.dispatcher")
@@ -100,7 +95,7 @@ class Replayer:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        request = requests.current(self.state.database) if self.ours() else None
+        request = requests.current(self.state.database)
         if self._request is not None and (request is None or request.number != self._request.number):
             self._let_go()
         if request is None or self._request is not None:

@@ -13,15 +13,17 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.log_finder import LogFound, holding
-from photon.dispatcher.database import Transaction, opened
+from photon.dispatcher.database import Transaction, opened, opened_file
 from photon.dispatcher.errors import StateError
+from photon.dispatcher.partitions import files_of
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 
 WAITING_MAX = 100  # requests that are not done
@@ -111,19 +113,16 @@ def parts(db: sqlite3.Connection, number: int) -> list[Part]:
 
 
 # -- changing --------------------------------------------------------------------------------------------------------
-def add(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int | None:
-    """Adds a request within the caller's transaction. Returns its number, ``None`` if too many are waiting."""
-    (waiting,) = db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone()
-    if waiting >= WAITING_MAX:
-        return None
+def add(db: sqlite3.Connection, number: int, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> None:
+    """Adds a request within the caller's transaction."""
     db.execute(
         "DELETE FROM replays WHERE status >= ?1 AND id NOT IN "
         "(SELECT id FROM replays WHERE status >= ?1 ORDER BY id DESC LIMIT ?2)",
         (Step.DONE, KEPT_MAX),
     )
     db.execute("DELETE FROM replay_logs WHERE replay NOT IN (SELECT id FROM replays)")
-    values = (from_ns, to_ns, pattern, now_ns, Step.ASKED)
-    return db.execute("INSERT INTO replays VALUES (NULL, ?, ?, ?, ?, ?, 0)", values).lastrowid
+    values = (number, from_ns, to_ns, pattern, now_ns, Step.ASKED)
+    db.execute("INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, 0)", values)
 
 
 def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> list[Part]:
@@ -194,27 +193,53 @@ def preview(
 
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
-    """Returns the request's number. Raises StateError."""
-    with opened(state, "rw") as db:
-        with Transaction(db, state):
-            number = add(db, from_ns, to_ns, pattern, now_ns)
-        if number is None:
+    """Asks all dispatchers, under one number, and returns it. Raises StateError."""
+    with ExitStack() as stack:
+        files = _there(state)
+        each = [stack.enter_context(opened_file(file, "rw")) for file in files]
+        for file, db in zip(files, each, strict=True):
+            stack.enter_context(Transaction(db, file))
+        waiting = max(
+            db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone() for db in each
+        )
+        if waiting >= (WAITING_MAX,):
             raise StateError(str(state), f"{WAITING_MAX} replays wait already", "let them end, or cancel some")
-        return number
+        newest = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'replays'"
+        number: int = 1 + max(db.execute(newest).fetchone() for db in each)[0]
+        for db in each:
+            add(db, number, from_ns, to_ns, pattern, now_ns)
+    return number
 
 
 def cancel(state: Path, number: int, now_ns: int) -> bool:
     """Returns True if it existed and was not done. Raises StateError."""
     values = (Step.CANCELLED, now_ns, number, Step.DONE)
-    with opened(state, "rw") as db, Transaction(db, state):
-        update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
-        return bool(db.execute(update, values).rowcount)
+    update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
+    found = False
+    for file in _there(state):
+        with opened_file(file, "rw") as db, Transaction(db, file):
+            found = bool(db.execute(update, values).rowcount) or found
+    return found
 
 
 def progress(state: Path) -> list[Progress]:
     """Returns the progress of all requests, including finished ones. Raises StateError."""
-    with opened(state) as db:
-        found = [(each, parts(db, each.number)) for each in requests(db)]
-    return [
-        Progress(each, own, sum(part.events for part in own), sum(part.known for part in own)) for each, own in found
-    ]
+    found: dict[int, list[tuple[Request, list[Part]]]] = {}
+    for file in _there(state):
+        with opened_file(file) as db:
+            for each in requests(db):
+                found.setdefault(each.number, []).append((each, parts(db, each.number)))
+    return [_united(found[number]) for number in sorted(found)]
+
+
+def _there(state: Path) -> list[Path]:
+    return [file for file in files_of(state) if file.exists()] or [state]
+
+
+def _united(found: Sequence[tuple[Request, Sequence[Part]]]) -> Progress:
+    """Combines the progress of several dispatchers with one request: done when all are."""
+    steps = {request.step for request, _ in found}
+    step = next(iter(steps)) if len(steps) == 1 else Step.CANCELLED if Step.CANCELLED in steps else Step.RUNNING
+    request = replace(found[0][0], step=step, ended_ns=max(each.ended_ns for each, _ in found))
+    own = sorted((part for _, some in found for part in some), key=lambda part: (part.path, part.identity))
+    return Progress(request, own, sum(part.events for part in own), sum(part.known for part in own))

@@ -26,10 +26,10 @@ TIDYING_S = 3600.0
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
-async def tidy(state: State, reads: Reads, ours: Callable[[], bool]) -> None:
+async def tidy(state: State, reads: Reads) -> None:
     """Drops rows of logs that are gone when there are too many; runs until cancelled. Raises StateError."""
     while True:
-        if ours() and too_many(state.database):
+        if too_many(state.database):
             try:
                 live = await reads.live()
                 state.commit(Changes(also=[*rows_of_gone(state.database, live)]))
@@ -47,17 +47,6 @@ class Sources:
     period_s: float = PERIOD_S
 
 
-def is_ours(state: State) -> bool:
-    """True if this worker reads again: of several that share a state, the longest-lived one.
-
-    During a change two may do the same for a moment, or none: that only costs time.
-    """
-    if not state.owner:
-        return True
-    (oldest,) = state.database.execute("SELECT min(incarnation) FROM workers WHERE NOT fenced").fetchone()
-    return bool(oldest == state.owner)
-
-
 def rereading(
     core: Core,
     state: State,
@@ -71,10 +60,10 @@ def rereading(
 
     ``wake`` tells the engine's loop that there is something to send.
     """
-    reads, guests, ours = sources.reads, Guests(core, clock, wake), partial(is_ours, state)
-    replayer = Replayer(core, state, look_ups, reads, guests, clock, rules, ours)
-    runs: list[Run] = [replayer.run, partial(tidy, state, reads, ours)]
+    reads, guests = sources.reads, Guests(core, clock, wake)
+    replayer = Replayer(core, state, look_ups, reads, guests, clock, rules)
+    runs: list[Run] = [replayer.run, partial(tidy, state, reads)]
     if sources.registry is None:
         return runs, None
-    reopened = Reopened(state, sources.registry, reads, guests, clock, rules, ours, period_s=sources.period_s)
+    reopened = Reopened(state, sources.registry, reads, guests, clock, rules, period_s=sources.period_s)
     return [*runs, reopened.run], reopened

@@ -198,7 +198,7 @@ class Rig:
         await self._gone(names)
         place = self.demo.places[datacentre]
         self._forgotten.add(place.output)
-        for found in place.state.glob("dispatcher.db*"):
+        for found in place.state.glob("dispatcher*"):
             found.unlink()
         shutil.rmtree(place.state / "eventstore")
         for name in names:

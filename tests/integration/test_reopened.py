@@ -88,7 +88,7 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
 async def _missing(dispatcher: Onlooker, count: int) -> None:
     async with asyncio.timeout(60):
         while True:
-            said = await dispatcher.dispatcher("west")
-            if said is not None and Numbers([said]).max("photon_dispatcher_reopened_missing_ids") == count:
+            said = await dispatcher.dispatchers("west")
+            if said and Numbers(said).max("photon_dispatcher_reopened_missing_ids") == count:
                 return
             await asyncio.sleep(0.1)

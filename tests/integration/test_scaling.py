@@ -1,4 +1,4 @@
-"""Joiners and dispatchers come and go while events flow, and nothing is restarted; every event exactly once."""
+"""Joiners come and go while events flow, and nothing is restarted; every event exactly once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ TOP = """\
 uncertainty = "1s"
 [limits]
 batch_events = 100
-[dispatcher]
-lease = "2s"
 [joiner]
 adopt_after = "4s"
 """
@@ -53,7 +51,7 @@ def _joiners_up(said: dict[str, Any]) -> set[str]:
 
 
 class Site:
-    """One datacentre that names no joiner and no dispatcher."""
+    """One datacentre that names no joiner."""
 
     def __init__(self, base: Path, seed: int, stack: ExitStack) -> None:
         self.base = base
@@ -67,29 +65,23 @@ class Site:
         lines = (f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
         (base / "queries" / "q.log").write_text("".join(lines))
         made = Deployment(self.file, load(self.file, environment={}), base / "run")
-        self.services = [each for each in made.services() if not each.name.startswith("dispatcher")]
+        self.services = made.services()
         self.supervisor = Supervisor()
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, noun: str) -> subprocess.Popen[bytes]:
-        """A joiner or a dispatcher that finds its place by itself."""
+    def joiner(self) -> subprocess.Popen[bytes]:
+        """One that finds its place by itself."""
         (port,) = free_ports(1)
         number = len(self.processes)
         process = self.stack.enter_context(
             running(
-                "serve", noun, "auto", "--config", self.file, "--datacentre", "east",
+                "serve", "joiner", "auto", "--config", self.file, "--datacentre", "east",
                 "--listen", f"0.0.0.0:{port}", "--address", f"127.0.0.1:{port}",
-                log=self.base / f"{number}-{noun}.log",
+                log=self.base / f"{number}-joiner.log",
             )
         )  # fmt: skip
         self.processes.append(process)
         return process
-
-    def joiner(self) -> subprocess.Popen[bytes]:
-        return self.start("joiner")
-
-    def dispatcher(self) -> subprocess.Popen[bytes]:
-        return self.start("dispatcher")
 
     async def feed(self, stop: asyncio.Event) -> None:
         """Clicks in many logs until ``stop``."""
@@ -122,11 +114,6 @@ class Site:
         logs = [*self.base.glob("*.log"), *(self.base / "run" / "logs").glob("*")]
         return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in sorted(logs))
 
-    def workers(self) -> int:
-        """Answering workers, as the command finds them: the file has no address of a dispatcher."""
-        shown = photon("status", "lag", "--config", self.file, "-o", "json")
-        return len(orjson.loads(shown.out)["workers"]) if shown.code in (0, 3) else 0
-
     def joiners_shown(self) -> set[str]:
         """By ``photon status``, as up."""
         shown = photon("status", "--config", self.file, "-o", "json")
@@ -152,19 +139,17 @@ class Site:
 
 
 async def scaled(site: Site) -> None:
-    """First one of each; then more, then fewer."""
+    """First one; then more, then fewer."""
     await site.supervisor.start(site.services)
-    first, early = site.joiner(), site.dispatcher()
+    first = site.joiner()
     await site.supervisor.ready(READY_S)
     stop = asyncio.Event()
     feeding = asyncio.create_task(site.feed(stop))
     await site.until("joined by one joiner", lambda: set(site.written()) == {"east-auto-1"})
 
     joiners = [site.joiner() for _ in range(3)]
-    site.dispatcher()
     names = {f"east-auto-{number}" for number in (1, 2, 3, 4)}
     await site.until("spread over new joiners", lambda: set(site.written()) == names)
-    await site.until("both workers are found", lambda: site.workers() == 2)
     await site.until("all joiners are shown", lambda: site.joiners_shown() == names)
     await site.until("all joiners are on top", lambda: site.joiners_on_top() == names)
 
@@ -178,8 +163,6 @@ async def scaled(site: Site) -> None:
     again = site.joiner()  # at another port, in an abandoned slot
     before = site.written()
     await site.until("followed to a new address", lambda: len(site.written(before)) >= 3)
-    early.kill()
-    await asyncio.sleep(site.random.uniform(0.0, 1.0))
     stop.set()
     await feeding
     await site.until("settled", site.settled)
@@ -192,7 +175,7 @@ async def scaled(site: Site) -> None:
     await site.until("all ended", lambda: all(each.poll() is not None for each in site.processes))
 
 
-async def test_joiners_and_dispatchers_come_and_go(tmp_path: Path) -> None:
+async def test_joiners_come_and_go(tmp_path: Path) -> None:
     for round_ in range(ROUNDS):
         base = tmp_path / str(round_)
         base.mkdir()

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.dispatcher.previous import copy_state
 from tests.integration.tailing_site import HEADER, RECORD_BYTES, Site
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -130,23 +129,22 @@ def test_checkpoint_only_after_downstream_accepted(site: Site) -> None:
     site.finish()
 
 
-def test_corrupt_checkpoint_falls_back_to_the_previous_one(site: Site) -> None:
+def test_corrupt_checkpoint_is_refused_and_moved_away_by_hand(site: Site) -> None:
     site.append("a.log", site.clicks(50))
     site.settle()
     state = site.base / "state" / "dispatcher.db"
-    assert copy_state(state)  # as the dispatcher does by itself now and then
-    site.append("a.log", site.clicks(50) + b"no click\n")
-    site.settle()
-    assert len(site.dead_letters(1)) == 1
     site.kill("dispatcher")
     with state.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff" * 8000)
     state.with_name("dispatcher.db-wal").write_bytes(b"\xff" * 8000)  # otherwise it may heal the damage
     site.append("a.log", site.clicks(50))
+    site.dispatch()
+    assert site.processes["dispatcher"].wait(60.0) == 1
+    assert "read again from their start" in site.said("dispatcher")
+    site.kill("dispatcher")
+    site.move_state_away()
     site.finish()
-    assert len({*site.dead_letters(1)}) == 1  # the copy may be older than the line: then it is exported again
-    assert "previous copy" in site.said("dispatcher")
 
 
 @pytest.mark.parametrize("read_from", ["beginning", "end", "time"])

@@ -24,9 +24,8 @@ from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
-from photon.dispatcher.log_leases import Terms
 from photon.dispatcher.lookups import LookUpPolicy
-from photon.dispatcher.process import Worker
+from photon.dispatcher.partitions import ALL, Partition
 from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Reached
@@ -110,8 +109,7 @@ class DispatcherPlan:
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
     watch: Watch = Watch.AUTO
-    worker: str | None = None
-    """Its name among the pipeline's dispatchers. `None` if it is the only one."""
+    partition: Partition = ALL
 
 
 def open_dispatcher(
@@ -177,6 +175,7 @@ def open_dispatcher(
             limits.record,
             plan.watch,
             configured.last_line_after,
+            plan.partition,
         ),
         policy,
         DispatcherSurroundings(
@@ -198,11 +197,5 @@ def open_dispatcher(
             begun=begun,
         ),
         disk,
-        worker=None if plan.worker is None else _worker(settings, plan.worker),
         reached=reached,
     )
-
-
-def _worker(settings: Settings, name: str) -> Worker:
-    configured = settings.dispatcher
-    return Worker(name, Terms(lease_s=configured.lease, split_bytes=configured.split))

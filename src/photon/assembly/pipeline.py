@@ -57,8 +57,8 @@ async def _all_set(events: Sequence[asyncio.Event]) -> None:
 async def serve_pipeline(room: Room) -> bool:
     """Returns True if its slots were left empty. Raises PhotonError when a service cannot go on."""
     name, pipeline = room.datacentre, room.pipeline
-    if pipeline.dispatchers or not pipeline.joiners:
-        which = "several dispatchers" if pipeline.dispatchers else "no joiner of its own"
+    if pipeline.dispatchers > 1 or not pipeline.joiners:
+        which = "several dispatchers" if pipeline.dispatchers > 1 else "no joiner of its own"
         raise UsageError(f"datacentre {name} has {which}: start each service by itself")
 
     def part(serve: Callable[[Room], Awaitable[object]], member: str | None = None) -> Serve:

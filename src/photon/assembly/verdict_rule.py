@@ -138,7 +138,7 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
 def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
     """The `Unmatched` of a process in the room's pipeline."""
     pipeline, at = room.pipeline, room.datacentre
-    workers = [named("dispatcher", at, worker) for worker in sorted(pipeline.dispatchers) or [""]]
+    dispatchers = [named("dispatcher", at, each) for each in pipeline.dispatcher_names()]
     return Unmatched(
         registry,
         room.clock,
@@ -146,5 +146,5 @@ def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
         datacentre=at,
         process=process,
         rule=verdict_rule(room.settings.join[pipeline.join], room.adapter()),
-        others=(named("eventstore", at), *workers),
+        others=(named("eventstore", at), *dispatchers),
     )

@@ -36,7 +36,7 @@ class Silent(PhotonError):
 def lag(at: Deployed) -> int:
     """Shows sums, and the logs that wait longest; how many events wait in the retry store, since when, and if joiners
     fail. A log's last line without its newline is not lag. Seconds: since the oldest unread byte was written, as far
-    as file times tell. Exit code 3: not all of several workers answer."""
+    as file times tell. Exit code 3: not all of several dispatchers answer."""
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
     sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
@@ -61,30 +61,31 @@ def _show_lag(sums: dict[str, Any]) -> None:
 
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
-    """Combines the workers' reports: each sees all logs but reads its own; they share one retry store. Pure."""
+    """Adds up the dispatchers' reports. Pure."""
     from photon.fleet.numbers import Numbers, oldest_lag
 
     now, prefix = Numbers(up), "photon_dispatcher"
     return {
-        "logs": int(now.max(f"{prefix}_logs")),
+        "logs": int(now.sum(f"{prefix}_logs")),
         "behind": int(now.sum(f"{prefix}_logs_behind")),
         "bytes": int(now.sum(f"{prefix}_lag_bytes")),
         "seconds": round(now.max(f"{prefix}_lag_seconds"), 3),
-        "waiting": int(now.max(f"{prefix}_retry_store_events")),
-        "waiting_bytes": int(now.max(f"{prefix}_retry_store_bytes")),
+        "waiting": int(now.sum(f"{prefix}_retry_store_events")),
+        "waiting_bytes": int(now.sum(f"{prefix}_retry_store_bytes")),
         "waiting_seconds": round(now.max(f"{prefix}_retry_store_oldest_seconds"), 3),
         "joiners_failing": int(now.max(f"{prefix}_joiners_failing")),
-        "workers": [each.process.address for each in up],
+        "dispatchers": [each.process.address for each in up],
         "silent": [],
         "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in oldest_lag(up)],
     }
 
 
 def _heard(at: Deployed) -> list[Heard]:
-    from photon.fleet.polling import ask_dispatchers
+    from photon.fleet.polling import dispatchers_of, gathered
 
     name, _ = at.pipeline
-    heard = asyncio.run(ask_dispatchers(at.settings, at.base, name, at.tls, ASK_S))
+    asked = dispatchers_of(at.settings, name)
+    heard = asyncio.run(gathered(at.tls, asked, details=True, timeout=ASK_S))
     if not heard:
         raise UsageError(
             f"{at.config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"

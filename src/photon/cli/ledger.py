@@ -153,13 +153,14 @@ def _print(seen: _Seen) -> None:
 
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
+    from photon.dispatcher.partitions import there
     from photon.fleet.ledger import ledger_file
     from photon.local_join.site import OWN_DIRECTORIES
 
     if output is None:
         raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
     for path in (ledger_file(output / ".photon"), ledger_file(output)):
-        if path.exists():
+        if there(path):
             return path
     if any((output / name).is_dir() for name in OWN_DIRECTORIES):
         raise UsageError(
@@ -170,11 +171,12 @@ def _of_directory(output: Path | None) -> Path:
 
 
 def _of_deployment(at: Deployed) -> Path:
+    from photon.dispatcher.partitions import there
     from photon.fleet.ledger import ledger_file
 
     name, pipeline = at.pipeline
     path = ledger_file(at.base / pipeline.state)
-    if not path.exists():
+    if not there(path):
         raise UsageError(f"{path}: no ledger there yet; the dispatcher of datacentre {name} has not begun here")
     return path
 

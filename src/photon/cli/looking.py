@@ -49,7 +49,7 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]
     from photon.fleet.polling import Asker
 
     names = pipelines_named(at.settings, at.datacentre)
-    asker = Asker(at.settings, names, at.tls, at.base)
+    asker = Asker(at.settings, names, at.tls)
     with asyncio.Runner() as runner:
         try:
             yield names, lambda: runner.run(asker.look())

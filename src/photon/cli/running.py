@@ -293,7 +293,7 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
 @click.command()
 @_takes_out("Whose dispatcher; may be left out if there is one.")
 def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Stop a datacentre's dispatcher, all its workers, until photon dispatcher resume.
+    """Stop all dispatchers of a datacentre until photon dispatcher resume.
 
     Events without a verdict wait in its state. Another datacentre that reads the same logs
     goes on. It stays paused until it is resumed, or until photon up is started

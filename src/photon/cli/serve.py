@@ -75,8 +75,7 @@ def serve(
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
       joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
                          name (docs/dispatcher.md, Scaling)
-      dispatcher [NAME]  reads foreign logs; NAME is a worker, if several share the state on this machine;
-                         auto: one more, under a free name
+      dispatcher [KofN]  reads foreign logs; KofN (2of4): of several, the one that reads its share of them
       verifier           verifies all slots of a datacentre that are on this machine
       relay              what other joins have published, as logs of a join that builds on them (docs/chains.md), and
                          topics of Kafka as logs (docs/kafka.md)

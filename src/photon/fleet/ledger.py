@@ -13,6 +13,7 @@ from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.database import read_ledger as _read
 from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, hour_name, made, total_of
+from photon.dispatcher.partitions import there
 
 COUNTERS = {
     "read": "lines, and what became of them:",
@@ -43,7 +44,7 @@ def ledger_file(state: Path) -> Path:
 def read_ledger(state: Path) -> dict[str, int]:
     """The totals, and the counts outside the sum; zeros before the dispatcher has begun. Raises StateError."""
     path = ledger_file(state)
-    if not path.exists():
+    if not there(path):
         return dict(EMPTY)
     total = _read(path).total
     return total.as_dict() | total.apart()
@@ -97,7 +98,7 @@ def accounts(settings: Settings, base: Path) -> list[Account]:
 
 def _here(state: Path, name: str) -> Account | None:
     path = ledger_file(state)
-    if not path.exists():
+    if not there(path):
         return None
     ledger = _read(path)
     return Account(name, ledger.total, ledger)
@@ -118,14 +119,13 @@ def _on_spark(state: Path, name: str, slot: str) -> Account | None:
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
     from photon.fleet.access import tls_of
     from photon.fleet.numbers import counts_of
-    from photon.fleet.polling import ask_dispatchers
+    from photon.fleet.polling import dispatchers_of, gathered
 
     async def ask(name: str) -> Account:
-        heard = await ask_dispatchers(settings, base, name, tls_of(settings, base, OPERATOR), ASK_S)
-        for each in heard:
-            if each.up:
-                return Account(name, total_of(counts_of(each)))
-        silent = ", ".join(each.process.address or "" for each in heard)
+        heard = await gathered(tls_of(settings, base, OPERATOR), dispatchers_of(settings, name), timeout=ASK_S)
+        if heard and all(each.up for each in heard):
+            return Account(name, total_of(counts_of(heard)))
+        silent = ", ".join(each.process.address or "" for each in heard if not each.up)
         why = f"no dispatcher answers at {silent}" if silent else "its dispatcher has no address"
         return Account(name, None, missing=f"its state is not on this machine, and {why}")
 

@@ -6,6 +6,7 @@ The text comes from our own processes, so every line is one of prometheus_client
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -223,8 +224,17 @@ def share_within(buckets: Mapping[float, float], bound: float) -> float | None:
 
 
 def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The ledger that workers of a pipeline share, from the worker that has read most."""
-    return max(ledgers, key=lambda one: one.get("total", {}).get("read", 0), default={})
+    """The sum of the ledgers of a pipeline's dispatchers."""
+    total, hours, unbalanced = Counter[str](), dict[Any, Counter[str]](), 0
+    for one in ledgers:
+        total.update(one.get("total", {}))
+        unbalanced += one.get("unbalanced_hours", 0)
+        for line in one.get("ledger", []):
+            counts = {column: count for column, count in line.items() if column != "hour_s"}
+            hours.setdefault(line["hour_s"], Counter()).update(counts)
+    known = sorted(hours, key=lambda hour_s: -1 if hour_s is None else hour_s, reverse=True)
+    lines = [{"hour_s": hour_s, **hours[hour_s]} for hour_s in known]
+    return {"total": dict(total), "ledger": lines, "unbalanced_hours": unbalanced}
 
 
 def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
@@ -242,9 +252,9 @@ def oldest_lag(heard: Iterable[Heard]) -> list[dict[str, Any]]:
     return sorted((row for _, row in lag_of(heard)), key=lambda row: -row["seconds"])
 
 
-def counts_of(heard: Heard) -> dict[str, int]:
-    """A pipeline's ledger by column as one of its dispatchers counts it now, ahead of the committed one."""
-    now, prefix = Numbers([heard]), "photon_dispatcher"
+def counts_of(heard: Iterable[Heard]) -> dict[str, int]:
+    """A pipeline's ledger by column as its dispatchers count it now, ahead of the committed one."""
+    now, prefix = Numbers(heard), "photon_dispatcher"
     apart = {
         "read": "read",
         "reread": "reread",
@@ -254,5 +264,7 @@ def counts_of(heard: Heard) -> dict[str, int]:
         "unpaired": "unpaired",
     }
     found = {column: int(now.sum(f"{prefix}_{name}_total")) for column, name in apart.items()}
-    found |= {sample.labels["verdict"]: int(sample.value) for _, sample in now.each(f"{prefix}_events_total")}
-    return {**found, "pending": int(now.sum(f"{prefix}_pending_events"))}
+    verdicts = Counter[str]()
+    for _, sample in now.each(f"{prefix}_events_total"):
+        verdicts[sample.labels["verdict"]] += int(sample.value)
+    return {**found, **verdicts, "pending": int(now.sum(f"{prefix}_pending_events"))}

@@ -135,9 +135,10 @@ def _spark(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[
 def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
     if pipeline.on_spark:
         return []
-    if not pipeline.dispatchers:
+    if pipeline.dispatchers == 1:
         return [(datacentre, pipeline.dispatcher, ())]
-    return [(name, each.address, (name,)) for name, each in pipeline.dispatchers.items()]
+    names = enumerate(pipeline.dispatcher_names(), 1)
+    return [(name, pipeline.dispatcher_at(number), (name,)) for number, name in names]
 
 
 def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
@@ -207,7 +208,7 @@ COMMON = ("registry", "wan", "compute", "observe")
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All processes of the file. Other joiners and dispatchers may run: see ``polling``."""
+    """All processes of the file. Other joiners may run: see ``polling``."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from photon.assembly.verifier import pipeline_of
@@ -27,12 +28,11 @@ class Onlooker:
         self._replicas = [each for each in listening if each.kind == "registry"]
         self._gatherer = Gatherer(tls, timeout, details=False)
 
-    async def dispatcher(self, datacentre: str) -> Heard | None:
-        """The first answer of a datacentre's dispatchers, which count together."""
-        for each in self._dispatchers:
-            if each.datacentre == datacentre and (heard := await self._gatherer.ask(each)).up:
-                return heard
-        return None
+    async def dispatchers(self, datacentre: str) -> list[Heard]:
+        """The answers of a datacentre's dispatchers; empty if not all of them answer."""
+        asked = [each for each in self._dispatchers if each.datacentre == datacentre]
+        heard = await asyncio.gather(*map(self._gatherer.ask, asked))
+        return list(heard) if all(each.up for each in heard) else []
 
     async def leader(self) -> tuple[Process, Numbers] | None:
         for heard in await asyncio.gather(*map(self._gatherer.ask, self._replicas)):
@@ -45,8 +45,8 @@ class Onlooker:
         await self._gatherer.close()
 
 
-def lag_bytes(heard: Heard) -> int:
-    return int(Numbers([heard]).max("photon_dispatcher_lag_bytes"))
+def lag_bytes(heard: Sequence[Heard]) -> int:
+    return int(Numbers(heard).sum("photon_dispatcher_lag_bytes"))
 
 
 def alarms_in(settings: Settings, base: Path) -> list[str]:

@@ -14,10 +14,11 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
+from photon.dispatcher.partitions import Partition
 from photon.dispatcher.process import Places, state_rule
-from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
+from photon.dispatcher.skipping import Skips, commit_skips, locked_states, plan_skips
 from photon.fleet.access import pipeline_named, tls_of
-from photon.fleet.polling import dispatcher_serves
+from photon.fleet.polling import dispatchers_serve
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import key_path, read_key
 from photon.objects.paths import placed
@@ -79,6 +80,7 @@ def skip(
         base / pipeline.state,
         configured.foreign_files,
         settings.limits.record,
+        partition=Partition(1, pipeline.dispatchers),
     )
     adapter = adapter_of(settings, pipeline.join, base)
     digester = Digester(read_key(key_path(settings, base)), pipeline.join)
@@ -86,10 +88,11 @@ def skip(
         of = JoinOf(pipeline.join, datacentre, state_rule(pipeline.join, adapter, digester))
         skips = _on_spark(settings, base, of, places, adapter, to_ns, apply=apply)
         return SkipAnswer(datacentre, skips, readers, apply, refusal)
-    with locked_state(places, pipeline.join, adapter, digester, create=apply) as state:
-        skips = plan_skips(places, adapter, state.without_gaps() if state else [], to_ns)
-        if apply and state is not None:
-            commit_skips(state, skips)
+    with locked_states(places, pipeline.join, adapter, digester, create=apply) as states:
+        known = [position for state in states.values() for position in state.positions()]
+        skips = plan_skips(places, adapter, known, to_ns)
+        if apply:
+            commit_skips(states, skips)
     return SkipAnswer(datacentre, skips, readers, apply, refusal)
 
 
@@ -115,6 +118,6 @@ async def _readers(
     settings: Settings, base: Path, others: Sequence[str], vouched: Sequence[str], tls: Tls | None
 ) -> dict[str, bool]:
     async def reads(name: str) -> bool:
-        return name in vouched or await dispatcher_serves(settings, base, name, tls, ASK_S)
+        return name in vouched or await dispatchers_serve(settings, name, tls, ASK_S)
 
     return dict(zip(others, await asyncio.gather(*map(reads, others)), strict=True))

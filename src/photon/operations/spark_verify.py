@@ -26,6 +26,7 @@ from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.dispatcher.database import count_waiting, read_standing
 from photon.dispatcher.ledger import UNKNOWN_HOUR, hour_name
+from photon.dispatcher.partitions import there
 from photon.fleet.ledger import Account, accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.core.config_machine import ConfigMachine
@@ -208,7 +209,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
             ):
                 found, digests, waits = standing
                 take(digests)
-            elif not pipeline.on_spark and path.exists():
+            elif not pipeline.on_spark and there(path):
                 found, waits = read_standing(path, take), count_waiting(path, *overdue)
             else:
                 task.notes.append(f"{name}: {UNSEEN}")

@@ -131,7 +131,7 @@ class StatusService:
         self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
     ) -> None:
         """``base``: directory of the deployment file, to find what is on this machine; `None` if nothing is."""
-        self._asker = Asker(settings, [datacentre], tls, base)
+        self._asker = Asker(settings, [datacentre], tls)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, settings.beside(datacentre))
         self._assets = read_assets()

@@ -141,24 +141,25 @@ class View:
 
 
 def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Oldest first. Workers that share a retry store all report its rows; each row is listed once."""
-    found = {(row["log"], row["offset"]): row for each in details for row in each.get("oldest", [])}
-    return sorted(found.values(), key=lambda row: -row["age_s"])[:OLDEST_SHOWN]
+    """Oldest first."""
+    return sorted((row for each in details for row in each.get("oldest", [])), key=lambda row: -row["age_s"])[
+        :OLDEST_SHOWN
+    ]
 
 
 def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
     published, cleared = now.sum(f"{_V}_published_bytes"), now.sum(f"{_V}_cleared_bytes")
     behind = now.by("kind", "photon_watermark_lag_seconds")
     return {
-        "read_per_s": rates.max(f"{_D}_read_total"),
-        "verdicts_per_s": {verdict: rates.max(f"{_D}_events_total", verdict=verdict) for verdict in VERDICTS},
-        "wasted_per_s": rates.max(f"{_D}_wasted_joins_total"),
-        "foreign_logs": now.max(f"{_D}_logs"),
+        "read_per_s": rates.sum(f"{_D}_read_total"),
+        "verdicts_per_s": {verdict: rates.sum(f"{_D}_events_total", verdict=verdict) for verdict in VERDICTS},
+        "wasted_per_s": rates.sum(f"{_D}_wasted_joins_total"),
+        "foreign_logs": now.sum(f"{_D}_logs"),
         "foreign_lag_bytes": now.sum(f"{_D}_lag_bytes"),
         "foreign_lag_s": now.max(f"{_D}_lag_seconds"),
-        "pending": now.max(f"{_D}_pending_events"),
+        "pending": now.sum(f"{_D}_pending_events"),
         "oldest_pending_s": now.max(f"{_D}_oldest_pending_seconds"),
-        "retry_store_events": now.max(f"{_D}_retry_store_events"),
+        "retry_store_events": now.sum(f"{_D}_retry_store_events"),
         "retry_store_oldest_s": now.max(f"{_D}_retry_store_oldest_seconds"),
         "waiting_bound": now.max("photon_spark_waiting_bound_events"),
         "batches_in_flight": now.sum(f"{_D}_batches_in_flight"),
@@ -188,7 +189,7 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
 def _others(names: Sequence[str], now: Numbers, rates: Change) -> list[dict[str, Any]]:
     """The other datacentres as seen from here: dispatchers watch what becomes of the events left to them."""
     trusted = now.by("home", f"{_D}_home_trusted")
-    elsewhere = rates.max(f"{_D}_events_total", verdict="elsewhere")
+    elsewhere = rates.sum(f"{_D}_events_total", verdict="elsewhere")
     return [
         {
             "datacentre": name,

@@ -47,7 +47,7 @@ def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: b
 
 
 def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> list[ServiceState]:
-    """All workers of one datacentre's dispatcher. Raises UsageError."""
+    """All dispatchers of one datacentre. Raises UsageError."""
     found = [state for state in states if kind_of(state) == DISPATCHER]
     known = sorted({state.datacentre for state in found})
     if datacentre is None and len(known) == 1:

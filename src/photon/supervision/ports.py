@@ -46,6 +46,16 @@ def free_ports(count: int) -> list[int]:
     )
 
 
+def free_row(count: int) -> int:
+    """The first of ``count`` free ports in a row. Raises NoFreePort."""
+    while True:
+        first = free_ports(1)[0]
+        others = range(first + 1, first + count)
+        if not any(port in _drawn or not can_listen(f"127.0.0.1:{port}") for port in others):
+            _drawn.extend(others)
+            return first
+
+
 def can_listen(address: str) -> bool:
     with socket.socket() as each:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the previous run's connections may linger

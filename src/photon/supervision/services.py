@@ -16,7 +16,7 @@ from photon.supervision.ports import host_and_port
 ETC = "/etc/photon"
 """The mount point of the deployment file's directory: changes show in a mounted directory, but not in a mounted
 file."""
-PORTS = {"joiner": 7040, "dispatcher": 7050}
+PORTS = {"joiner": 7040}
 """Ports of kinds that are found by discovery; each container has its own address."""
 MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
 """MB of one container; others have 384."""
@@ -43,7 +43,7 @@ class Service:
         return self.process.kind
 
     def serve(self, config: str, *more: str) -> list[str]:
-        """Its arguments; joiners and dispatchers are found by discovery."""
+        """Its arguments; joiners are found by discovery."""
         words = [self.process.name] if self.kind in ("cache", *_OF_ALL) else []
         words = ["auto"] if self.kind in PORTS else words
         words += [] if self.kind in _OF_ALL else ["--datacentre", self.process.datacentre]
@@ -114,8 +114,10 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         at = f"datacentre.{name}"
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
-        if not pipeline.on_spark and (pipeline.joiners or pipeline.dispatchers):
-            yield f"{at}: joiners and dispatchers are found; name none of them"
+        if not pipeline.on_spark and pipeline.joiners:
+            yield f"{at}: joiners are found; name none of them"
+        if pipeline.dispatchers > 1:
+            yield f"{at}.dispatchers: several have one machine, and a container has one of its own; leave it out"
         if pipeline.dispatcher is None:
             yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
         if pipeline.together or settings.relayed(name):

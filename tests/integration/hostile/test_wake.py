@@ -36,7 +36,7 @@ retry.RETRY_BACKOFF = retry.Backoff(first=0.1, most=3000.0)
 only after many tries."""
 WAIT_S = 90.0
 HOPELESS = 300
-SERVICES = ("eventstore", "joiners.east-1", "caches.c1", "caches.c2", "dispatchers.w1", "dispatchers.w2")
+SERVICES = ("eventstore", "joiners.east-1", "caches.c1", "caches.c2", "dispatcher")
 
 
 class Site:
@@ -133,7 +133,7 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
         await supervisor.ready(READY_S)
         site.query(lost)
         await soon(lambda: site.has_joined(range(200)), WAIT_S, "so are those of which a new store was to tell")
-        supervisor.kill("dispatcher east w1")  # the other may have taken over its rows
+        supervisor.kill("dispatcher east")
         site.click(range(200, 250))
         site.query(hopeless)
         site.query(range(200, 250))

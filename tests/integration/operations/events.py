@@ -91,7 +91,7 @@ def _given_up(site: Site) -> None:
 def _dispatcher_lost(site: Site) -> None:
     site.lose("dispatcher west")
     state = site.directory / site.settings.datacentre["west"].state
-    for file in state.glob("dispatcher.db*"):
+    for file in state.glob("dispatcher*"):
         file.unlink()
 
 

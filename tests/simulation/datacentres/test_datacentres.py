@@ -44,6 +44,16 @@ def test_every_event_is_joined_with_its_whole_set_once(batch: list[int]) -> None
         run_seed(seed, Variant(sets=True), story="PHOTON_SIM_SEED" in os.environ)
 
 
+@pytest.mark.seeded
+@pytest.mark.parametrize("dispatchers", [2, 4])
+@pytest.mark.parametrize(
+    "batch", _batches(share(seeds(SEEDS, world="divided"), 5)), ids=lambda b: f"divided-{b[0]}-{b[-1]}"
+)
+def test_several_dispatchers_divide_the_logs_of_each(batch: list[int], dispatchers: int) -> None:
+    for seed in batch:
+        run_seed(seed, Variant(dispatchers=dispatchers), story="PHOTON_SIM_SEED" in os.environ)
+
+
 def test_a_seed_replays_exactly() -> None:
     one, other = run_seed(8, story=True), run_seed(8, story=True)
     assert one.story == other.story

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -20,7 +21,6 @@ from photon.config.disk import Disk, RealDisk
 from photon.dispatcher import exports
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import LOGS, Exports
-from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace
 from photon.outputs.log.writer import LogWriter, NotOfThisState
@@ -53,7 +53,11 @@ class Schedule:
             with suppress(Killed):
                 self._life(self.random.choice((math.inf, self.random.randrange(60))))
             if self.random.random() < 0.3 and self.state.exists():
-                copy_state(self.state)
+                previous = self.state.with_name("s.previous")
+                previous.unlink(missing_ok=True)
+                with closing(sqlite3.connect(self.state)) as state, closing(sqlite3.connect(previous)) as copy:
+                    state.backup(copy)
+                    copy.execute("PRAGMA journal_mode=DELETE")
             if self.loses:
                 self._lose()
         if not self.loses:

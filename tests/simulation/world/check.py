@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.ledger import Verdict, total_of
 from photon.dispatcher.replay import requests
 from photon.idregistry.api import Kind
 from photon.idregistry.core.id_bucket import OWNED, REOPENED
@@ -93,7 +93,7 @@ def _dispatcher_unrest(world: World, process: DispatcherProcess) -> str:
     positions = {p.identity: p.offset for p in process.engine._state.positions()}
     if (replay := requests.current(process.engine._state.database)) is not None:
         return f"replay {replay.number} is not done"
-    behind = [log.name for log in world.truth.foreign if log.lines and positions.get(log.name, 0) != log.end]
+    behind = [log.name for log in process.logs if log.lines and positions.get(log.name, 0) != log.end]
     return f"{behind} not read to the end" if behind else ""
 
 
@@ -320,15 +320,15 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
 def _unreadable(world: World, place: Place) -> list[str]:
     """Unreadable lines are exported once in each datacentre, and once more where its dispatcher has forgotten them:
     published lines stay."""
-    name = f"{place.name}-dispatcher"
-    disk = place.disks[name]
     seen: Counter[tuple[str, int]] = Counter()
-    root = Path(f"/{name}/out/rejected")
-    for file in disk.names(root):
-        for line in disk.read(root / file).splitlines():
-            source = json.loads(line)["source"]
-            seen[source["file"], source["offset"]] += 1
-    if seen.keys() == set(world.truth.malformed) and max(seen.values(), default=1) <= 1 + place.images.wipes:
+    for name in place.images:
+        disk, root = place.disks[name], Path(f"/{name}/out/rejected")
+        for file in disk.names(root):
+            for line in disk.read(root / file).splitlines():
+                source = json.loads(line)["source"]
+                seen[source["file"], source["offset"]] += 1
+    wipes = max(images.wipes for images in place.images.values())
+    if seen.keys() == set(world.truth.malformed) and max(seen.values(), default=1) <= 1 + wipes:
         return []
     return [f"unreadable lines of {place.name}: exported {dict(seen)}, there are {world.truth.malformed}"]
 
@@ -338,8 +338,12 @@ def _ledger(world: World, place: Place) -> list[str]:
 
     A line of a reopened id was counted once, by whoever owned the id then; which verdict is left open.
     """
-    process: Any = world.processes[f"{place.name}-dispatcher"]
-    total = process.engine._state.ledger().total
+    processes: list[Any] = [world.processes[name] for name in place.images]
+    counts: Counter[str] = Counter()
+    for process in processes:
+        line = process.engine._state.ledger().total
+        counts.update(line.as_dict() | line.apart())
+    total = total_of(counts)
     expected: Counter[Verdict] = Counter({Verdict.REJECTED: len(world.truth.malformed)})
     lines = len(world.truth.malformed)
     open_lines = retimed = 0

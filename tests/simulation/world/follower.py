@@ -33,11 +33,18 @@ class _Unread(Unread):
 class SimulatedFollower:
     """Hands out lines that have arrived in this datacentre's copies, from committed positions on."""
 
-    def __init__(self, world: World, place: Place, positions: Sequence[LogPosition], random: Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        place: Place,
+        logs: Sequence[GrowingLog],
+        positions: Sequence[LogPosition],
+        random: Random,
+    ) -> None:
         self._world = world
         self._place = place
         self._random = random
-        self._logs = world.truth.foreign
+        self._logs = logs
         offsets = {p.identity: p.offset for p in positions}
         self._next = [log.index_of[offsets.get(log.name, 0)] for log in self._logs]
         self._visible = [0] * len(self._logs)
@@ -71,6 +78,9 @@ class SimulatedFollower:
 
     def unread_now(self) -> Unread:
         return _Unread(self, list(self._visible))
+
+    def look_at_others(self) -> None:
+        return None
 
     def lag(self) -> Lag:
         return NO_LAG

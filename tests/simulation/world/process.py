@@ -51,6 +51,7 @@ from tests.simulation.world.store import StoreModel
 from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
+    from tests.simulation.world.truth import GrowingLog
     from tests.simulation.world.world import Place, World
 
 JOIN = "clicks"
@@ -330,13 +331,19 @@ class DispatcherProcess(Process):
     engine: DispatcherEngine | None = None
     undecided: Undecided
 
+    @property
+    def logs(self) -> list[GrowingLog]:
+        """The foreign logs that it reads."""
+        names = list(self.place.images)
+        return self.world.truth.foreign[names.index(self.name) :: len(names)]
+
     async def run(self) -> None:
         world, place = self.world, self.place
         disk = ProcessDisk(place.disks[self.name], self)
         state = SimulatedState(self)
         try:
             exports = Exports(Path(f"/{self.name}/out"), disk, state, Path(f"/{self.name}/state"), warn=world.say)
-            follower = SimulatedFollower(world, place, state.positions(), self.random)
+            follower = SimulatedFollower(world, place, self.logs, state.positions(), self.random)
             store = SimulatedStoreClient(self.stub(f"{place.name}-store"), self.clock)
 
             registry = self.registry()

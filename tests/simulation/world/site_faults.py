@@ -141,8 +141,8 @@ def down(world: World, place: Place, *, power: bool, choice: Sequence[float] = (
     if power:
         for disk in place.disks.values():
             disk.power_cut()
-        kept = random.choice((0, len(place.images.history) - 1, random.randrange(len(place.images.history))))
-        place.images.lose(kept)
+        for images in place.images.values():
+            images.lose(random.choice((0, len(images.history) - 1, random.randrange(len(images.history)))))
         place.mapped = [random.choice((mapped, random.randint(0, mapped))) for mapped in place.mapped]
     world.loop.later(random.choice(choice), _up, world, place)
 
@@ -157,17 +157,19 @@ def delete_state(world: World) -> None:
     """Dispatcher and event store of a datacentre start from scratch."""
     place = world.random.choice(world.datacentres)
     world.say(f"{place.name}: the state of dispatcher and event store is deleted")
-    for name in (f"{place.name}-dispatcher", f"{place.name}-store"):
+    for name in (*place.images, f"{place.name}-store"):
         if (process := world.running(name)) is not None:
             world.ended(process, "its state is deleted")
-    place.images.wipe()
+    for images in place.images.values():
+        images.wipe()
     place.mapped = [0] * len(place.mapped)
 
 
 def ask_replay(world: World) -> None:
     """An operator has a time range dispatched again."""
     place = world.random.choice(world.datacentres)
-    process = world.running(f"{place.name}-dispatcher")
+    names = list(place.images)
+    process = world.running(names[0] if len(names) == 1 else world.random.choice(names))
     if not isinstance(process, DispatcherProcess) or process.engine is None or process.paused:
         return
     state: Any = process.engine._state
@@ -175,7 +177,9 @@ def ask_replay(world: World) -> None:
     until = EPOCH_NS + int(world.random.choice((0.1, 10, 30, 60)) * NS_PER_S)
     pattern = world.random.choice(("", "clicks-0*"))
     with Transaction(state.database, state.path):
-        number = requests.add(state.database, min(since, until - 1), until, pattern, process.clock.now_ns())
+        (newest,) = state.database.execute("SELECT coalesce(max(id), 0) FROM replays").fetchone()
+        number = newest + 1
+        requests.add(state.database, number, min(since, until - 1), until, pattern, process.clock.now_ns())
     state._keep(synced=False)
     world.say(f"{place.name}: replay {number} is asked for")
 

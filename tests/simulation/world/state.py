@@ -135,7 +135,7 @@ class SimulatedState(State):
 
     def __init__(self, process: DispatcherProcess) -> None:
         self._process = process
-        self._images = process.place.images
+        self._images = process.place.images[process.name]
         self._lines: Lines | None = None
         super().__init__(Path("dispatcher.db"), rule=b"rule")
         process.undecided = Undecided(self._db)
@@ -174,9 +174,9 @@ class SimulatedState(State):
                     f"{process.name}: {said} events before {time_ns} are said to have no verdict, {truth} have none"
                 )
 
-    def exported(self, upto: int, worker: str = "") -> None:
+    def exported(self, upto: int) -> None:
         self._may_end("before the outbox is emptied")
-        super().exported(upto, worker)
+        super().exported(upto)
         self._keep(synced=False)
 
     def _keep(self, *, synced: bool) -> None:
@@ -206,13 +206,13 @@ def _empty() -> bytes:
 def open_image(path: Path) -> sqlite3.Connection:
     """Replaces ``database.open_database``: returns the newest image of the calling process."""
     owner = OWNER.get()
-    image: Image = owner.place.images.history[-1]  # type: ignore[union-attr]
+    image: Image = owner.place.images[owner.name].history[-1]  # type: ignore[union-attr]
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     db.deserialize(image.data)
     return db
 
 
-def no_lock(path: Path) -> int:
+def no_lock(path: Path, wait_s: float) -> int:
     """Replaces ``database.lock_state``: returns a descriptor that ``State.close`` may close."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 

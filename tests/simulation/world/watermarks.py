@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.dispatcher.database import show_together
 from photon.dispatcher.undecided import Undecided, undecided
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cursor import Cursor, OutputLog
@@ -78,9 +79,15 @@ class Sampler:
         self.cursor = Cursor()
 
     def dispatcher(self) -> None:
-        db, image = sqlite3.connect(":memory:", isolation_level=None), self.place.images.history[-1]
-        db.deserialize(image.data)
-        self.asked, self.lines = undecided(db), image.lines
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        images = [each.history[-1] for each in self.place.images.values()]
+        for number, image in enumerate(images):
+            db.execute(f"ATTACH ':memory:' AS p{number}")
+            db.deserialize(image.data, name=f"p{number}")
+        show_together(db, len(images))
+        lines = [image.lines for image in images if image.lines is not None]
+        self.lines = {line: at for each in lines for line, at in each.items()} if len(lines) == len(images) else None
+        self.asked = undecided(db, len(images))
         self.reopened = partial(reopened_before, db)
 
     def slots_of(self) -> Iterator[SlotShown]:

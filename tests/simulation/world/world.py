@@ -23,6 +23,7 @@ from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.partitions import all_of
 from photon.dispatcher.replay import coverage, reopened
 from photon.eventstore.awaited_keys import AwaitedKeys
 from photon.idregistry.api import Digester
@@ -87,6 +88,8 @@ class Variant:
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
     sampler: type[Sampler] | None = None
+    dispatchers: int = 1
+    """Number in each datacentre."""
     sets: bool = False
     """Events are joined with all primary events of their keys."""
     patches: tuple[Patch, ...] = ()
@@ -116,7 +119,8 @@ class Place:
     names: list[str] = field(default_factory=list)
     """Names of all its processes."""
     disks: dict[str, FaultyDisk] = field(default_factory=dict)
-    images: state.Images = field(default_factory=state.Images)
+    images: dict[str, state.Images] = field(default_factory=dict)
+    """Databases of its dispatchers."""
     seen_on_list: set[tuple[bytes, int]] = field(default_factory=set)
     """For an ablation: reopened ids that its dispatcher has seen, whether or not they were decided."""
     mapped: list[int] = field(default_factory=list)
@@ -285,7 +289,10 @@ class World:
             for number in range(self.random.choice((1, 2))):
                 place.joiners.append(f"{name}-joiner{number}")
                 self._add(place.joiners[-1], JoinerProcess, place)
-            self._add(f"{name}-dispatcher", DispatcherProcess, place)
+            for partition in all_of(self.variant.dispatchers):
+                dispatcher = partition.named(f"{name}-dispatcher")
+                place.images[dispatcher] = state.Images()
+                self._add(dispatcher, DispatcherProcess, place)
         if self.loses_slots:
             self._add("north-operator", Operator, self.places["north"])
 

@@ -49,7 +49,7 @@ async def test_they_run_and_are_asked_as_all_processes_are(tmp_path: Path, monke
             for n in range(3):
                 t.table("clicks").row(f"k{n}").set("campaign", "c")
         serving = asyncio.create_task(serve_observe(Room(settings, tmp_path, stop, member="dedup-1")))
-        gatherer, asker = Gatherer(None), Asker(settings, [], None, None)
+        gatherer, asker = Gatherer(None), Asker(settings, [], None)
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:

@@ -235,16 +235,15 @@ def test_each_datacentre_keeps_the_copies_of_the_other_and_operators_tell_their_
         assert not any(mount.startswith(f"state-{other}:") for mount in operator["volumes"])
 
 
-def test_joiners_and_dispatchers_can_be_scaled() -> None:
+def test_joiners_can_be_scaled() -> None:
     """None of their names, addresses or published ports belongs to one container alone."""
     for each, pipeline in settings().datacentre.items():
         assert not pipeline.joiners
-        for kind, port in (("joiner", 7040), ("dispatcher", 7050)):
-            found = SERVICES[f"{kind}-{each}"]
-            assert found["command"][:3] == ["serve", kind, "auto"]
-            assert {f"0.0.0.0:{port}", f"auto:{port}"} <= set(found["command"])
-            assert found["healthcheck"]["test"][-1] == f"127.0.0.1:{port}"
-            assert not found.keys() & {"container_name", "ports"}
+        found = SERVICES[f"joiner-{each}"]
+        assert found["command"][:3] == ["serve", "joiner", "auto"]
+        assert {"0.0.0.0:7040", "auto:7040"} <= set(found["command"])
+        assert found["healthcheck"]["test"][-1] == "127.0.0.1:7040"
+        assert not found.keys() & {"container_name", "ports"}
 
 
 def test_prometheus_asks_the_status_page_of_each_datacentre_through_the_gateway() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import State
 
 
@@ -50,9 +49,3 @@ def reopened(path: Path, kept: Callable[[State], State]) -> Callable[[], State]:
 @pytest.fixture
 def state(reopened: Callable[[], State]) -> State:
     return reopened()
-
-
-@pytest.fixture
-def joined(path: Path, kept: Callable[[SharedState], SharedState]) -> Callable[[str], SharedState]:
-    """Opens the state of ``path`` as one of its workers."""
-    return lambda name: kept(SharedState(path, name, now_ns=5))

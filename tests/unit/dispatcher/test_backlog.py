@@ -372,8 +372,6 @@ def test_a_log_read_anew_may_have_lines_of_one_that_begins_alike_and_was_read_fu
     to = core(high=100)
     for each in (world.block(DATA, identity="log1~1"), replace(world.block(DATA, identity="log1~1"), anew=True)):
         assert to.begin(each, 0.0).seen_to == 100
-    to.adopt("log1~1", 6)
-    assert to.begin(replace(world.block(DATA, identity="log1~1"), anew=True), 0.0).seen_to == 100
 
 
 def test_a_log_put_back_to_its_start_departs_nowhere() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from photon.adapters.logs.api import LogPosition
+from photon.dispatcher.partitions import Partition, all_of
 from photon.dispatcher.process import Places
-from photon.dispatcher.skipping import Place, begin, locked_state
+from photon.dispatcher.skipping import Place, begin, locked_states
 from tests.unit.dispatcher.test_skip import ADAPTER, DIGESTER, HOUR, line, read_on, written
 
 
@@ -19,8 +21,8 @@ def places(tmp_path: Path) -> Places:
 
 
 def positions(places: Places) -> list[LogPosition]:
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        return [] if state is None else state.positions()
+    with locked_states(places, "clicks", ADAPTER, DIGESTER, create=False) as states:
+        return [position for state in states.values() for position in state.positions()]
 
 
 @pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
@@ -34,3 +36,13 @@ def test_it_counts_for_logs_there_before_the_state(places: Places, read_from: Pl
     if skips is not None:  # now there is a state: nothing is left out any more
         assert begin(places, "clicks", ADAPTER, DIGESTER, Place.END) is None
     assert len(read_on(places, positions(places))) == left + 5
+
+
+def test_each_of_several_begins_with_its_own_logs(places: Places) -> None:
+    for name in range(8):
+        written(places.foreign / f"{name}.log", [line(10 * name + n, n) for n in range(10)])
+    shares = [begin(replace(places, partition=each), "clicks", ADAPTER, DIGESTER, 6 * HOUR) for each in all_of(3)]
+    assert [len(skips.skips) for skips in shares if skips is not None and skips.skips]
+    assert sum(len(skips.skips) for skips in shares if skips is not None) == 8
+    assert len(read_on(places, positions(places))) == 8 * 4
+    assert begin(replace(places, partition=Partition(1, 2)), "clicks", ADAPTER, DIGESTER, Place.END) is None

@@ -6,7 +6,9 @@ Kills: ``tests/simulation/dispatcher/test_exports.py``.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs.log.writer import NotOfThisState
 
@@ -71,8 +72,8 @@ class Lost:
         exports = opened(directory, state)
         add(state, "late", b"l0\n")
         exports.flush()
-        copy_state(self.path)
-        (directory / "s.previous").rename(directory / "s.older")
+        with closing(sqlite3.connect(directory / "s.older")) as older:
+            state.database.backup(older)
         add(state, "late", b"l1\n")
         add(state, "rejected", b"r0\n", b"r1\n")
         exports.flush()

@@ -12,7 +12,6 @@ from photon.adapters.contract import Adapter, ForeignHeader
 from photon.adapters.loader import load_adapter
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.shared import SharedFollower
 from photon.dispatcher.process import Places
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk
 from photon.dispatcher.replay.reading import LogFiles
@@ -127,13 +126,3 @@ async def test_replay_reads_the_same_records(site: tuple[Places, Adapter]) -> No
         found += ids_of(adapter, await files.blocks(chunk) or [])
     files.close()
     assert found == list(range(1, ROWS))
-
-
-def test_such_logs_are_not_divided_among_workers(site: tuple[Places, Adapter]) -> None:
-    places, adapter = site
-    follower = SharedFollower(places.foreign, has_header=False, framing=adapter.foreign_framing)
-    follower.scan()
-    (identity,) = (position.identity for position in follower.positions())
-    assert follower.plain_size(identity) == 0
-    assert follower.begins(identity, 0, [5000]) == []
-    follower.close()

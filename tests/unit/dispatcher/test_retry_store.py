@@ -24,7 +24,6 @@ from photon.dispatcher.retry import (
     Patience,
 )
 from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
-from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.two_clocks import Heard
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
@@ -52,8 +51,8 @@ class Store:
         self.now = 0.0
         self.open(once=False)
 
-    def open(self, *, once: bool, worker: str = "", patience: Patience | None = None) -> None:
-        self.state = SharedState(self.path, worker, now_ns=self.now_ns()) if worker else State(self.path)
+    def open(self, *, once: bool, patience: Patience | None = None) -> None:
+        self.state = State(self.path)
         patience = patience or Patience(unmatched_after_ns=10**6 * S, once=once)
         self.core = world.core(
             self.state, patience=patience, seed=1, highs={}, retry_rows=self.state.retry_rows,
@@ -239,16 +238,12 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
     assert 60.0 <= given_up_s <= 60.0 + NOT_YET_BACKOFF.most
 
 
-def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried_when_claimed(tmp_path: Path) -> None:
-    """Its clock was ahead, or it had settled them. The same applies to a worker's own rows when the clock
-    goes back."""
+def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried(tmp_path: Path) -> None:
+    """Its clock was ahead, or it had settled them. The same applies to own rows when the clock goes back."""
     store = Store(tmp_path / "s")
     far = NOW_NS + int((LONGEST_S + 100) * S)
     store.put(item(0), item(1, next_try_ns=far), item(2, next_try_ns=NOW_NS + 3000 * S))
-    store.state.close()
-    store.open(once=False, worker="w1")
-    assert store.state.claim_retries()  # type: ignore[attr-defined]
-    store.loader.claimed(store.now_ns())
+    store.reopen()
     store.look()
     assert sorted(store.tried()) == [b"id0", b"id1"]
     store.put(item(3, next_try_ns=far))

@@ -5,20 +5,21 @@ from __future__ import annotations
 import gzip
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from photon.adapters.contract import Framing, LogFile
-from photon.adapters.logs.api import LogPart, LogPosition
+from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher import skipping
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict, cell
+from photon.dispatcher.partitions import ALL, Partition
 from photon.dispatcher.process import Places
-from photon.dispatcher.skipping import Log, Skip, commit_skips, locked_state, plan, plan_skips, times_of
+from photon.dispatcher.skipping import Log, Skip, commit_skips, locked_states, plan, plan_skips, times_of
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
@@ -178,14 +179,14 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
     written(places.foreign / "d.log", lines["d"], b"id9999 k 99")
     written(places.foreign / "other.txt", lines["a"])
     (places.foreign / "empty.log").touch()
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state is None
+    with locked_states(places, "clicks", ADAPTER, DIGESTER, create=False) as states:
+        assert states == {}
         assert not places.state.exists(), "showing makes nothing"
     first = plan_skips(places, ADAPTER, [], None)
     by_path = {each.log.position.path: each for each in first.skips}
     assert sorted(by_path) == ["a.log", "a.log.1", "d.log", "deep/c.log.gz"]
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
-        assert state is not None
+    with locked_states(places, "clicks", ADAPTER, DIGESTER, create=True) as states:
+        state = states[ALL]
         identity = by_path["a.log"].log.position.identity
         pending = StoredRow(ForeignEvent(b"id", b"d" * 16, 0, b"k", b"r", LogFile("a.log"), 0, 5, 0), 1)
         state.commit(
@@ -198,7 +199,7 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
         before = state.ledger()
         with (
             pytest.raises(StateError, match="in use by another dispatcher"),
-            locked_state(places, "clicks", ADAPTER, DIGESTER, create=False),
+            locked_states(places, "clicks", ADAPTER, DIGESTER, create=False),
         ):
             pass
         skips = plan_skips(places, ADAPTER, state.positions(), 20 * HOUR)
@@ -206,7 +207,7 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
         begins = {each.log.position.path: (each.log.begin, each.skipped) for each in skips.skips}
         assert begins["a.log"] == (offsets[30], 0), "never back"
         assert begins["a.log.1"][0] == 0
-        commit_skips(state, skips)
+        commit_skips(states, skips)
         assert state.ledger() == before
         assert before.total.balance == 0
         positions = state.positions()
@@ -215,36 +216,30 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
     assert sorted(read_on(places, positions)) == sorted(expected)
     with (places.foreign / "d.log").open("ab") as file:
         file.write(b"9\nid7 k 1\n")
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
-        assert state is not None
-        commit_skips(state, first)
+    with locked_states(places, "clicks", ADAPTER, DIGESTER, create=True) as states:
+        state = states[ALL]
+        commit_skips(states, first)
         now = read_on(places, state.positions())
     assert now == [b"id9999 k 999", b"id7 k 1"], "the line that was being written then, and what came behind"
 
 
-def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places: Places) -> None:
-    offsets = written(places.foreign / "a.log", [line(n, n) for n in range(50)])
-    (skip,) = plan_skips(places, ADAPTER, [], None).skips
-    identity = skip.log.position.identity
-    parts = [LogPart(f"{identity}@{at}", identity, offsets[at], offsets[at + 20], offsets[at + 5]) for at in (0, 20)]
-    insert = "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)"
-    rows = [(insert, tuple(part)) for part in parts]
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
-        state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))
-        assert [position.offset for position in state.without_gaps()] == [offsets[5]]
-        commit_skips(state, plan_skips(places, ADAPTER, state.without_gaps(), 5 * HOUR))
-        assert state.parts() == parts, "nothing is older"
-        commit_skips(state, plan_skips(places, ADAPTER, state.without_gaps(), 30 * HOUR))
-        assert [position.offset for position in state.positions()] == [offsets[30]]
-        assert state.parts() == []
+def test_a_skip_reaches_the_dispatcher_of_each_log(places: Places) -> None:
+    for name in range(8):
+        written(places.foreign / f"{name}.log", [line(10 * name + n, n) for n in range(10)])
+    several = replace(places, partition=Partition(1, 3))
+    with locked_states(several, "clicks", ADAPTER, DIGESTER, create=True) as states:
+        commit_skips(states, plan_skips(several, ADAPTER, [], None))
+        held = {each: [position.identity for position in state.positions()] for each, state in states.items()}
+    assert sum(map(len, held.values())) == 8
+    assert all(each.holds(identity) for each, identities in held.items() for identity in identities)
 
 
 def test_another_key_is_refused(places: Places) -> None:
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True):
+    with locked_states(places, "clicks", ADAPTER, DIGESTER, create=True):
         pass
     with (
         pytest.raises(StateError, match="another key file"),
-        locked_state(places, "clicks", ADAPTER, Digester(b"x" * 16, "clicks"), create=False),
+        locked_states(places, "clicks", ADAPTER, Digester(b"x" * 16, "clicks"), create=False),
     ):
         pass
 

@@ -177,14 +177,11 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
 def test_proofs_of_positions_stay(tmp_path: Path) -> None:
     path = tmp_path / "s"
     state = State(path)
-    state.database.execute("INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4, x'')")
-    part, log = LogPosition("a@0", "a.log", 6, b"", b"part"), LogPosition("a", "a.log", 14, b"", b"proof")
-    state.commit(Changes(positions={"a": log, "a@0": part}))
+    log = LogPosition("a", "a.log", 14, b"", b"proof")
+    state.commit(Changes(positions={"a": log}))
     state.close()
     state = State(path)
     assert state.positions() == [log]
-    assert [(part.offset, part.proof) for part in state.parts()] == [(6, b"part")]
-    assert state.without_gaps() == [LogPosition("a", "a.log", 6, b"", b"part")]
     state.close()
 
 
@@ -203,14 +200,11 @@ def test_logs_that_are_read_anew_are_known_until_they_have_departed(tmp_path: Pa
     state.close()
 
 
-def test_lines_that_wait_are_known_by_their_key_whoever_has_them(state: State) -> None:
+def test_lines_that_wait_are_known_by_their_key(state: State) -> None:
     state.commit(Changes(stored=stored([item(1), item(2)])))
     lines = {(bytes([n]) * 16, line_tag(b"\0rec", n, f"f{n % 2}")) for n in (1, 2)}
     assert state.lines_that_wait([b"k\xff", b"other"]) == lines
     assert state.lines_that_wait([b"other"]) == set()
-    state.database.execute("INSERT INTO workers VALUES (7, 'w', 1, 1, 1, 1, 0)")
-    state.database.execute("UPDATE retries SET owner = 7 WHERE id = 1")
-    assert state.lines_that_wait([b"k\xff"]) == lines
 
 
 def test_another_rule_is_refused(tmp_path: Path) -> None:
@@ -239,15 +233,6 @@ def test_what_has_waited_since_before_a_moment(
     event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, 7)
     state.commit(Changes(stored=stored([StoredRow(event, 7)])))
     assert count_waiting(path, *times) == count
-
-
-def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) -> None:
-    path = tmp_path / "dispatcher.db"
-    state = State(path)
-    state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}))
-    state.database.execute("INSERT INTO parts VALUES ('ab@0', 'ab', 0, 20, 12, x'')")
-    state.close()
-    assert read_standing(path, lambda digests: None) == [("ab", 12, "a.log")]
 
 
 def test_no_state(tmp_path: Path) -> None:

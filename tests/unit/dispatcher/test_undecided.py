@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.lag import Unread
 from photon.config.clock import NEVER_NS
+from photon.config.disk import RealDisk
 from photon.dispatcher import database
 from photon.dispatcher.core import Core
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.leases import Decision
-from photon.dispatcher.shared_state import SharedState
+from photon.dispatcher.partitions import Number, files_of, write_number
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.undecided import STEPS_MAX, Claims, WorkerClaims, counts_of, read_undecided, summed, undecided
+from photon.dispatcher.undecided import STEPS_MAX, Claims, counts_of, read_undecided, summed, undecided
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.outputs.watermarks import STEP_NS
 from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored, take
@@ -139,39 +139,31 @@ def test_a_start_says_what_its_predecessor_had_until_the_logs_were_read(
         assert (found.read_ns, found.oldest_ns) == (100, NEVER_NS)
 
 
-def test_workers_claim_together_and_one_that_is_alone_goes_on_from_them(tmp_path: Path) -> None:
+def test_several_claim_together_and_one_that_has_not_begun_holds_them_back(tmp_path: Path) -> None:
     path, logs = tmp_path / "s", _Logs()
-    one, two = SharedState(path, "one", now_ns=1), SharedState(path, "two", now_ns=1)
-    claims = [WorkerClaims(each.database, logs, each.owner) for each in (one, two)]
+    write_number(RealDisk(), path, Number(2))
+    one, two = (State(file) for file in files_of(path))
+    claims = [Claims(each.database, logs, f"dispatcher {name}") for each, name in ((one, "1of2"), (two, "2of2"))]
     its = core(one)
     take(its, block(b"a k 5\n"))
     claims[0].scanned(100)
     _commit(one, claims[0], its, at_ns=101)
     with read_undecided(path) as found:
-        assert (found.read_ns, found.why) == (None, "dispatcher two has not said anything yet")
+        assert found is None
+    logs.behind = "b.log"
     claims[1].scanned(90)
     _commit(two, claims[1], at_ns=91)
     with read_undecided(path) as found:
-        assert (found.read_ns, found.why, found.said_ns, found.who) == (90, "", 91, "dispatcher two")
-        assert (found.oldest_ns, found.before(NEVER_NS)) == (5 * HOUR, 1)
-    two.renew(7, Decision(take=("unit",)))
-    claims[0].scanned(200)
-    _commit(one, claims[0], its)
+        assert (found.read_ns, found.why) == (None, "b.log is not read to its end")
+    logs.behind = ""
+    _commit(two, claims[1], at_ns=92)
+    event = ForeignEvent(b"i", b"d" * 16, 4 * HOUR, b"k", b"r", LogFile("a.log"), 3, WAIT_NS)
+    two.commit(Changes(stored=stored([StoredRow(event, 7)])))
     with read_undecided(path) as found:
-        assert (found.read_ns, found.why) == (
-            90,
-            "dispatcher two has not read its logs to their ends since it has them",
-        )
+        assert (found.read_ns, found.why, found.said_ns, found.who) == (90, "", 92, "dispatcher 2of2")
+        assert (found.oldest_ns, found.moving_ns, found.before(NEVER_NS)) == (4 * HOUR, 5 * HOUR, 2)
     one.close()
     two.close()
-    state = State(path)
-    alone = Claims(state.database, logs)
-    for at_ns in (300, 301):
-        _commit(state, alone)
-        with read_undecided(path) as found:
-            assert (found.read_ns, found.oldest_ns) == ((90, 5 * HOUR) if at_ns == 300 else (300, NEVER_NS))
-        alone.scanned(at_ns)
-    state.close()
 
 
 TIMES = st.integers(-5 * MINUTE, 5 * MINUTE)

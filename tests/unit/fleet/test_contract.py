@@ -27,7 +27,7 @@ from photon.dispatcher.status import JoinTimes, Status, details_of, reads
 from photon.fleet import ledger
 from photon.fleet.polling import Gatherer
 from photon.joiner.process import details_of as joiner_details
-from photon.supervision.ports import free_ports
+from photon.supervision.ports import free_ports, free_row
 
 COMMANDS = {
     "status": ("status",),
@@ -48,7 +48,20 @@ VOLATILE = {
 }  # fmt: skip
 PATIENT_S = 60.0
 """Wait for an answer: a busy machine may leave this process alone for longer than people want to wait."""
-PORTS = ("r1", "wan", "east", "w1", "w2", "east-1", "c1", "store-east", "verifier", "west-1", "store-west", "status")
+PORTS = (
+    "r1",
+    "wan",
+    "east",
+    "1of2",
+    "2of2",
+    "east-1",
+    "c1",
+    "store-east",
+    "verifier",
+    "west-1",
+    "store-west",
+    "status",
+)
 FILE = """
 key_file = "key"
 [join.clicks]
@@ -80,8 +93,8 @@ output = "west/output"
 state = "west/state"
 eventstore = "@store-west"
 joiners.west-1.address = "@west-1"
-dispatchers.w1.address = "@w1"
-dispatchers.w2.address = "@w2"
+dispatcher = "@1of2"
+dispatchers = 2
 """
 
 
@@ -112,16 +125,13 @@ class Engine:
         return [SimpleNamespace(**event, tries=2, next_try_ns=None, reason="registry")]
 
 
-def _dispatcher(worker: str, others: dict[str, str], **more: Any) -> ProcessMetrics:
+def _dispatcher(**more: Any) -> ProcessMetrics:
     engine: Any = Engine(**more)
 
-    def details() -> dict[str, Any]:
-        said = details_of("clicks", engine, SystemClock())
-        if worker:
-            said |= {"worker": worker, "workers": [{"worker": n, "address": at} for n, at in others.items()]}
-        return said
-
-    return ProcessMetrics([reads("clicks", lambda: engine, SystemClock(), retry_limit=100)], details)
+    clock = SystemClock()
+    return ProcessMetrics(
+        [reads("clicks", lambda: engine, clock, retry_limit=100)], lambda: details_of("clicks", engine, clock)
+    )
 
 
 def _joiner(into: Readings) -> None:
@@ -156,16 +166,15 @@ def _cache(into: Readings) -> None:
         into.put(f"photon_cache_{name}", value)
 
 
-def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
+def _processes() -> dict[str, tuple[str, ProcessMetrics]]:
     alarm = {"finding": "torn", "what": "w", "todo": "t"}
     slots = [{"slot": "east-1", "state": "live", "problem": "", "alarms": [alarm]}]
     shards = {"config": 2, "change": None, "shards": [{"shard": 1, "leader": "", "ids": 0, "boundary_s": None}]}
-    workers = {name: at[name] for name in ("w1", "w2")}
     shell = SimpleNamespace(copies=None, oldest_unshown_ns=5)
     joiner: Any = SimpleNamespace(opened=SimpleNamespace(slot="east-1", shell=shell))
     return {
-        "east": ("Dispatcher", _dispatcher("", {}, joiners_failing=1)),
-        "w1": ("Dispatcher", _dispatcher("w1", workers)),
+        "east": ("Dispatcher", _dispatcher(joiners_failing=1)),
+        "1of2": ("Dispatcher", _dispatcher()),
         "east-1": ("Joiner", ProcessMetrics([_joiner], lambda: joiner_details([joiner]))),
         "verifier": ("Verifier", ProcessMetrics([_verifier], lambda: {"slots": slots})),
         "r1": ("Registry", ProcessMetrics([_registry], lambda: shards)),
@@ -177,6 +186,8 @@ def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
 def deployment(base: Path) -> Iterator[dict[str, str]]:
     """Some of its processes answer, others do not; where each is."""
     at = {name: f"127.0.0.1:{port}" for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True)}
+    first = free_row(2)
+    at |= {"1of2": f"127.0.0.1:{first}", "2of2": f"127.0.0.1:{first + 1}"}
     text = FILE
     for name in sorted(PORTS, key=len, reverse=True):
         text = text.replace(f'"@{name}"', f'"{at[name]}"')
@@ -191,7 +202,7 @@ def deployment(base: Path) -> Iterator[dict[str, str]]:
 
     with ExitStack() as stack:
         stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
-        for name, (service, metrics) in _processes(at).items():
+        for name, (service, metrics) in _processes().items():
             server: HealthyServer = done(listen(at[name], f"photon.v1.{service}", metrics=metrics))
             stack.callback(lambda server=server: done(server.stop(0.0)))
         yield at

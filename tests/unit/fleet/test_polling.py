@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,23 +11,16 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
-from photon.fleet.doctor.gathering import processes
 from photon.fleet.numbers import counts_of
 from photon.fleet.polling import Asker
 from photon.idregistry.witness import KnownSlot
 from photon.lab.onlooker import Onlooker, lag_bytes
-from photon.supervision.ports import free_ports
+from photon.supervision.ports import free_ports, free_row
 from tests.deployments import addresses, datacentre, join, replica, write
 
 
-async def dispatcher(name: str, *others: tuple[str, int]) -> HealthyServer:
-    """One that took a free name, and knows the others that share its state."""
-    workers = [{"worker": worker, "address": f"127.0.0.1:{port}"} for worker, port in others]
-
-    def details() -> dict[str, Any]:
-        return {"worker": name, "workers": workers}
-
-    return await listen("127.0.0.1:0", "photon.Dispatcher", metrics=ProcessMetrics(details=details))
+async def dispatcher() -> HealthyServer:
+    return await listen("127.0.0.1:0", "photon.Dispatcher", metrics=ProcessMetrics())
 
 
 def settings_of(base: Path, **dispatchers: int) -> Settings:
@@ -38,27 +30,6 @@ def settings_of(base: Path, **dispatchers: int) -> Settings:
         here = f'dispatcher = "127.0.0.1:{port}"'
         text.append(datacentre(closed, "eventstore", f"joiners.{name}-1", name=name, base=f"{name}/", more=here))
     return load(write(base, *text), environment={})
-
-
-async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_path: Path) -> None:
-    hidden = await dispatcher("auto2")
-    (gone,) = free_ports(1)
-    named = await dispatcher("auto1", ("auto2", hidden.port), ("auto3", gone))
-    try:
-        settings = settings_of(tmp_path, east=named.port)
-        asker = Asker(settings, ["east"], None, tmp_path)
-        first = await asker.look()
-        second = await asker.look()
-        assert [each.process.name for each in first if each.up] == ["east"]
-        assert [each.process.name for each in second if each.up] == ["east", "auto2"]
-        assert "auto3" not in {each.process.name for each in second}  # it never answered
-        examined = await asyncio.to_thread(processes, settings, None, tmp_path)
-        found = {each.name: not each.problem for each in examined if each.name.startswith("dispatcher")}
-        assert found == {"dispatcher east": True, "dispatcher auto2": True}
-        await asker.close()
-    finally:
-        for server in (named, hidden):
-            await server.stop(0.0)
 
 
 async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
@@ -83,7 +54,7 @@ async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
 
     monkeypatch.setattr("photon.fleet.polling.registry_client", lambda settings, tls: Registry())
     settings = settings_of(tmp_path, east=free_ports(1)[0])
-    asker, later = Asker(settings, ["east"], None, tmp_path), Asker(settings, ["east"], None, tmp_path)
+    asker, later = Asker(settings, ["east"], None), Asker(settings, ["east"], None)
 
     async def up(asker: Asker) -> list[bool]:
         return [each.up for each in await asker.look() if each.process.name == "auto-1"]
@@ -111,9 +82,9 @@ async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
 
 
 async def test_who_belongs_to_several_datacentres_is_heard_once(tmp_path: Path) -> None:
-    east, west = await dispatcher("auto1"), await dispatcher("auto1")
+    east, west = await dispatcher(), await dispatcher()
     try:
-        asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None, tmp_path)
+        asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None)
         heard = await asker.look()
         assert [each.process.title for each in heard].count("registry r1") == 1
         assert {each.process.datacentre for each in heard if each.up} == {"east", "west"}
@@ -132,30 +103,35 @@ async def test_an_onlooker_sees_what_is_counted_and_who_leads(tmp_path: Path) ->
     def leads(into: Readings) -> None:
         into.put("photon_registry_leader", 1, shard="1")
 
-    east = await listen("127.0.0.1:0", "photon.v1.Dispatcher", metrics=ProcessMetrics([counts]))
+    first = free_row(2)
+    east, other = [
+        await listen(f"127.0.0.1:{port}", "photon.v1.Dispatcher", metrics=ProcessMetrics([counts]))
+        for port in (first, first + 1)
+    ]
     replica = await listen("127.0.0.1:0", "photon.v1.Registry", metrics=ProcessMetrics([leads]))
     settings_of(tmp_path, east=east.port, west=free_ports(1)[0])
-    flags = [f'registry.replicas.r1.address="127.0.0.1:{replica.port}"']
+    flags = [f'registry.replicas.r1.address="127.0.0.1:{replica.port}"', "datacentre.east.dispatchers=2"]
     onlooker = Onlooker(load(tmp_path / "photon.toml", environment={}, flags=flags), None, 5.0)
     try:
-        heard, leader = await onlooker.dispatcher("east"), await onlooker.leader()
-        assert heard is not None
+        heard, leader = await onlooker.dispatchers("east"), await onlooker.leader()
         assert leader is not None
         expected = {
-            "read": 10,
-            "joined": 9,
-            "pending": 1,
-            "wasted": 2,
+            "read": 20,
+            "joined": 18,
+            "pending": 2,
+            "wasted": 4,
             "reread": 0,
             "retimed": 0,
             "ambiguous": 0,
             "unpaired": 0,
         }
-        assert (counts_of(heard), lag_bytes(heard), leader[0].label) == (expected, 70, "registry r1")
-        assert await onlooker.dispatcher("west") is None
+        assert (counts_of(heard), lag_bytes(heard), leader[0].label) == (expected, 140, "registry r1")
+        assert await onlooker.dispatchers("west") == []
+        await other.stop(0.0)
+        assert await onlooker.dispatchers("east") == [], "one of two does not answer"
         await replica.stop(0.0)
         assert await onlooker.leader() is None
     finally:
         await onlooker.close()
-        for server in (east, replica):
+        for server in (east, other, replica):
             await server.stop(0.0)

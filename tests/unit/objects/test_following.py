@@ -20,9 +20,9 @@ from photon.adapters.logs.identity import head_by_path
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
-from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
+from photon.dispatcher.partitions import all_of
 from photon.objects import ranges
 from photon.objects.api import Meta
 from photon.objects.directory import bucket_of
@@ -119,21 +119,16 @@ def test_a_header_record_and_many_objects(site: Site) -> None:
     follower.close()
 
 
-def test_an_object_that_another_worker_has_read(site: Site) -> None:
-    put(site, one=b"a\nb\n", **{"two.gz": gzip.compress(b"c\nd\n")})
-    first = site.follower()
-    assert len(lines(first, 4)) == 4
-    taker = SharedFollower(site.path, has_header=False, report=site.problems.append, held=True, hurried=True)
-    taker.scan()
-    read = sum(each.startswith("read") for each in site.bucket.asked)
-    for position in first.positions():
-        taker.own(position)
-    assert taker.poll(1 << 20) == []
-    assert taker.caught_up()
-    assert site.problems == []
-    assert sum(each.startswith("read") for each in site.bucket.asked) == read
-    first.close()
-    taker.close()
+def test_dispatchers_divide_objects_and_open_none_of_another(site: Site) -> None:
+    put(site, **{f"n{n}": b"%d\n" % n for n in range(12)})
+    for partition in all_of(3):
+        site.bucket.asked.clear()
+        follower = Follower(site.path, has_header=False, hurried=True, mine=partition.holds)
+        own = [n for n in range(12) if partition.holds(head_by_path(f"n{n}").identity)]
+        assert sorted(lines(follower, len(own))) == sorted(b"%d" % n for n in own)
+        assert follower.caught_up()
+        assert sum(each.startswith("read") for each in site.bucket.asked) == len(own)
+        follower.close()
 
 
 def test_other_bytes_under_a_key_are_read_from_their_start(site: Site) -> None:

@@ -12,6 +12,7 @@ import orjson
 from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
+from photon.fleet.numbers import merged_ledger
 from photon.fleet.polling import Heard
 from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, View, together
 from tests.unit.fleet.heard import said, silent
@@ -70,16 +71,29 @@ def _twice() -> dict[str, Any]:
     return view.update(_heard(3000, 2900, times), 120.0)
 
 
-def test_rates_are_of_the_last_window_and_common_counts_are_taken_once() -> None:
+def test_rates_are_of_the_last_window_and_counts_of_dispatchers_add_up() -> None:
     found = _twice()
-    assert (found["window_s"], found["flow"]["read_per_s"]) == (20, 100)
-    assert (found["flow"]["verdicts_per_s"]["joined"], found["flow"]["pending"]) == (100, 100)
+    assert (found["window_s"], found["flow"]["read_per_s"]) == (20, 200)
+    assert (found["flow"]["verdicts_per_s"]["joined"], found["flow"]["pending"]) == (200, 200)
     assert found["latency"]["join"]["count"] == 100
     assert 1.0 < found["latency"]["join"]["p50_s"] <= 2.5
     assert found["latency"]["join"]["within"] == {"1": 0.0, "10": 1.0, "60": 1.0}
     assert found["ledger"]["total"] == LEDGER
     assert len(found["history"]) == 1
     orjson.dumps(found)
+
+
+def test_the_ledger_is_the_sum_over_dispatchers() -> None:
+    ledgers = [
+        {"total": {"read": 3, "joined": 3}, "ledger": [{"hour_s": 7200, "read": 3}], "unbalanced_hours": 1},
+        {},
+        {"total": {"read": 4}, "ledger": [{"hour_s": None, "read": 1}, {"hour_s": 7200, "read": 2}]},
+    ]
+    assert merged_ledger(ledgers) == {
+        "total": {"read": 7, "joined": 3},
+        "ledger": [{"hour_s": 7200, "read": 5}, {"hour_s": None, "read": 1}],
+        "unbalanced_hours": 1,
+    }
 
 
 def test_rates_are_unknown_at_first() -> None:
@@ -120,7 +134,7 @@ def test_an_empty_deployment_is_no_error() -> None:
 
 def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
     shown = text([_twice()], 120.0)
-    for words in ("east: 6 of 7 processes", "joined    100/s", "100 events pending", "shard 2    r2", "alarms: 4"):
+    for words in ("east: 6 of 7 processes", "joined    200/s", "200 events pending", "shard 2    r2", "alarms: 4"):
         assert words in shown, shown
     assert "adapter   clicks 2.0: Clicks 0123456789ab\n" in shown
 
@@ -168,13 +182,13 @@ def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them()
     assert (other["trusted"], other["joined_per_s"]) == (False, 20.0)
 
 
-def test_the_oldest_pending_events_are_each_shown_once() -> None:
+def test_the_oldest_pending_events_of_all_dispatchers_are_shown() -> None:
     def row(offset: int, age_s: float) -> dict[str, Any]:
         return {"event_id": f"e{offset}", "log": "a", "offset": offset, "age_s": age_s}
 
     heard = [
-        said("dispatcher", "w1", details={"oldest": [row(n, 100 - n) for n in range(20)]}),
-        said("dispatcher", "w2", details={"oldest": [row(n, 100 - n) for n in range(10, 30)]}),
+        said("dispatcher", "w1", details={"oldest": [row(n, 100 - n) for n in range(0, 30, 2)]}),
+        said("dispatcher", "w2", details={"oldest": [row(n, 100 - n) for n in range(1, 30, 2)]}),
     ]
     found = View("east", "1.0").update(heard, 100.0)["oldest"]
     assert [one["offset"] for one in found] == list(range(20))

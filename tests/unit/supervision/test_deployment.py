@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -58,31 +57,23 @@ def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> No
 
 def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
-    address = re.search(r'\[datacentre.east\].*?\ndispatcher = ("[^"]+")', text, re.DOTALL)
-    assert address is not None
-    own = "[datacentre.east.dispatchers"
-    workers = f"{own}.w1]\naddress = {address[1]}\n{own}.w2]\n"
-    raw = text.replace(f"\ndispatcher = {address[1]}", "") + workers
     file = tmp_path / "photon.toml"
-    file.write_text(raw)
-    settings = load(file, environment={})
+    file.write_text(text.replace("[datacentre.east]\n", "[datacentre.east]\ndispatchers = 2\n"))
+    at = "127.0.0.1:9900"
+    settings = load(file, environment={}, flags=[f'datacentre.east.dispatcher="{at}"'])
     dispatchers = Deployment(file, settings, RUN).stages()[-1]
     assert [service.name for service in dispatchers] == [
-        "dispatcher east w1",
-        "dispatcher east w2",
+        "dispatcher east 1of2",
+        "dispatcher east 2of2",
         "dispatcher west",
     ]
-    assert dispatchers[0].arguments[:3] == ("serve", "dispatcher", "w1")
-    assert [service.address for service in dispatchers[:2]] == [address[1].strip('"'), None]
+    assert dispatchers[0].arguments[:3] == ("serve", "dispatcher", "1of2")
+    assert [service.address for service in dispatchers[:2]] == [at, "127.0.0.1:9901"]
     assert [service.datacentre for service in dispatchers] == ["east", "east", "west"]
-    assert settings.datacentre["east"].dispatcher_addresses() == [address[1].strip('"')]
-    for wrong, why in (
-        (f"{text}{own}.w2]\n", "both dispatcher and dispatchers"),
-        (raw.replace(".w2]", ".W2]"), "a name is"),
-    ):
-        file.write_text(wrong)
+    taken = "datacentre.east.dispatcher='127.0.0.1:7512'"  # and the next port is another process's
+    for wrong, why in (("datacentre.east.dispatchers=9", "<= 8"), (taken, "7513: used twice")):
         with pytest.raises(ConfigError, match=why):
-            load(file, environment={})
+            load(file, environment={}, flags=[wrong])
 
 
 def test_a_datacentre_that_is_together_is_one_process() -> None:
@@ -96,7 +87,11 @@ def test_a_datacentre_that_is_together_is_one_process() -> None:
     (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
     assert east.arguments[:2] == ("serve", "pipeline")
     assert east.address == settings.datacentre["east"].joiners["east-1"].address
-    flags = ["datacentre.east.together=true", "datacentre.east.dispatchers.w1.address='127.0.0.1:9999'"]
+    flags = [
+        "datacentre.east.together=true",
+        "datacentre.east.dispatchers=2",
+        "datacentre.east.dispatcher='127.0.0.1:9900'",
+    ]
     with pytest.raises(ConfigError, match=r"datacentre\.east\.together: is one process"):
         load(EXAMPLE, environment={}, flags=flags)
 

@@ -42,6 +42,7 @@ from photon.config.kernel_time import kernel_time
 from photon.config.settings import SIDES, Settings, Side
 from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
+from photon.dispatcher.partitions import there
 from photon.fleet import hbase
 from photon.fleet import processes as fleet
 from photon.fleet.access import output_of, tls_of
@@ -503,11 +504,10 @@ def _ranges(disk: Disk, datacentre: str, slot: SlotOutput, output: Path) -> Iter
 
 
 def _database(path: Path) -> Iterator[tuple[str, str]]:
-    if not path.exists():
-        return
     try:
-        with opened(path):
-            pass
+        if there(path):
+            with opened(path):
+                pass
     except PhotonError as error:
         yield str(path), str(error)
 
@@ -533,7 +533,7 @@ def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> 
 
 
 async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
-    asker = Asker(settings, sorted(settings.datacentre), tls, base)
+    asker = Asker(settings, sorted(settings.datacentre), tls)
     try:
         await asker.look()
         heard = await asker.look()

@@ -22,8 +22,9 @@ from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
-from photon.dispatcher.database import STATE_NAME, opened
+from photon.dispatcher.database import STATE_NAME, opened, opened_file
 from photon.dispatcher.open_events import OpenEvent
+from photon.dispatcher.partitions import all_of, file_of, read_number, there
 from photon.dispatcher.retry import SETTLED_NS
 from photon.fleet.explain.evidence import FOUND_MAX, ON_SPARK, Evidence, InLog, Searched, Waiting
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_offset
@@ -178,19 +179,19 @@ def _read(adapter: Adapter, block: Block, question: Question, read_to: int | Non
     return None
 
 
-def in_memory(core: Core, question: Question, worker: str) -> Evidence:
+def in_memory(core: Core, question: Question, partition: str) -> Evidence:
     """The knowledge of a running dispatcher. Call it on the dispatcher's event loop."""
     found = []
     for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event
         if question.means(event.event_id, event.file.path, event.offset):
-            found.append(_of_held(held, worker))
+            found.append(_of_held(held, partition))
             if len(found) >= FOUND_MAX:
                 break
     return Evidence(waiting=found, searched=[Searched(what="events in the dispatcher's memory")])
 
 
-def _of_held(held: OpenEvent, worker: str) -> Waiting:
+def _of_held(held: OpenEvent, partition: str) -> Waiting:
     event = held.event
     if held.settled:
         state = "waits for the next run"
@@ -212,37 +213,41 @@ def _of_held(held: OpenEvent, worker: str) -> Waiting:
         attempts=held.attempts,
         next_try_ns=held.next_try_ns if held.waits and 0 < held.next_try_ns < SETTLED_NS else None,
         last="" if held.last is None else _REASONS.get(held.last, ""),
-        worker=worker,
+        partition=partition,
     )
 
 
 def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
     """Searches the state at ``path``, even one in use. Its rows have no index by id, so it reads all of them."""
     what = "the dispatcher's retry store"
-    if not path.exists():
-        return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
+    found, rows = list[Waiting](), 0
     try:
-        with opened(path) as db:
-            db.set_progress_handler(lambda: int(budget.over), STEPS_BETWEEN_LOOKS)
-            found = list(_rows(db, question))
-            (rows,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'retry_rows'").fetchone()
+        if not there(path):
+            return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
+        for partition in all_of(read_number(path).dispatchers):
+            if not (file := file_of(path, partition)).exists():
+                continue
+            with opened_file(file) as db:
+                db.set_progress_handler(lambda: int(budget.over), STEPS_BETWEEN_LOOKS)
+                found += _rows(db, question, partition.name)
+                rows += db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'retry_rows'").fetchone()[0]
     except PhotonError as error:
         return Evidence(searched=[Searched(what=what, why=budget.why if budget.over else str(error))])
     return Evidence(waiting=found, searched=[Searched(what=f"{what} ({rows} rows)")])
 
 
-def _rows(db: sqlite3.Connection, question: Question) -> Iterator[Waiting]:
+def _rows(db: sqlite3.Connection, question: Question, partition: str) -> Iterator[Waiting]:
     by_place, arguments = "", [question.event_id]
     if question.place is not None:
         by_place = " OR (retries.offset = ? AND files.path = ?)"
         arguments += [question.place.offset, question.place.file]  # type: ignore[list-item]
     sql = (
         "SELECT retries.id, event_id, key, event_time_ns, files.path, retries.offset, first_read_ns, attempts, "
-        "next_try_ns, trigger_ns, coalesce(workers.name, '') FROM retries JOIN files ON files.id = retries.file "
-        f"LEFT JOIN workers ON workers.incarnation = retries.owner WHERE event_id = ?{by_place} LIMIT ?"
+        "next_try_ns, trigger_ns FROM retries JOIN files ON files.id = retries.file "
+        f"WHERE event_id = ?{by_place} LIMIT ?"
     )
     for row in db.execute(sql, (*arguments, FOUND_MAX)):
-        row_id, event_id, key, time_ns, file, offset, first_read_ns, attempts, next_ns, trigger_ns, worker = row
+        row_id, event_id, key, time_ns, file, offset, first_read_ns, attempts, next_ns, trigger_ns = row
         settled = next_ns >= SETTLED_NS and trigger_ns >= SETTLED_NS
         yield Waiting(
             where=STORED,
@@ -256,7 +261,7 @@ def _rows(db: sqlite3.Connection, question: Question) -> Iterator[Waiting]:
             attempts=attempts,
             next_try_ns=next_ns if next_ns < NEVER_NS - 1 else None,
             last=_last(attempts, trigger_ns, settled=settled),
-            worker=worker,
+            partition=partition,
             row=row_id,
         )
 

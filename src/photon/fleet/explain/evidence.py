@@ -47,7 +47,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 0
     next_try_ns: int | None = None  # None means it is not waiting for a time
     last: str = ""  # why the last try gave no verdict; empty if there was none
-    worker: str = ""
+    partition: str = ""
     row: int = 0  # row of the retry store; 0 if none
 
 

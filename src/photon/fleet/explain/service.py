@@ -72,21 +72,21 @@ class ExplainService:
 
 
 def of_dispatcher(
-    engine: Callable[[], DispatcherEngine],
+    engine: DispatcherEngine,
     state: Path,
     output: Path,
     logs: ForeignLogs,
-    worker: Callable[[], str],
+    partition: str,
     trace: Trace,
 ) -> Explainer:
-    """``engine``: the current one. ``state``: the pipeline's state directory."""
+    """``state``: the pipeline's state directory. ``partition``: the dispatcher's name."""
 
     def files(question: Question, budget: Budget) -> Evidence:
         evidence = in_retry_store(state / STATE_NAME, question, budget)
         evidence.add(exported(state, output, question, budget))
         return evidence
 
-    return _of_reader(lambda question: in_memory(engine().core, question, worker()), files, logs, trace)
+    return _of_reader(lambda question: in_memory(engine.core, question, partition), files, logs, trace)
 
 
 def of_join_on_spark(state: Path, output: Path, slot: str, logs: ForeignLogs, trace: Trace) -> Explainer:

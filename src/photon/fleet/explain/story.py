@@ -232,7 +232,7 @@ def _reads(records: Sequence[tuple[str, Record]], waiting: Sequence[tuple[str, W
         key = (place, one.source_file, one.source_offset)
         if key not in seen:
             seen.add(key)
-            who = f"dispatcher {one.worker}".strip()
+            who = f"dispatcher {one.partition}".strip()
             at = rfc3339_us(one.first_read_ns)
             yield Step("read", at, place, who, "read for the first time", one.source_file, one.source_offset)
     for place, record in records:
@@ -255,7 +255,7 @@ def _waits(place: str, one: Waiting) -> Step:
     }
     if one.last:
         what += f"; last: {one.last}"
-    who = "join on Spark" if one.where == ON_SPARK else f"dispatcher {one.worker}".strip()
+    who = "join on Spark" if one.where == ON_SPARK else f"dispatcher {one.partition}".strip()
     return Step("waiting", "", place, who, what, facts=facts)
 
 

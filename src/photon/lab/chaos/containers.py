@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from photon.config.settings import Settings
-from photon.dispatcher.database import STATE_NAME
 from photon.fleet.processes import COMMON, KINDS
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.lab.chaos.subprocesses import Done, run_command
@@ -143,7 +142,7 @@ class ContainersTarget:
         if live:
             raise ChaosFailed(f"{live[0]} lives; its state is not deleted under it")
         state = self._settings.datacentre[datacentre].state
-        await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/{STATE_NAME}* {state}/eventstore"])
+        await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/dispatcher* {state}/eventstore"])
 
     async def photon(self, arguments: Sequence[str]) -> str:
         """Runs in an operator's container of the datacentre named in the arguments, else in the first one that

@@ -11,7 +11,6 @@ from pathlib import Path
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, WAN, towards
-from photon.dispatcher.database import STATE_NAME
 from photon.fleet.access import tls_of
 from photon.lab.chaos import disks
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
@@ -138,7 +137,7 @@ class ProcessesTarget:
             if now.pid is not None and name.split()[0] in nouns and self._topology.processes.get(name) == datacentre:
                 raise ChaosFailed(f"{name} lives (pid {now.pid}); its state is not deleted under it")
         state = self._base / pipeline.state
-        for found in state.glob(f"{STATE_NAME}*"):
+        for found in state.glob("dispatcher*"):
             found.unlink()
         await asyncio.to_thread(shutil.rmtree, state / "eventstore", ignore_errors=True)
 

@@ -123,12 +123,12 @@ class Watch(Watching):
     async def _see(self) -> None:
         while True:
             now_s = self.now_s()
-            found = await asyncio.gather(*map(self._onlooker.dispatcher, self.seen))
+            found = await asyncio.gather(*map(self._onlooker.dispatchers, self.seen))
             for seen, heard in zip(self.seen.values(), found, strict=True):
                 last = seen[-1] if seen else Seen(now_s, False, 0, 0, 0)
                 if len(seen) >= SEEN_MAX:
                     continue
-                if heard is None:
+                if not heard:
                     seen.append(replace(last, at_s=now_s, up=False, lag_bytes=0))
                 else:
                     counts = counts_of(heard)

@@ -14,7 +14,7 @@ from photon.config.tls import OPERATOR, Tls
 from photon.fleet.processes import identities
 from photon.lab.demo.feed import Logs
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports
+from photon.supervision.ports import free_ports, free_row
 from photon.supervision.routes import routes_of, write_routes
 
 DATACENTRES = ("east", "west")
@@ -46,7 +46,7 @@ def places(settings: Settings, base: Path) -> dict[str, Place]:
 class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2  # joiners in each datacentre
-    workers: int = 0  # dispatchers in each datacentre that share a state; none: a single one
+    dispatchers: int = 1  # in each datacentre
     head_start_s: float | None = None  # how long an event is left to its home datacentre; None means as measured
     caches: int = 0  # cache nodes in each datacentre; none: the event store keeps recent records itself
     cache: str = ""  # maximum size of each; empty: the default
@@ -65,7 +65,7 @@ class DemoDeployment:
 
     def __init__(self, directory: Path, shape: Shape) -> None:
         self.shape = shape
-        per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
+        per_datacentre = 2 + shape.caches + shape.joiners
         # Maximum number of the proxy's ports; all are drawn together, so that none is drawn twice.
         between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
         ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
@@ -95,9 +95,8 @@ class DemoDeployment:
         trip = self.shape.round_trip_s
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
         tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
-        lease = 'lease = "3s"\n' if self.shape.workers else ""
         start = self.shape.head_start_s
-        dispatcher = lease + ("" if start is None else f'head_start = "{start:g}s"\n')
+        dispatcher = "" if start is None else f'head_start = "{start:g}s"\n'
         limits = f'\n[limits]\ncache = "{self.shape.cache}"\n' if self.shape.cache else ""
         return (
             wan
@@ -151,16 +150,12 @@ tolerate = {tolerate}
 
 
 def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
-    several = max(1, shape.workers)
-    dispatchers, (eventstore, verifier, *others) = addresses[:several], addresses[several:]
+    eventstore, verifier, *others = addresses
     nodes, joiners = others[: shape.caches], others[shape.caches :]
-    dispatcher = "" if shape.workers else f'dispatcher = "{dispatchers[0]}"\n'
+    dispatcher = f'dispatcher = "127.0.0.1:{free_row(shape.dispatchers)}"\n'
+    dispatcher += f"dispatchers = {shape.dispatchers}\n" if shape.dispatchers > 1 else ""
     dispatcher += "together = true\n" if shape.together else ""
     slots = "".join(
-        f'[datacentre.{name}.dispatchers.w{number}]\naddress = "{address}"\n'
-        for number, address in enumerate(dispatchers[: shape.workers], 1)
-    )
-    slots += "".join(
         f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
         for number, address in enumerate(joiners, 1)
     )

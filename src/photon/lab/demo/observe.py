@@ -93,7 +93,7 @@ class Observer:
         )
 
     async def _see(self, name: str) -> Seen:
-        heard = await self._onlooker.dispatcher(name)
-        if heard is not None:
+        heard = await self._onlooker.dispatchers(name)
+        if heard:
             return Seen(True, counts_of(heard), lag_bytes(heard))
         return Seen(False, read_ledger(self.demo.places[name].state), 0)

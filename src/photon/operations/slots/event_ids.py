@@ -19,6 +19,7 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.dispatcher import database
 from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.partitions import there
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
 from photon.idregistry.api import DIGEST_BYTES, Digester
@@ -84,7 +85,7 @@ def opened(settings: Settings, base: Path, join: str, digester: Digester) -> Ite
         sites = []
         for pipeline in settings.datacentre.values():
             state = base / pipeline.state / STATE_NAME
-            if pipeline.join != join or not state.exists() or not placed(base, pipeline.foreign).is_dir():
+            if pipeline.join != join or not there(state) or not placed(base, pipeline.foreign).is_dir():
                 continue
             logs = LogFiles(
                 placed(base, pipeline.foreign),

@@ -15,7 +15,7 @@ from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import OPERATOR
 from photon.fleet.access import registry_of, tls_of
-from photon.fleet.polling import dispatcher_serves, healthy
+from photon.fleet.polling import dispatchers_serve, healthy
 from photon.fleet.processes import of_datacentre
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client.deployment_key import deployment_key
@@ -286,7 +286,7 @@ def _digester(here: Here, slot: KnownSlot) -> Digester | None:
 
 
 async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
-    """Datacentres whose dispatchers read the slot's join, and whether any of them answers: they give the ids their
+    """Datacentres whose dispatchers read the slot's join, and whether all of them answer: they give the ids their
     verdicts again."""
     pipeline = here.pipeline(slot.datacentre)
     if pipeline is None:
@@ -294,6 +294,6 @@ async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
     tls = tls_of(here.settings, here.base, OPERATOR)
 
     readers = [name for name, each in here.settings.datacentre.items() if each.join == pipeline.join]
-    asked = (dispatcher_serves(here.settings, here.base, name, tls, HEALTH_S) for name in readers)
+    asked = (dispatchers_serve(here.settings, name, tls, HEALTH_S) for name in readers)
     found = await asyncio.gather(*asked)
     return dict(zip(readers, found, strict=True))

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.logs.api import LogPart
 from photon.adapters.logs.assignment import GRACE_SCANS
 from photon.adapters.logs.follower import ProblemKind
 from photon.adapters.logs.identity import HEAD_BYTES
 from photon.adapters.logs.log_finder import find_logs
-from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, standing_logs
 from tests.unit.adapters.logs.tails import Tail, append, begun
 
@@ -228,21 +226,3 @@ def test_of_a_plain_one_and_a_compressed_one_that_goes_on_behind_it_all_is_read(
     append(log, b"2\n3\n4\n" if copy else b"5\n")
     assert again.read() == ([b"4"] if copy else [b"begin", b"1", b"5"])
     assert sorted(again.follower.present().values()) == ["a.log", *["a.log.1.gz"] * (not copy)]
-
-
-def test_parts_of_a_log_that_was_replaced_by_one_that_begins_alike_are_lost(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    log.write_bytes(b"begin\n" + b"".join(b"%06d\n" % n for n in range(200)))
-    problems: list[str] = []
-    follower = SharedFollower(tmp_path, has_header=False, held=True, report=lambda each: problems.append(str(each)))
-    follower.scan()
-    (identity,) = follower.in_sight()
-    (begin,) = follower.begins(identity, 0, [700])
-    follower.close()
-    log.write_bytes(b"begin\n" + b"".join(b"%06d\n" % -n for n in range(1, 300)))
-    follower = SharedFollower(tmp_path, has_header=False, held=True, report=lambda each: problems.append(str(each)))
-    follower.own_part(LogPart(f"{identity}@0", identity, begin.offset, 1406, begin.offset, begin.proof))
-    follower.scan()
-    assert follower.poll(1 << 20) == []
-    assert follower.lost_parts == [f"{identity}@0"]
-    follower.close()

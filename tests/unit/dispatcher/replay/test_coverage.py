@@ -114,7 +114,7 @@ async def test_of_too_many_rows_those_of_gone_logs_are_dropped(state: State, mon
     reads = OnlyA()
     monkeypatch.setattr(rereading, "TIDYING_S", 0.001)
     monkeypatch.setattr(coverage, "COVERED_MAX", 8)
-    running = asyncio.create_task(rereading.tidy(state, reads, lambda: True))  # type: ignore[arg-type]
+    running = asyncio.create_task(rereading.tidy(state, reads))  # type: ignore[arg-type]
 
     def rows() -> int:
         return int(state.database.execute("SELECT count(*) FROM covered").fetchone()[0])

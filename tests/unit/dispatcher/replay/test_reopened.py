@@ -15,9 +15,9 @@ from photon.batch.events import Events
 from photon.dispatcher import process
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.replay import coverage, reading, reopened
-from photon.dispatcher.replay.rereading import Sources, is_ours
+from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.state import State
+from photon.dispatcher.state import Changes, State
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
@@ -214,12 +214,13 @@ async def test_patience_counts_from_the_first_sight_of_it(world: World, monkeypa
     assert len(as_of) == 1
 
 
-def test_of_several_workers_the_oldest_reads_again(state: State) -> None:
-    assert is_ours(state)
-    columns = "(incarnation, name, pid, started_ns, beat, beat_ns, fenced)"
-    for incarnation, fenced in ((1, 1), (2, 0), (3, 0)):
-        state.database.execute(f"INSERT INTO workers {columns} VALUES (?, 'w', 1, 0, 0, 0, ?)", (incarnation, fenced))
-    ours = []
-    for state.owner in (1, 2, 3):
-        ours.append(is_ours(state))
-    assert ours == [False, True, False]
+def test_an_id_is_missing_once_no_dispatcher_of_the_datacentre_has_found_it(tmp_path: Path) -> None:
+    """One that was not looked for yet in its logs does not count."""
+    paths = [tmp_path / name for name in "abc"]
+    states = [State(path, others=[each for each in paths if each != path]) for path in paths[:2]]
+    insert = "INSERT INTO reopened VALUES (?, 1, 0, 0, ?)"
+    for state, found in zip(states, ({b"x": 1, b"y": 1, b"z": 0}, {b"x": 1, b"y": 0, b"z": 0}), strict=True):
+        state.commit(Changes(also=[(insert, row) for row in found.items()]))
+    assert [state.missing_everywhere() for state in states] == [{(b"x", 1)}] * 2
+    for state in states:
+        state.close()

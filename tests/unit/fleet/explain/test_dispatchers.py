@@ -104,7 +104,12 @@ def _only(held: OpenEvent) -> Waiting:
 def test_an_event_in_memory_by_its_state() -> None:
     held = _held(2)
     found = _only(held)
-    assert (found.state, found.last, found.worker, found.next_try_ns) == ("is on its way to a joiner", "", "w1", None)
+    assert (found.state, found.last, found.partition, found.next_try_ns) == (
+        "is on its way to a joiner",
+        "",
+        "w1",
+        None,
+    )
     held = held._replace(last=Outcome.NOT_YET)
     assert "primary event was not there" in _only(held).last
     waits = _only(held._replace(waits=True))

@@ -141,7 +141,7 @@ async def test_state_is_deleted_only_when_nobody_lives_there(docker: Docker, tar
         await target.wipe("west")
     docker.containers["dispatcher-west"] = container("dispatcher-west", Running=False)
     await target.wipe("west")
-    assert docker.asked == [f"{COMPOSE} operator-west sh -c rm -rf /state/dispatcher.db* /state/eventstore"]
+    assert docker.asked == [f"{COMPOSE} operator-west sh -c rm -rf /state/dispatcher* /state/eventstore"]
 
 
 async def test_the_leader(docker: Docker, target: ContainersTarget) -> None:

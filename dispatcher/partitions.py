@@ -1,0 +1,112 @@
+"""How the logs of one datacentre are divided among its dispatchers, and the files in which each keeps its state.
+
+A log belongs to the partition that its first record hashes to, so that all files that may be one log meet in one
+process. Each partition has a database of its own, and the lock on it is the whole of ownership: whoever holds it may
+read the partition's logs. The number of partitions stands in a file next to the databases, which names the databases
+that count; ``moving`` changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.logs.identity import record_of
+from photon.config.disk import Disk, RealDisk
+from photon.config.versioned_file import read_versioned
+from photon.dispatcher.errors import StateError
+
+PARTITIONS_MAX = 8  # SQLite opens this many databases as one, and a few more (``database.opened``)
+NUMBER_NAME = "dispatchers"  # the file with the number of partitions; without it there is one
+_NAME = re.compile(r"(\d+)of(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One of ``count`` shares of the logs; ``number`` counts from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """Names the process and its files; empty if it has all logs."""
+        return "" if self.count == 1 else f"{self.number}of{self.count}"
+
+    def named(self, what: str) -> str:
+        return f"{what}-{self.name}" if self.name else what
+
+    def holds(self, identity: str) -> bool:
+        """True if it reads this log."""
+        return partition_of(identity, self.count) == self.number
+
+
+ALL = Partition()
+
+
+def partition_of(identity: str, count: int) -> int:
+    """Returns the number of the partition that a log belongs to."""
+    return int(record_of(identity), 16) % count + 1
+
+
+def partition_named(name: str) -> Partition | None:
+    """The inverse of ``Partition.name``; ``None`` if there is no such partition."""
+    if not name:
+        return ALL
+    found = _NAME.fullmatch(name)
+    partition = Partition(*map(int, found.groups())) if found else ALL
+    return partition if partition.name == name and 1 <= partition.number <= partition.count else None
+
+
+def all_of(count: int) -> list[Partition]:
+    return [Partition(number, count) for number in range(1, count + 1)]
+
+
+class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
+    """``moved_from``: the number before; databases of that number may still be there, and count no more."""
+
+    dispatchers: int
+    moved_from: int = 0
+
+
+def file_of(state: Path, partition: Partition) -> Path:
+    """Returns a partition's database. ``state``: that of a dispatcher which has all logs."""
+    return state.with_name(f"{partition.named(state.stem)}{state.suffix}")
+
+
+def files_of(state: Path) -> list[Path]:
+    """Returns the databases that count, whether or not they exist yet. Raises StateError."""
+    return [file_of(state, each) for each in all_of(read_number(state).dispatchers)]
+
+
+def there(state: Path) -> bool:
+    """True if a dispatcher has begun here. Raises StateError."""
+    return any(file.exists() for file in files_of(state))
+
+
+def read_number(state: Path) -> Number:
+    """Returns the number of partitions on disk. Raises StateError."""
+    path = state.with_name(NUMBER_NAME)
+    try:
+        number = read_versioned(RealDisk(), path, Number, _damaged)
+    except OSError as error:
+        raise StateError(str(path), f"cannot be read ({error.strerror})", "make it readable for this user") from None
+    if number is None:
+        return Number(1)
+    if not 1 <= number.dispatchers <= PARTITIONS_MAX:
+        raise _damaged(path, f"{number.dispatchers} dispatchers")
+    return number
+
+
+def write_number(disk: Disk, state: Path, number: Number) -> None:
+    """Durably decides which databases count. Raises OSError."""
+    disk.replace(state.with_name(NUMBER_NAME), msgspec.json.encode(number))
+
+
+def _damaged(path: Path, why: str) -> StateError:
+    return StateError(
+        str(path), f"is damaged ({why})", "write the number of dispatchers whose databases stand next to it"
+    )
