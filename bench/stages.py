@@ -202,7 +202,9 @@ class DictStore:
         self._all = Records.of(list(records.values()))
         self._number = {key: number for number, key in enumerate(records)}
 
-    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         found = self._all.take(np.array([self._number[key] for key in keys]))
         return EventLookUps(bytes([LookUpCode.FOUND]) * len(keys), found)
 

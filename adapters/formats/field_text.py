@@ -32,7 +32,9 @@ def plain_text(delimiter: bytes, escape: bytes = b"", never: bytes = b"") -> byt
         other = rb"[^%b%b%b]" % (first, e, never)
     else:
         other = rb"(?:(?!%b)%b)" % (re.escape(delimiter), rb"[^%b%b]" % (e, never) if e + never else rb"(?s:.)")
-    return rb"(?:%b|%b%b)*+" % (other, e, rb"[^%b]" % never if never else rb"(?s:.)") if escape else rb"%b*+" % other
+    return (
+        rb"(?:(?>%b|%b%b))*+" % (other, e, rb"[^%b]" % never if never else rb"(?s:.)") if escape else rb"%b*+" % other
+    )
 
 
 def quoted_text(quote: bytes, never: bytes = b"", escape: bytes = b"") -> bytes:
@@ -40,4 +42,4 @@ def quoted_text(quote: bytes, never: bytes = b"", escape: bytes = b"") -> bytes:
     if not escape:
         return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)
     e, any_ = re.escape(escape), rb"[^%b]" % never if never else rb"(?s:.)"
-    return rb"(?:[^%b%b%b]|%b%b)*+" % (quote, never, e, e, any_)
+    return rb"(?:(?>[^%b%b%b]|%b%b))*+" % (quote, never, e, e, any_)

@@ -14,7 +14,7 @@ from photon.adapters.contract import BadRecord, Cut, Framing
 from photon.adapters.formats.encodings import UTF8, bytes_of, with_state
 
 SHOWN_BYTES = 40
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[]["{}]', re.DOTALL)
+_TOKEN = re.compile(rb'"(?:(?>[^"\\]++|\\.))*+"|[]["{}]', re.DOTALL)
 _BETWEEN = re.compile(rb"[ \t\r\n,\x1e]*+")  # \x1e begins each text of a JSON sequence (RFC 7464)
 _COLON = re.compile(rb"\s*:\s*")
 DEPTH_MAX = 1000

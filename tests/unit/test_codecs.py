@@ -200,7 +200,7 @@ CODECS: Mapping[str, Codec] = {
     ),
     "look-ups": protobuf(
         eventstore_pb2.EventLookUpRequest,
-        [([b"k", b""], [-(2**63), 2**63 - 1])],
+        [([b"k", b""], [-(2**63), 2**63 - 1], None), ([b"k"], [0], [-(2**63)])],
         lambda x: columns.request("j", *x),
         columns.asked,
     ),

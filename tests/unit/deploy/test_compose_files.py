@@ -86,7 +86,7 @@ def test_another_replica_is_one_edit() -> None:
         ('address = "registry-r3:7003"', 'address = "r3:7003"', "r3.address = 'r3:7003': must be registry-r3:PORT"),
         ('address = "registry-r3:7003"', 'address = "registry-r3:7001"', "have one port"),
         ('state = "/state"', 'state = "/data"', "datacentre.east.state = '/data': must be '/state'"),
-        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.east: joiners and"),
+        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.east: joiners are"),
         ("[wan]\ncontrol = \"wan:7000\"\nround_trip = \"100ms\"\n", "", "wan: is missing"),
         ('datacentre = "central"', "", "registry.replicas.r3.region: is missing"),
         ('verifier = "verifier-east:7055"', 'verifier = "copies-east:7055"', "is the service of"),

@@ -118,7 +118,7 @@ def test_who_may_call_is_what_the_table_of_rights_says() -> None:
         ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
         ('"verifier-a:7055"', '"joiner-a:7055"', "is the service of joiner-a, which is made without being named"),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
-        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.a: joiners and dispatchers"),
+        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.a: joiners are found"),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(
