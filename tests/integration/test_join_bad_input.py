@@ -191,7 +191,10 @@ def test_debug_shows_the_traceback(logs: Logs) -> None:
 
 def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
     (logs.foreign / "clicks.log").write_text("nothing\nthat\nis known\n")
-    for said in ("the foreign logs are neither JSON Lines nor CSV", "the foreign logs hold no records yet"):
+    for said in (
+        "the foreign logs are text whose lines have no common",
+        "the foreign logs hold no records yet",
+    ):
         result = logs.once(config=False)
         line, example = result.err.split("\n", 1)
         one_line(Result(result.code, result.out, line + "\n"), USAGE, said, "name it with --config")

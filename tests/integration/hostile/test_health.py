@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -198,9 +199,9 @@ class Site:
         return sorted(json.loads(line)["key"] for line in lines)
 
 
-def _ledger(result: Result) -> dict[str, int]:
-    rows = re.findall(r"(?m)^(\w+) +([\d,]+)$", result.out)
-    return {name: int(count.replace(",", "")) for name, count in rows}
+def _ledger(result: Result) -> Counter[str]:
+    rows = re.findall(r"(?m)^(\w+) +([\d,]+)  \w", result.out)
+    return Counter({name: int(count.replace(",", "")) for name, count in rows})
 
 
 @pytest.mark.parametrize("killed", [False, True])
