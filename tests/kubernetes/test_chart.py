@@ -482,7 +482,7 @@ def test_with_ipv6_all_listen_there_and_are_called_in_brackets(made: Path) -> No
         said = json.dumps(container)
         assert not {"0.0.0.0", "127.0.0.1"} & {*re.findall(r"[0-9.]+", said)}, name
         assert ("[::]:" in said) != name.startswith("operator-"), name
-        assert said.count("$(POD_IP)") == said.count("[$(POD_IP)]:") == name.startswith(("joiner-", "dispatcher-"))
+        assert said.count("$(POD_IP)") == said.count("[$(POD_IP)]:") == name.startswith("joiner-")
 
 
 def test_memory_and_access_to_a_store_are_given_where_they_are_needed(made: Path) -> None:

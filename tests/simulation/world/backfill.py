@@ -233,7 +233,7 @@ class Attempt(OfBackfill):
         found.events, found.first_read_ns, found.fresh = Events.of(rows), np.zeros(len(rows), np.int64), len(rows)
         return found
 
-    async def look_up(self, keys: list[bytes], as_of: list[int]) -> EventLookUps:
+    async def look_up(self, keys: list[bytes], as_of: list[int], times: list[int] | None = None) -> EventLookUps:
         truth = self.world.truth
         of_key = {event.key: event.primary for event in truth.events.values() if event.primary is not None}
         files = {log.name: log.file for log in truth.primary}

@@ -33,7 +33,7 @@ from photon.verifier.watermark import Sample, SlotShown, Watermarks
 from tests.simulation.world import settings
 from tests.simulation.world.check import output_files
 from tests.simulation.world.disk import PowerOff
-from tests.simulation.world.state import Lines, reopened_before
+from tests.simulation.world.state import Images, Lines, reopened_before
 from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Sampler:
 
     def dispatcher(self) -> None:
         db = sqlite3.connect(":memory:", isolation_level=None)
-        images = [each.history[-1] for each in self.place.images.values()]
+        images = [each.history[-1] for each in self.place.images.values() or [Images()]]  # none: nobody has begun
         for number, image in enumerate(images):
             db.execute(f"ATTACH ':memory:' AS p{number}")
             db.deserialize(image.data, name=f"p{number}")
