@@ -31,7 +31,7 @@ def plain_text(delimiter: bytes, escape: bytes = b"", never: bytes = b"") -> byt
         first = rb" \t" if delimiter == BLANKS else re.escape(delimiter)
         other = rb"[^%b%b%b]" % (first, e, never)
     else:
-        other = rb"(?:(?!%b)%b)" % (re.escape(delimiter), rb"[^%b%b]" % (e, never) if e + never else rb"(?s:.)")
+        other = rb"(?:(?>(?!%b)%b))" % (re.escape(delimiter), rb"[^%b%b]" % (e, never) if e + never else rb"(?s:.)")
     return (
         rb"(?:(?>%b|%b%b))*+" % (other, e, rb"[^%b]" % never if never else rb"(?s:.)") if escape else rb"%b*+" % other
     )

@@ -101,7 +101,7 @@ def test_schedules_reach_what_they_are_for() -> None:
     def enough() -> bool:
         return moved > 60 and wrong > 20 and removed > 3
 
-    reach("registry", range(40), told, words, enough)
+    reach("registry", range(200), told, words, enough)
 
 
 # --- the rules, taken out one by one ------------------------------------------------------------------------------
