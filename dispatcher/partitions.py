@@ -1,7 +1,7 @@
 """How the logs of one datacentre are divided among its dispatchers, and the files in which each keeps its state.
 
 A log belongs to the partition that its first record hashes to, so that all files that may be one log meet in one
-process. Each partition has a database of its own, and the lock on it is the whole of ownership: whoever holds it may
+process. Each partition has a database of its own, and the lock on it is the whole of ownership: who holds it may
 read the partition's logs. The number of partitions stands in a file next to the databases, which names the databases
 that count; ``moving`` changes it.
 """

@@ -170,7 +170,7 @@ def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str
             known = ", ".join(map(_shown, names[:20]))
             return f"header: {role} column {name!r} is missing, there are {known}"[:400]
         if names.count(name.encode()) > 1:
-            return f"header: {role} column {name!r} stands there twice; name them anew: columns = […], skip_lines = 1"
+            return f"header: {role} column {name!r} stands there twice; rename them: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}
 
 

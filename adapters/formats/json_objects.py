@@ -2,7 +2,7 @@
 
 A record is an object that is in nothing, or in one array; with ``records``, one in the list of this name in each
 outer object. Line ends inside become carriage returns, which JSON knows as blanks. Other members of the outer object
-are left out. Anything else between records ends the log: whoever wrote that meant another layout.
+are left out. Anything else between records ends the log: its writer meant another layout.
 """
 
 from __future__ import annotations
