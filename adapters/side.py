@@ -78,10 +78,10 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The format of one side's records. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
 
     # ``jsonl``, ``json``, ``csv``, ``tsv``, ``blanks``, ``w3c``, ``regex``, ``logfmt``, ``zeek``, ``zeek-json`` or
-    # ``protobuf``; see docs/adapters.md#formats.
+    # ``protobuf``; see docs/adapters.md#which-format-is-my-log.
     format: str
     # Field that names the primary event, on both sides (JSON: ``"a.b"`` for nested fields); several fields together,
-    # or normalised ones: see Kinds of join (docs/joins.md); a part of one: see docs/adapters.md#a-part-of-a-field.
+    # or normalised ones: see Kinds of join (docs/joins.md); a part of one: docs/adapters.md#my-key-is-inside-the-url.
     key: Key
     # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
     # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
@@ -97,16 +97,16 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # are kept as those without one.
     time: TimeConfig | str | None = None
     # Records that are no events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
-    # "kind", differs = "flow" }]`` (docs/adapters.md#one-log-as-both-sides).
+    # "kind", differs = "flow" }]`` (docs/adapters.md#only-some-lines-are-events).
     skip: tuple[Condition, ...] = ()
-    # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#kubernetes-container-logs); ``format``
-    # then is that of the lines in them.
+    # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#my-log-is-a-kubernetes-containers);
+    # ``format`` then is that of the lines in them.
     framing: str | None = None
     encoding: str | None = None  # of text: ``utf-8`` (default), ``utf-16``, or a single-byte codec of Python's
     skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
     comment: str | None = None  # lines that begin with this are left out
     # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
-    # (docs/adapters.md#lines-that-belong-together).
+    # (docs/adapters.md#one-event-is-many-lines).
     begins: str | None = None
     continues: str | None = None  # instead of ``begins``: a line that matches belongs to the record before it
     colours: bool = False  # terminals' colours are taken out of the lines
