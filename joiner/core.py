@@ -496,7 +496,7 @@ def _must_stop(codes: U8, expected: int) -> str:
     """Why the process must end after these answers; empty if it need not."""
     if len(codes) != expected:
         return f"the registry answered {len(codes)} of {expected} ids: its version does not fit this joiner's"
-    for code in np.unique(codes).tolist():
+    for code in np.flatnonzero(np.bincount(codes)).tolist():
         if code in _FATAL:
             return _FATAL[Answer(code)]
         if code not in _FINAL_OF_INSERT:

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from photon.config.interval_clock import Interval, IntervalClock
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
-from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.client.channels import Channels
 from photon.idregistry.core import clock_offsets
 from photon.idregistry.core.commands import END_OF_TIME
 from photon.idregistry.core.outcomes import Refusal
@@ -118,6 +116,8 @@ class PeerClocks:
         """``addresses``: those of the watch's peers, replica -> host:port."""
         self._name = name
         self._watch = watch
+        from photon.idregistry.client.channels import Channels  # a lone replica needs no gRPC
+
         self._channels = Channels({peer: addresses[peer] for peer in watch.peers}, tls)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -145,6 +145,8 @@ class PeerClocks:
     async def _read(self, peer: str) -> bool:
         clock = self._watch.time.clock
         asked = clock.monotonic()
+        from photon.idregistry import registry_pb2 as pb
+
         reply = await self._channels.ask(peer, "ReadClock", pb.ReadClockRequest(), timeout=TIMEOUT_SECONDS)
         if isinstance(reply, Refusal):
             return False

@@ -44,7 +44,7 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
 async def serve_copies(room: Room) -> None:
     """Keeps the copies of one datacentre. Raises UsageError, CannotListen."""
     from photon.joiner.copies.service import serve
-    from photon.joiner.process import die
+    from photon.joiner.shell import die
 
     settings, name, address = room.settings, room.datacentre, room.pipeline.copies
     if address is None:
