@@ -7,7 +7,7 @@ keys it waits for once, some thousands at a time: existing ones count as arrived
 An attempt on its way may have asked the previous process of the
 store, which remembers nothing any more: if it misses, it is tried once more.
 
-Being woken only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
+An arrival only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
 whose wake-up is lost is tried by its back-off.
 """
 
@@ -62,27 +62,27 @@ class Arrivals:
         epoch = number = 0
         while True:
             began = self.clock.monotonic()
-            came = await self.store.arrived(epoch, number, WAIT_S)
-            if came is None:
+            news = await self.store.arrived(epoch, number, WAIT_S)
+            if news is None:
                 self.core.followed = False
                 await asyncio.sleep(AGAIN_S)
                 continue
-            epoch, number = came.epoch, came.next
-            self._heard(came)
-            if came.keys or came.lost:
+            epoch, number = news.epoch, news.next
+            self._heard(news)
+            if news.keys or news.lost:
                 await asyncio.sleep(GATHER_S)
             elif self.clock.monotonic() - began < WAIT_S / 2:  # it is ending, or has too many questions to answer
                 await asyncio.sleep(AGAIN_S)
 
-    def _heard(self, came: KeyArrivals) -> None:
-        if came.lost:
+    def _heard(self, news: KeyArrivals) -> None:
+        if news.lost:
             self._to_seek.clear()
             self._keys_to_seek = 0
             self._row = 0
             self._round += 1
             self.core.arrivals_lost()
             self.seek(self.core.waiting_keys())
-        self._arrived(came.keys)
+        self._arrived(news.keys)
         self.core.followed = not self.seeking
 
     def _arrived(self, keys: Sequence[bytes]) -> None:

@@ -11,7 +11,7 @@ that have nothing left in memory, together with their counts.
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): each line before an offset
 was counted as read exactly once, and each event of it is counted as a verdict or is a row. Lines after the offset are
 not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is read
-again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``lookups``).
+again (its stretches are ``repeated``), nothing is sent before it is known which lines were counted (``lookups``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from photon.dispatcher.events import (
     Export,
     OpenLog,
     Retimed,
-    Spilling,
+    Storing,
     Stretch,
     add_rejected,
     stretch_of,
@@ -88,7 +88,7 @@ class Core:
     limits: Limits
     random: InitVar[Callable[[], float]]
     highs: InitVar[Mapping[str, int]]  # these two: as in ``State``
-    anew: InitVar[Collection[str]] = ()
+    rewritten: InitVar[Collection[str]] = ()
     retry_bytes: int = 0
     retry_rows: int = 0
     homes: Homes | None = None  # the datacentres that share the work; ``None`` if there is only one
@@ -97,12 +97,14 @@ class Core:
     seen: Callable[[Events], None] | None = None  # called with the lines that were read, in order
     shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default all events are equal
 
-    def __post_init__(self, random: Callable[[], float], highs: Mapping[str, int], anew: Collection[str]) -> None:
+    def __post_init__(
+        self, random: Callable[[], float], highs: Mapping[str, int], rewritten: Collection[str]
+    ) -> None:
         patience, limits, homes = self.patience, self.limits, self.homes
         self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
-        self._spilling = Spilling(limits, once=patience.once)
+        self._storing = Storing(limits, once=patience.once)
         self._logs: dict[str, OpenLog] = {
-            identity: OpenLog(end=high, anew=identity in anew) for identity, high in highs.items()
+            identity: OpenLog(end=high, rewritten=identity in rewritten) for identity, high in highs.items()
         }
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
         self._begun = 0
@@ -110,9 +112,9 @@ class Core:
         self.queues = Queues(self._table, limits, homes, self.shares)
         self.retimed: Retimed | None = None  # the first one since this was last taken out, to be reported
         self._waiting = WaitingRoom(self._table)
-        self._woken: list[int] = []  # rows of events whose next try has come
-        self._came: list[int] = []  # rows of events whose primary event has arrived
-        self._arrived = ArrivedKeys()
+        self._due: list[int] = []  # rows of events whose next try has come
+        self._arrived: list[int] = []  # rows of events whose primary event has arrived
+        self._recent_arrivals = ArrivedKeys()
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
         self.loaded = LoadedRows(self._table)
@@ -126,7 +128,7 @@ class Core:
         self.followed = False  # the event store reports when a primary event arrives (``arrivals``)
         self.away = ""  # why the adapter cannot read the current block; it is asked again
         self.placed = False  # lines without ids of their own were read: equal beginnings of two logs count once
-        self.woken = 0  # events tried because their primary event had arrived
+        self.arrivals = 0  # events tried because their primary event had arrived
         self.given_up = 0  # events that wait for the next run because they could not be decided in this one
         self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
         self.times = JoinTimes()
@@ -146,7 +148,7 @@ class Core:
         self._logs[block.identity] = log
         self._begun += 1
         stretch = stretch_of(block, now, log.end, self._begun)
-        log.anew = stretch.anew = stretch.back and (log.anew or block.anew)
+        log.rewritten = stretch.rewritten = stretch.repeated and (log.rewritten or block.rewritten)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
         self._busy[block.identity] = log
@@ -155,9 +157,9 @@ class Core:
 
     def _log(self, block: Block) -> OpenLog:
         log = self._logs.get(block.identity)
-        if log is None or log.anew or block.anew:
+        if log is None or log.rewritten or block.rewritten:
             ends = [self._logs[each].end for each in self._alike(block.identity)]
-            log = log or OpenLog(anew=bool(ends))
+            log = log or OpenLog(rewritten=bool(ends))
             log.end = max(ends, default=0)  # lines of the log up to here were counted there
         return log
 
@@ -166,12 +168,12 @@ class Core:
         others = takewhile(self._logs.__contains__, (numbered(first, number) for number in count(1)))
         return [*([first] if first in self._logs else ()), *others]
 
-    def back(self, block: Block) -> bool:
+    def repeats(self, block: Block) -> bool:
         """True if its log was already read further: its lines may be counted."""
         return block.offset < self._log(block).end
 
     def clear(self, stretches: Sequence[Stretch]) -> bool:
-        """True if everything that was read before these ``back`` stretches and may hold the same lines is committed.
+        """True if everything read before these ``repeated`` stretches that may hold the same lines is committed.
 
         If not, it will be soon: events without a verdict become rows. Each stretch waits only for those begun before
         it.
@@ -184,18 +186,18 @@ class Core:
                 while before and not _may_hold(before[-1], stretch, of_its_own=identity == stretch.identity):
                     before.pop()
                 for each in before:
-                    each.spill = True
+                    each.store_now = True
                 clear = clear and not before
         return clear
 
-    def departs(self, identity: str, at: int) -> None:
-        """Notes where a reread log departs from the counted one; commit this before anything is sent."""
+    def diverge(self, identity: str, at: int) -> None:
+        """Notes where a reread log diverges from the counted one; commit this before anything is sent."""
         log = self._logs[identity]
         for stretch in log.stretches:
-            stretch.spill = True
-            if stretch.anew and at < stretch.end:
-                stretch.anew, stretch.departs, stretch.seen_to = False, True, at
-        log.anew, log.end = False, log.stretches[-1].end
+            stretch.store_now = True
+            if stretch.rewritten and at < stretch.end:
+                stretch.rewritten, stretch.diverged, stretch.counted_to = False, True, at
+        log.rewritten, log.end = False, log.stretches[-1].end
 
     def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Events]:
         """Yields the events of a block, some records at a time. Rejects unreadable records."""
@@ -248,10 +250,10 @@ class Core:
     def send(self, rows: RowIndexes, now: float) -> None:
         self.queues.take(rows, now)
 
-    def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
-        """Adds events that were read before, in a stretch of their own (``replay.guests``), as events behind."""
+    def redispatch(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
+        """Adds events that were read before, in a stretch of their own (``replay.redispatch``), as events behind."""
         rows = self._table.add(events, stretch, first_read_ns)
-        self._table.guest[rows] = True
+        self._table.redispatched[rows] = True
         self._table.attempts[rows] = 1  # their outcome is no evidence about the datacentre they are left to
         self._table.behind[rows] = not self.shares.alike
         stretch.left = len(rows)
@@ -265,10 +267,10 @@ class Core:
 
     def reject(self, stretch: Stretch, now_ns: int) -> None:
         """Rejects the ``unread`` lines of a stretch, once it is known which of its lines were counted before."""
-        if stretch.anew and not stretch.whole:
+        if stretch.rewritten and not stretch.whole:
             return
         for offset, record, reason in stretch.unread:
-            if offset < stretch.seen_to:
+            if offset < stretch.counted_to:
                 stretch.cells[unknown_cell(Verdict.REREAD)] += 1
                 self.live[Verdict.REREAD] += 1
                 continue
@@ -280,30 +282,30 @@ class Core:
         stretch.unread = []
 
     def load(
-        self, stored: StoredEvents, now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
+        self, stored: StoredEvents, now_ns: int, now: float, *, inherited: bool = False, arrived: bool = False
     ) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now.
 
-        ``anew``: rows of an earlier process; ``arrived``: their primary event has arrived.
+        ``inherited``: rows of an earlier process; ``arrived``: their primary event has arrived.
         """
         table = self._table
         rows = table.add(stored.events, None, stored.first_read_ns)
         table.as_of[rows] = self.patience.at_first_ns
         table.row_id[rows] = stored.row_ids
-        table.attempts[rows] = 0 if anew else stored.attempts
+        table.attempts[rows] = 0 if inherited else stored.attempts
         table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero
         table.behind[rows] = [self._is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
         self._first_read.limit(table, rows, now_ns, now)
-        (self._came if arrived else self._woken).extend(rows.tolist())
+        (self._arrived if arrived else self._due).extend(rows.tolist())
         self.loaded.add(rows)
         self.open += len(rows)
-        self.woken += len(rows) * arrived
+        self.arrivals += len(rows) * arrived
 
     def unloaded(self, row_ids: Iterable[int]) -> list[int]:
         return [row_id for row_id in row_ids if row_id not in self.loaded]
 
     def room_for_rows(self, now: float) -> int:
-        behind = self._table.behind[rows_of(self._woken + self._came)]
+        behind = self._table.behind[rows_of(self._due + self._arrived)]
         return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
     def held(self, stretch: Stretch) -> list[OpenEvent]:
@@ -333,26 +335,26 @@ class Core:
     def progressed(self, read_past_ns: int) -> None:
         """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
         self.read_past_ns = read_past_ns  # less than before if the store has restarted
-        self._woken += self._waiting.triggered(read_past_ns).tolist()
+        self._due += self._waiting.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
         """Tries events in memory at once that wait for these keys, which the event store now has.
 
         The same applies to rows whose last try is not committed: in the store they still count as being in memory.
         """
-        self._arrived.add(keys)
+        self._recent_arrivals.add(keys)
         waited = self._waiting.arrived(keys)
         self._unpark(waited)
         back = [row for key in keys for row in self._back.pop(key, ())]
         self.open += len(back)
-        came = [*waited.tolist(), *back]
-        self._table.failed[rows_of(came)] = 0
-        self._came += came
-        self.woken += len(came)
+        arrived = [*waited.tolist(), *back]
+        self._table.failed[rows_of(arrived)] = 0
+        self._arrived += arrived
+        self.arrivals += len(arrived)
 
     def arrivals_lost(self) -> None:
         """Notes that the event store has forgotten its keys: attempts on their way that miss are made again."""
-        self._arrived.lose()
+        self._recent_arrivals.lose()
 
     def waiting_keys(self) -> list[bytes]:
         return self._waiting.keys()
@@ -369,7 +371,7 @@ class Core:
 
     def _batch(self, rows: RowIndexes, *, patient: bool = False, stretches: Sequence[Stretch] = ()) -> Batch:
         events = self._table.events(rows)
-        return Batch(rows, events, self.read_past_ns, patient, self._arrived.number, stretches)
+        return Batch(rows, events, self.read_past_ns, patient, self._recent_arrivals.number, stretches)
 
     def asked(self, question: Batch, left: RowIndexes, now: float) -> None:
         """Handles the events of a question that have no verdict yet."""
@@ -387,15 +389,15 @@ class Core:
         return self._batch(rows)
 
     def _wake(self, now: float) -> None:
-        if self._came:
-            came, self._came = self._came, []
-            self.queues.again(rows_of(came), now, arrived=True)
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            self.queues.requeue(rows_of(arrived), now, arrived=True)
         due = self._waiting.due(now)
-        if len(due) or self._woken:
-            rows = np.concatenate([due, rows_of(self._woken)])
-            self._woken = []
+        if len(due) or self._due:
+            rows = np.concatenate([due, rows_of(self._due)])
+            self._due = []
             self._unpark(rows)
-            self.queues.again(rows, now)
+            self.queues.requeue(rows, now)
 
     def _unpark(self, rows: RowIndexes) -> None:
         for stretch, which in self._table.by_stretch(rows):
@@ -488,8 +490,8 @@ class Core:
         """Returns which of these lines were counted when they were first read."""
         before = np.zeros(len(rows), np.bool_)
         for stretch, which in self._table.by_stretch(rows):
-            if stretch is not None and stretch.seen_to > stretch.begin:
-                before[which] = self._table.offsets[rows[which]] < stretch.seen_to
+            if stretch is not None and stretch.counted_to > stretch.begin:
+                before[which] = self._table.offsets[rows[which]] < stretch.counted_to
         return before
 
     def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
@@ -498,7 +500,7 @@ class Core:
         # Two clocks within the permitted uncertainty may give one event different times.
         times, registered = table.times[rows[which]], owners.owner_times[which]
         apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
-        first_times = [each is None or each.again is None for each in table.stretch[rows[which]].tolist()]
+        first_times = [each is None or each.redispatched is None for each in table.stretch[rows[which]].tolist()]
         which = which[(apart_ns > self.uncertainty_ns) & np.array(first_times, np.bool_)]
         if not len(which):
             return
@@ -535,7 +537,7 @@ class Core:
         for line, stretch in zip(lines, self._table.stretch[rows].tolist(), strict=True):
             if stretch is None:
                 self._changes.exports.append(Export(LATE, line))
-            elif stretch.again is None:
+            elif stretch.redispatched is None:
                 stretch.exports.append(Export(LATE, line))
                 self.weigh(stretch, len(line))
         self._count(rows, np.full(len(rows), Verdict.LATE, np.uint8))
@@ -590,12 +592,12 @@ class Core:
             attempt = Attempt(
                 outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed, gone
             )
-            came = self._arrived.since(table.keys[tried].tolist(), batch.arrivals)
-            if came.any():
-                table.failed[tried[came]] = 0
+            arrived = self._recent_arrivals.since(table.keys[tried].tolist(), batch.arrivals)
+            if arrived.any():
+                table.failed[tried[arrived]] = 0
                 if outcome == Outcome.NOT_YET:
-                    self._again(tried[came])
-                    tried = tried[~came]
+                    self._requeue(tried[arrived])
+                    tried = tried[~arrived]
             for rows, plan in self._next_tries.plans(attempt, table, tried, now_ns):
                 self.given_up += len(rows) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
@@ -608,11 +610,11 @@ class Core:
                 passed = batch.read_past_ns < trigger <= self.read_past_ns  # during the attempt
                 self._park(rows, now, now if passed else now + plan.delay_s, trigger, settled)
 
-    def _again(self, rows: RowIndexes) -> None:
+    def _requeue(self, rows: RowIndexes) -> None:
         self._table.attempts[rows] += 1
         self._table.left_to[rows], self._table.last[rows] = NOBODY, Outcome.NOT_YET
-        self._came += rows.tolist()
-        self.woken += len(rows)
+        self._arrived += rows.tolist()
+        self.arrivals += len(rows)
 
     def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Makes held events wait in memory, and stored ones in the store, except after their first few failures.
@@ -633,15 +635,15 @@ class Core:
         for row, key in zip(back.tolist(), table.keys[back].tolist(), strict=True):
             self._back.setdefault(key, []).append(row)
         self.open -= len(rows) if settled else len(back)
-        if settled:  # guests are kept, as still to be sent, by their sender
-            again = [each is not None and each.again is not None for each in table.stretch[held].tolist()]
+        if settled:  # redispatched events are kept, as still to be sent, by their sender
+            again = [each is not None and each.redispatched is not None for each in table.stretch[held].tolist()]
             table.release(held[np.array(again, np.bool_)])
         if len(held) and not settled:
             self._waiting.add(held, due, trigger_ns)
 
     # -- out: what to commit ---------------------------------------------------------------------------------------
-    def changes(self, now_ns: int, now: float, *, spill_all: bool = False) -> Changes:
-        """Returns the content of the next transaction. ``spill_all``: nothing more will be tried in this run."""
+    def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:
+        """Returns the content of the next transaction. ``store_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
         if self._back:
             waiting_on = rows_of([row for rows in self._back.values() for row in rows])
@@ -659,18 +661,18 @@ class Core:
             log = self._busy[identity]
             while log.stretches:
                 stretch = log.stretches[0]
-                spilled = sum(map(len, leaving))
-                if not stretch.whole or (stretch.left and not self._may_spill(log, spilled, now, spill_all)):
+                leaving_rows = sum(map(len, leaving))
+                if not stretch.whole or (stretch.left and not self._may_store(log, leaving_rows, now, store_all)):
                     break
                 log.stretches.popleft()
                 self._settle(stretch, changes, cells_of_all)
                 if stretch.left:
                     leaving.append(self._leaves(stretch))
-                changes.anew.pop(identity, None)
-                if stretch.departs:
-                    changes.departs.add(identity)
-                elif stretch.anew and stretch.end < stretch.seen_to:
-                    changes.anew[identity] = stretch.seen_to
+                changes.rewritten.pop(identity, None)
+                if stretch.diverged:
+                    changes.diverged.add(identity)
+                elif stretch.rewritten and stretch.end < stretch.counted_to:
+                    changes.rewritten[identity] = stretch.counted_to
                 changes.positions[identity] = LogPosition(
                     identity, stretch.file.path, stretch.end, stretch.file.header, stretch.proof
                 )
@@ -681,15 +683,15 @@ class Core:
             self._store(np.concatenate(leaving), changes, now_ns)
         return changes
 
-    def _may_spill(self, log: OpenLog, spilled: int, now: float, spill_all: bool) -> bool:
+    def _may_store(self, log: OpenLog, leaving_rows: int, now: float, store_all: bool) -> bool:
         """True if the rest of a log's first stretch should become rows, and there is room for them."""
-        if spill_all or log.stretches[0].spill:
+        if store_all or log.stretches[0].store_now:
             return True
         limits = self.limits
-        if self.retry_bytes >= limits.retry_store_bytes or spilled >= limits.spill_rows:
+        if self.retry_bytes >= limits.retry_store_bytes or leaving_rows >= limits.new_rows:
             return False
         later = islice(log.stretches, 1, None)
-        return self._spilling.may(log.stretches[0], later, self.window_bytes, now)
+        return self._storing.may(log.stretches[0], later, self.window_bytes, now)
 
     def _settle(self, stretch: Stretch, changes: Changes, cells_of_all: Counter[int]) -> None:
         """Adds a stretch's counts and lines to ``changes``: the log's offset moves past it."""
@@ -725,7 +727,7 @@ class Core:
         First those on their way, then those whose primary event was absent at their last try.
         """
         table = self._table
-        own = table.taken & ~table.guest & (table.row_id == 0)
+        own = table.taken & ~table.redispatched & (table.row_id == 0)
         own[self._travelling] = False
         waits = table.last == _NOT_YET
         return table.times[own & ~waits], table.times[own & waits]
@@ -749,6 +751,6 @@ def _of_others(owners: Verdicts, datacentre: str) -> Mask:
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
     """True if the verdicts of earlier lines must be known first.
 
-    They may be these very lines, or, in the same log, show that it departs from the counted one.
+    They may be these very lines, or, in the same log, show that it diverges from the counted one.
     """
-    return before.overlaps(lines) or (of_its_own and not (before.back and before.whole))
+    return before.overlaps(lines) or (of_its_own and not (before.repeated and before.whole))

@@ -37,10 +37,10 @@ from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Ledger, Verdict, figures
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
+from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, divergences, must_know, settle
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.queues import Shares
-from photon.dispatcher.replay.guests import LineRules
+from photon.dispatcher.replay.redispatch import LineRules
 from photon.dispatcher.replay.rereading import Sources, rereading
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
@@ -169,7 +169,7 @@ class DispatcherEngine:
             limits=limits,
             random=world.random,
             highs=state.highs(),
-            anew=state.anew(),
+            rewritten=state.rewritten(),
             retry_bytes=state.retry_bytes,
             retry_rows=state.retry_rows,
             shares=self._shares,
@@ -252,7 +252,7 @@ class DispatcherEngine:
             attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
-            woken=self._core.woken,
+            arrived=self._core.arrivals,
             followed=self._core.followed,
             reopened=self._reopened.listed if self._reopened is not None else 0,
             reopened_missing=self._reopened.missing if self._reopened is not None else 0,
@@ -421,8 +421,8 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         # Reread blocks of one log at a time: two logs may hold the same lines.
-        for again, some in groupby(blocks, lambda block: block.identity if self._core.back(block) else ""):
-            take = self._backlog.take if whole or again else self._core.take
+        for repeated, some in groupby(blocks, lambda block: block.identity if self._core.repeats(block) else ""):
+            take = self._backlog.take if whole or repeated else self._core.take
             for block in some:
                 for _ in take(block, now_ns, self._clock.monotonic()):
                     self._send(self._clock.monotonic())
@@ -431,10 +431,10 @@ class DispatcherEngine:
                         self._away_s = 0.0
                     elif not await self._until_back():
                         return  # the block is incomplete, so it is read again
-            if whole or again:
+            if whole or repeated:
                 self._unsettled += 1
                 question = self._backlog.question()
-                self._begin(self._settle_again(question) if again else self._settle(question))
+                self._begin(self._settle_repeated(question) if repeated else self._settle(question))
 
     async def _compare_first(self, block: Block) -> None:
         """Raises AdapterError if another process computes other headers for a run's first records."""
@@ -545,7 +545,7 @@ class DispatcherEngine:
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
-    async def _settle_again(self, question: Batch) -> None:
+    async def _settle_repeated(self, question: Batch) -> None:
         """Looks up reread events. None is sent before it is known which were counted."""
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
@@ -554,9 +554,9 @@ class DispatcherEngine:
                 found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
-                    places = {} if found is None else departures(question, found, waiting)
+                    places = {} if found is None else divergences(question, found, waiting)
                     for identity, at in places.items():
-                        self._core.departs(identity, at)
+                        self._core.diverge(identity, at)
                     self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic(), waiting)
                     if places:
                         self._commit(self._clock.monotonic(), at_once=True)
@@ -580,14 +580,14 @@ class DispatcherEngine:
             await asyncio.sleep(pause_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
-    def _commit(self, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
+    def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> None:
         if self._core.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])
             self._core.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
-        changes = self._core.changes(now_ns, now, spill_all=spill_all)
+        changes = self._core.changes(now_ns, now, store_all=store_all)
         # At once, between two blocks: the claim would not be of all that was read.
-        if not at_once and (changes or spill_all or self._claims.due(now)):
+        if not at_once and (changes or store_all or self._claims.due(now)):
             changes.also += self._claims.change(self._core.undecided(), now_ns, now)
         elif not changes:
             return
@@ -604,7 +604,7 @@ class DispatcherEngine:
         core, state = self._core, self._state
         if not self._read_to_end or core.open or self._attempts:
             return False
-        self._commit(self._clock.monotonic(), spill_all=True)
+        self._commit(self._clock.monotonic(), store_all=True)
         if state.retry_rows and not self._retries.swept:
             return False
         if state.retry_rows and state.waits_for_something(SETTLED_NS):
@@ -622,4 +622,4 @@ class DispatcherEngine:
             return
         if self._attempts:
             await asyncio.wait(self._attempts, timeout=self._options.stop_s)
-        self._commit(self._clock.monotonic(), spill_all=True)
+        self._commit(self._clock.monotonic(), store_all=True)

@@ -43,9 +43,9 @@ class Batch:
         return len(self.rows)
 
     @property
-    def back(self) -> bool:
+    def repeated(self) -> bool:
         """True if the events of its stretches may be counted, or be waiting in the retry store."""
-        return bool(self.stretches) and self.stretches[0].back
+        return bool(self.stretches) and self.stretches[0].repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Stretch:
     file: LogFile
     begin: int
     end: int
-    seen_to: int  # lines before this offset were read before, and are counted
+    counted_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
     number: int = 0  # greater than those of all stretches begun before
@@ -93,20 +93,20 @@ class Stretch:
     weight: int = 0  # bytes of memory
     oldest_ns: int = MAX_NS  # least event time of its records, if it has any
     newest_ns: int = MIN_NS
-    back: bool = False  # it begins before the offset up to which its log was already read
-    anew: bool = False  # its log differs from the counted one; it is not known yet from where on
-    departs: bool = False  # such a log departs from the counted one here, or before
-    spill: bool = False  # a reread log waits for it: events without a verdict become rows at once
-    # While ``anew``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.
+    repeated: bool = False  # it begins before the offset up to which its log was already read
+    rewritten: bool = False  # its log differs from the counted one; it is not known yet from where on
+    diverged: bool = False  # such a log diverges from the counted one here, or before
+    store_now: bool = False  # a reread log waits for it: events without a verdict become rows at once
+    # While ``rewritten``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.
     unread: list[tuple[int, bytes, str]] = field(default_factory=list)
     # For events that were read and counted before, and that no log waits for: their new outcomes.
-    again: Counter[int] | None = None
+    redispatched: Counter[int] | None = None
 
     def counted(self, verdicts: U8) -> U8:
         """Returns the ledger's columns for events of this stretch with these verdicts."""
-        if self.again is None:
+        if self.redispatched is None:
             return verdicts
-        self.again.update(verdicts.tolist())
+        self.redispatched.update(verdicts.tolist())
         return np.full_like(verdicts, Verdict.REREAD)
 
     def overlaps(self, other: Stretch) -> bool:
@@ -131,35 +131,35 @@ class OpenLog:
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
-    anew: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
+    rewritten: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
 
 
-def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:
+def stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
     """Returns a stretch for the whole block, with its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
-    back = block.offset < seen_to
-    if back:
-        seen_to = _whole_to(block, seen_to)
+    repeated = block.offset < counted_to
+    if repeated:
+        counted_to = _whole_to(block, counted_to)
     return Stretch(
         block.identity,
         block.file,
         block.offset,
         block.end,
-        seen_to,
+        counted_to,
         read_at,
         block.proof,
         number,
         weight=weight,
-        back=back,
+        repeated=repeated,
     )
 
 
-def _whole_to(block: Block, seen_to: int) -> int:
-    """Returns the start of the record that contains ``seen_to``: in its present form it was not seen."""
-    at = seen_to - block.offset
+def _whole_to(block: Block, counted_to: int) -> int:
+    """Returns the start of the record that contains ``counted_to``: in its present form it was not seen."""
+    at = counted_to - block.offset
     ends = block.data[at - 1 : at + 1]
     if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
-        return seen_to
+        return counted_to
     return block.offset + block.data.rfind(b"\n", 0, at) + 1
 
 
@@ -175,7 +175,7 @@ HELD_LONG = 10  # factor for how much longer a stretch with events on their way 
 STRAGGLERS = 0.25
 
 
-class Spilling:
+class Storing:
     """Decides when events become rows. ``once``: the run ends with the logs, so reading pauses instead."""
 
     def __init__(self, limits: Limits, *, once: bool) -> None:
@@ -185,7 +185,7 @@ class Spilling:
 
     def may(self, stretch: Stretch, behind: Iterable[Stretch], window_bytes: int, now: float) -> bool:
         """True if the first stretch of a log is held no longer. ``behind``: the log's later ones, in order."""
-        pressed = not self._once and window_bytes > self._limits.spill_bytes
+        pressed = not self._once and window_bytes > self._limits.hold_bytes
         if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, behind):
             return True
         if stretch.parked_at is None:

@@ -111,14 +111,14 @@ PROBE_EVERY = 16  # it is then tried again with one reading in this many
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:
-    """True if an answer is missing that is needed to tell where a log departs."""
-    if not any(stretch.events and stretch.anew for stretch in question.stretches):
+    """True if an answer is missing that is needed to tell where a log diverges."""
+    if not any(stretch.events and stretch.rewritten for stretch in question.stretches):
         return False
     return found is None or found.says(Answer.UNKNOWN)
 
 
-def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
-    """Returns where reread logs (``anew``) depart from the counted ones: at the first unknown line.
+def divergences(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
+    """Returns where reread logs (``rewritten``) diverge from the counted ones: at the first unknown line.
 
     Pass it to the core before the question is settled. ``waiting``: as for ``settle``.
     """
@@ -129,10 +129,13 @@ def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, in
     for stretch in question.stretches:
         begin, end = end, end + stretch.events
         its = known[begin:end]
-        if stretch.anew and stretch.identity not in places and not its.all():
+        if stretch.rewritten and stretch.identity not in places and not its.all():
             places[stretch.identity] = int(events.offsets[begin + int(its.argmin())])
     for stretch in question.stretches:
-        if stretch.anew and (at := min(places.get(stretch.identity, stretch.end), stretch.seen_to)) < stretch.end:
+        if (
+            stretch.rewritten
+            and (at := min(places.get(stretch.identity, stretch.end), stretch.counted_to)) < stretch.end
+        ):
             places[stretch.identity] = at
     return places
 
@@ -192,5 +195,5 @@ class Backlog:
             stretch.whole = True
             self._core.weigh(stretch, -EVENT_BYTES * (stretch.events - stretch.left))
             self._core.reject(stretch, now_ns)
-        if not question.back:
+        if not question.repeated:
             self.worth.observe(len(question) - len(left), len(question))

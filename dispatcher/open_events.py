@@ -31,7 +31,7 @@ _NUMBERS = np.dtype(
         *((name, np.int64) for name in ("trigger_ns", "attempts", "failed", "row_id", "group", "left_to")),
         ("placed_at", np.float64),
         ("generations", np.uint32),
-        *((name, np.bool_) for name in ("taken", "guest", "behind", "settled")),
+        *((name, np.bool_) for name in ("taken", "redispatched", "behind", "settled")),
         ("last", np.uint8),
     ]
 )
@@ -73,7 +73,7 @@ class OpenEvents:
     attempts: I64
     failed: I64  # consecutive recent tries that gave no verdict although a primary event may exist
     taken: Mask  # the row has an event
-    guest: Mask  # it had a verdict before (``replay.guests``)
+    redispatched: Mask  # it had a verdict before (``replay.redispatch``)
     behind: Mask  # fresh events have priority
     last: U8  # ``Outcome`` of its last attempt
     row_id: I64  # in the retry store; 0: it belongs to a stretch
@@ -255,7 +255,7 @@ class LoadedRows:
         self._bytes.update(zip(ids, sizes, strict=True))
         self.bytes += sum(sizes)
 
-    def came(self, row_ids: Iterable[int]) -> None:
+    def arrived(self, row_ids: Iterable[int]) -> None:
         """Notes that primary events of these rows, if loaded, have arrived: earlier failures no longer matter."""
         self._table.failed[[self._rows[each] for each in row_ids if each in self._rows]] = 0
 

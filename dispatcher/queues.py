@@ -154,7 +154,7 @@ class Queues:
                 self._oldest_behind = now
             line.ready.add(own)
 
-    def again(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
+    def requeue(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
         """Takes events that are due again. They are looked up: another datacentre has had its time.
 
         ``arrived``: their primary event has, so they go before the others. It has now reached their home too: rows of

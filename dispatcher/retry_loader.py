@@ -1,9 +1,9 @@
 """Loads due rows of the retry store, as many as may be tried now.
 
-- *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``queues``):
+- *Triggered* rows wait for a point of the primary logs that has been passed. The newest are fresh (``queues``):
   their primary arrived a moment ago, as most events' do.
-- The other woken rows, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest
-  waiting first.
+- Older ones, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest waiting
+  first.
 - *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
   at once, and tried before others of their age.
 - Rows of an earlier process: with --once all of them are tried once; otherwise those
@@ -94,7 +94,7 @@ class RetryLoader:
             keys = list(islice(self._arrived, ARRIVED_AT_ONCE))
             seen = room + len(core.loaded)
             found = state.ids_of_keys(keys, seen)
-            core.loaded.came(found)
+            core.loaded.arrived(found)
             ids = core.unloaded(found)[:room]
             core.load(state.rows(ids), now_ns, now, arrived=True)
             if len(found) == seen:
@@ -106,7 +106,7 @@ class RetryLoader:
     def _sweep(self, room: int, now_ns: int, now: float) -> None:
         found = self._state.far_ids(self._swept_to, self._last_row, room)
         ids = self._core.unloaded([row_id for _, row_id in found])
-        self._core.load(self._state.rows(ids), now_ns, now, anew=True)
+        self._core.load(self._state.rows(ids), now_ns, now, inherited=True)
         if found:
             self._swept_to = found[-1]
         self.swept = len(found) < room

@@ -26,8 +26,8 @@ from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import LineRules, Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.core.outcomes import Refusal
@@ -77,7 +77,7 @@ class Reopened:
     state: State
     registry: Recovery
     reads: Reads
-    guests: Guests
+    redispatcher: Redispatcher
     clock: Clock
     rules: LineRules
     period_s: float = PERIOD_S
@@ -112,7 +112,7 @@ class Reopened:
                 if len(ids) >= WANTED_MAX:
                     missing += await self._take(ids)
                     ids.clear()
-                if not self.guests.room():
+                if not self.redispatcher.room():
                     self._cursors[shard], whole = cursor, False
                     break
                 page = await self.registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
@@ -167,7 +167,7 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                stretch = self.guests.send(Events.of(events), first_read_ns)
+                stretch = self.redispatcher.send(Events.of(events), first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
 

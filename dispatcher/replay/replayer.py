@@ -1,9 +1,9 @@
 """Executes requests to dispatch a time range again (``requests``), alongside fresh events.
 
 Each log that may hold events of the range (``coverage``) is read again, chunk by chunk. Events that the registry
-knows are done; the others go to a joiner as guests. A log's position moves over the chunks at its front whose events
-all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE of the
-time, so that fresh events keep their latency.
+knows are done; the others go to a joiner (``redispatch``). A log's position moves over the chunks at its front whose
+events all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE
+of the time, so that fresh events keep their latency.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
 from photon.dispatcher.replay import requests
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import LineRules, Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
@@ -62,7 +62,7 @@ class Replayer:
     state: State
     look_ups: RegistryLookUps
     reads: Reads
-    guests: Guests
+    redispatcher: Redispatcher
     clock: Clock
     rules: LineRules
 
@@ -123,7 +123,7 @@ class Replayer:
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _read_next(self, request: requests.Request) -> bool:
         """Reads another chunk, if there is one and room for its events. Returns True if there was."""
-        if not self._parts or len(self._works) >= CHUNKS_MAX or not self.guests.room():
+        if not self._parts or len(self._works) >= CHUNKS_MAX or not self.redispatcher.room():
             return False
         part = self._parts[0]
         if self._chunks is None:
@@ -176,7 +176,7 @@ class Replayer:
             events = events.take(np.flatnonzero(~known))
         if len(events):
             work.asked += len(events)
-            work.sent.append(self.guests.send(events, request.asked_ns))
+            work.sent.append(self.redispatcher.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:
         work.known += len(times)

@@ -12,8 +12,8 @@ from photon.config.clock import Clock
 from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.replay.coverage import rows_of_gone, too_many
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import LineRules, Redispatcher
 from photon.dispatcher.replay.reopened import PERIOD_S, Reopened
 from photon.dispatcher.replay.replayer import Replayer
 from photon.dispatcher.state import Changes, State
@@ -60,10 +60,10 @@ def rereading(
 
     ``wake`` tells the engine's loop that there is something to send.
     """
-    reads, guests = sources.reads, Guests(core, clock, wake)
-    replayer = Replayer(core, state, look_ups, reads, guests, clock, rules)
+    reads, redispatcher = sources.reads, Redispatcher(core, clock, wake)
+    replayer = Replayer(core, state, look_ups, reads, redispatcher, clock, rules)
     runs: list[Run] = [replayer.run, partial(tidy, state, reads)]
     if sources.registry is None:
         return runs, None
-    reopened = Reopened(state, sources.registry, reads, guests, clock, rules, period_s=sources.period_s)
+    reopened = Reopened(state, sources.registry, reads, redispatcher, clock, rules, period_s=sources.period_s)
     return [*runs, reopened.run], reopened

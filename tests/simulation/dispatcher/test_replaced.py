@@ -230,9 +230,9 @@ def test_lines_of_logs_that_begin_alike_are_counted_once() -> None:
     run_each(run_seed, run_seed, 20)
 
 
-def sent_at_once(self: DispatcherEngine, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
+def sent_at_once(self: DispatcherEngine, now: float, *, store_all: bool = False, at_once: bool = False) -> None:
     if not at_once:
-        COMMIT(self, now, spill_all=spill_all)
+        COMMIT(self, now, store_all=store_all)
 
 
 def of_itself(self: Core, block: Block) -> OpenLog:
@@ -240,7 +240,7 @@ def of_itself(self: Core, block: Block) -> OpenLog:
     if log is not None:
         return log
     ends = [self._logs[each].end for each in self._alike(block.unit)]
-    return OpenLog(end=max(ends, default=0), anew=bool(ends))
+    return OpenLog(end=max(ends, default=0), rewritten=bool(ends))
 
 
 COMMIT = DispatcherEngine._commit
@@ -248,7 +248,7 @@ ABLATIONS: dict[str, tuple[type, str, Callable[..., object]]] = {
     "what departs is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
     "a log waits for none that begins alike": (Core, "clear", lambda self, stretches: True),
     "a known log has nothing of one that begins alike": (Core, "_log", of_itself),
-    "what was read of the log before it counts for its length": (State, "_depart", lambda self, identities: None),
+    "what was read of the log before it counts for its length": (State, "_diverge", lambda self, identities: None),
 }
 
 

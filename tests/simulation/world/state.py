@@ -92,7 +92,7 @@ class Undecided:
             for line in _lines(core, rows[which]):
                 if stretch is None:
                     self.rows.pop(line, None)
-                elif stretch.again is None:
+                elif stretch.redispatched is None:
                     self.read.pop(line, None)
 
 

@@ -146,7 +146,7 @@ class Site:
         self.alive = True
         self.homes = Homes(self.name, self.names, HeadStart())
         self._measured(world.measured_s)
-        limits = Limits(BATCH_EVENTS, window_bytes=world.window_bytes, spill_bytes=world.window_bytes)
+        limits = Limits(BATCH_EVENTS, window_bytes=world.window_bytes, hold_bytes=world.window_bytes)
         self.core = core(
             patience=Patience(), limits=limits, datacentre=self.name, random=world.random.random,
             highs={"log1": self.committed}, homes=self.homes,

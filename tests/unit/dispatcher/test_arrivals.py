@@ -62,7 +62,7 @@ def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
     c.arrived([b"k1", b"k9"])
     assert names(c.next_batch(0.0, flush=True)) == [b"a", b"c"]
     assert c.waiting_keys() == [b"k2"]
-    assert (c.woken, c.open) == (2, 3)
+    assert (c.arrivals, c.open) == (2, 3)
 
 
 def test_a_primary_that_comes_while_the_attempt_is_on_its_way_is_not_missed() -> None:
@@ -173,7 +173,7 @@ def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path
         seen += stored.tried()
     assert sorted(seen) == sorted(b"id%d" % n for n in range(many))
     assert not stored.loader.pending
-    assert stored.core.woken == many + 1500
+    assert stored.core.arrivals == many + 1500
     stored.state.close()
 
 
@@ -270,7 +270,7 @@ def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
     queues = Queues(table, Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
     own = homes.own_ones(table.digests[rows].tobytes())
     assert 0 < sum(own) < 64
-    queues.again(rows, 0.0, arrived=True)
+    queues.requeue(rows, 0.0, arrived=True)
     asked, _ = queues.next_question(0.0)
     assert asked.tolist() == rows[own].tolist()
     queues.asked(asked, len(asked), 0.0)

@@ -110,7 +110,7 @@ def test_a_block_that_is_still_being_parsed_is_not_committed() -> None:
     steps = iter(c.take(block(lines("a", "b")), 0, 0.0))
     next(steps)
     reply(c, batch_of(c), Outcome.JOINED)
-    assert not c.changes(0, 0.0, spill_all=True)
+    assert not c.changes(0, 0.0, store_all=True)
     assert list(steps) == [None]
     reply(c, batch_of(c), Outcome.JOINED)
     assert counts(c.changes(0, 0.0)) == {"read": 2, "joined": 2}
@@ -255,7 +255,7 @@ def test_held_events_go_to_the_store_after_a_while() -> None:
 
 
 def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
-    c = having("a", "b", limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100), patience=LIVE)
+    c = having("a", "b", limits=Limits(window_bytes=1000, hold_bytes=500, retry_store_bytes=100), patience=LIVE)
     reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
     assert len(c.changes(0, 0.0).stored) == 2
     take(c, block(lines("c", "d", "e"), 12))
@@ -266,7 +266,7 @@ def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading(
 
 
 def test_no_more_stretches_go_to_the_store_at_a_time_than_have_its_rows() -> None:
-    c = having("a", "b", limits=Limits(hold_s=1.0, spill_rows=2), patience=LIVE)
+    c = having("a", "b", limits=Limits(hold_s=1.0, new_rows=2), patience=LIVE)
     take(c, block(lines("c"), 12))
     take(c, block(lines("d"), 18))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 4)
@@ -276,7 +276,7 @@ def test_no_more_stretches_go_to_the_store_at_a_time_than_have_its_rows() -> Non
 
 
 def test_with_once_reading_pauses_before_anything_is_stored() -> None:
-    c = having("a", "b", "c", limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
+    c = having("a", "b", "c", limits=Limits(window_bytes=1000, hold_bytes=500, hold_s=1.0, hold_once_s=60.0))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
     assert not c.room()
     assert not c.changes(0, 59.0)
@@ -436,8 +436,8 @@ def test_oldest_first_read() -> None:
 def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
     c = core(patience=Patience(once=True, keep_pending=True))
     c.progressed(NEVER_NS)
-    stretch = Stretch("", LogFile(""), 0, 0, 0, 0.0, whole=True, again=Counter())
-    c.send_again(stretch, Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)]), 0, 0.0)
+    stretch = Stretch("", LogFile(""), 0, 0, 0, 0.0, whole=True, redispatched=Counter())
+    c.redispatch(stretch, Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)]), 0, 0.0)
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert (c.open, len(c._table), stretch.left) == (0, 0, 1)
 

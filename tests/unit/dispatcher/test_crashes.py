@@ -26,7 +26,7 @@ from photon.dispatcher.state import State
 from photon.idregistry.api import Kind
 from tests.unit.dispatcher import world
 
-LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
+LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, hold_bytes=4000, parse_records=3)
 OTHER = "there"
 
 

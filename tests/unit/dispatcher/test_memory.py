@@ -14,7 +14,7 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Backlog
-from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, take
 
@@ -68,9 +68,9 @@ def test_events_behind_the_offset_are_gone_without_the_garbage_collector(outcome
 def test_guests_are_gone_once_they_have_their_verdict() -> None:
     before, _ = in_memory()
     c = core()
-    guests = Guests(c, SystemClock(), lambda: None)
+    redispatcher = Redispatcher(c, SystemClock(), lambda: None)
     event = ForeignEvent(b"i", b"d" * 16, 0, b"k", b"i k 0", block(b"").file, 0, 0)
-    stretch = guests.send(Events.of(event._replace(event_id=b"%d" % n) for n in range(10)), 0)
+    stretch = redispatcher.send(Events.of(event._replace(event_id=b"%d" % n) for n in range(10)), 0)
     del event
     assert in_memory(c) == (before + 1, 10)  # the stretch
     answer_all(c, Outcome.JOINED)

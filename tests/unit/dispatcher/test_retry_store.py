@@ -212,7 +212,7 @@ def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_th
     store.loader.clock_went_back(store.now_ns())
     store.look()  # of which neither is a row to be found
     assert store.loader.swept
-    store.state.commit(store.core.changes(store.now_ns(), store.now, spill_all=True))
+    store.state.commit(store.core.changes(store.now_ns(), store.now, store_all=True))
     store.core.committed()
     store.look()
     assert set(store.tried()) == answered

@@ -19,7 +19,7 @@ from tests.unit.dispatcher.test_engine import QUICK, World, running, until
 from tests.unit.dispatcher.world import block, core, take
 
 LIVE = Patience(unmatched_after_ns=3600 * 10**9)
-SMALL = Limits(batch_events=10, window_bytes=1 << 30, spill_bytes=10_000, hold_s=5.0)
+SMALL = Limits(batch_events=10, window_bytes=1 << 30, hold_bytes=10_000, hold_s=5.0)
 
 
 def text(start: int, stop: int) -> bytes:
@@ -61,7 +61,7 @@ def test_a_few_stragglers_become_rows_where_finished_work_waits_for_them_and_mem
 
 @pytest.mark.parametrize("case", ["memory is not short", "many are left", "nothing waits for them", "once"])
 def test_else_they_are_waited_for(case: str) -> None:
-    limits = replace(SMALL, spill_bytes=1 << 30) if case == "memory is not short" else SMALL
+    limits = replace(SMALL, hold_bytes=1 << 30) if case == "memory is not short" else SMALL
     c = core(patience=Patience(once=True) if case == "once" else LIVE, limits=limits)
     batches = read(c, 1 if case == "nothing waits for them" else 5)
     slow = int(100 * STRAGGLERS) // 10 + 1 if case == "many are left" else 1
@@ -93,7 +93,7 @@ async def test_one_slow_event_and_a_small_memory(tmp_path: Path) -> None:
     world = World(tmp_path)
     slow = SlowForOne(world)
     world.joiners = [slow]  # type: ignore[list-item]
-    limits = Limits(batch_events=50, window_bytes=16 << 20, spill_bytes=8 << 20, hold_s=0.05)
+    limits = Limits(batch_events=50, window_bytes=16 << 20, hold_bytes=8 << 20, hold_s=0.05)
     world.policy = Policy(LIVE, limits, replace(QUICK, join_timeout_s=60.0))
     world.write("a.log", b"".join(b"id%d k%0140d 0\n" % (n, n) for n in range(60_000)))  # many times the window
     with world.engine() as engine:

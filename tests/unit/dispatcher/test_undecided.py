@@ -111,7 +111,7 @@ def test_events_in_memory_and_rows_are_counted_by_their_times(state: State, path
     _commit(state, claims, its)
     with read_undecided(path) as found:
         assert (found.moving_ns, found.oldest_ns, found.before(NEVER_NS)) == (NEVER_NS, 7 * HOUR, 2)
-    state.commit(its.changes(0, 1.0, spill_all=True))
+    state.commit(its.changes(0, 1.0, store_all=True))
     its.committed()
     _commit(state, claims, its)
     with read_undecided(path) as found:

@@ -37,12 +37,12 @@ class LineRules:
         return read.events
 
 
-GUESTS_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes
+REDISPATCHED_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes
 _NO_FILE = LogFile("")
 
 
 @dataclass(eq=False)
-class Guests:
+class Redispatcher:
     """Passes events to a core and tracks those on their way."""
 
     core: Core
@@ -54,13 +54,13 @@ class Guests:
 
     def room(self) -> bool:
         self._stretches = [each for each in self._stretches if each.left]
-        return sum(each.left for each in self._stretches) < GUESTS_MAX
+        return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
         """Returns a stretch that has none left when all are done. ``first_read_ns``: start of the patience."""
         now = self.clock.monotonic()
-        stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, again=Counter())
+        stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, redispatched=Counter())
         self._stretches.append(stretch)
-        self.core.send_again(stretch, events, first_read_ns, now)
+        self.core.redispatch(stretch, events, first_read_ns, now)
         self.wake()
         return stretch
