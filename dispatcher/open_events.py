@@ -86,6 +86,7 @@ class OpenEvents:
 
     def __init__(self) -> None:
         self._free: list[int] = []
+        self.open = 0  # events that may still get a verdict in this run: neither settled nor leaving to the store
         self._objects, self._numbers = np.empty(0, _OBJECTS), np.empty(0, _NUMBERS)
         self._name_columns()
 
@@ -118,10 +119,16 @@ class OpenEvents:
         numbers["first_read_ns"], numbers["taken"] = first_read_ns, True
         numbers["last"], numbers["left_to"] = UNTRIED, NOBODY
         self._objects[rows], self._numbers[rows] = objects, numbers
+        self.open += count
         return rows
 
+    def end(self, rows: RowIndexes) -> None:
+        """Frees the rows of open events that have a verdict, or wait as rows of the retry store."""
+        self.open -= len(rows)
+        self.release(rows)
+
     def release(self, rows: RowIndexes) -> None:
-        """Frees the rows of events that are done, or became rows of the retry store that wait there."""
+        """Frees the rows of events that are no longer open."""
         self._objects[rows] = _NOTHING
         self.group[rows], self.taken[rows] = NO_GROUP, False
         self._free += rows.tolist()
@@ -234,10 +241,11 @@ NOTHING_STORED = StoredEvents.of(OpenEvents(), np.empty(0, np.intp))
 
 
 class LoadedRows:
-    """Rows of the retry store in memory. ``bytes``: their total."""
+    """Rows of the retry store in memory; ``bytes``: their total. ``stored_…``: all rows after the next commit."""
 
-    def __init__(self, table: OpenEvents) -> None:
+    def __init__(self, table: OpenEvents, stored_rows: int, stored_bytes: int) -> None:
         self._table = table
+        self.stored_rows, self.stored_bytes = stored_rows, stored_bytes
         self._rows: dict[int, int] = {}  # id in the store -> row of the table; without those that are done
         self._bytes: dict[int, int] = {}
         self.bytes = 0
@@ -245,8 +253,8 @@ class LoadedRows:
     def __len__(self) -> int:
         return len(self._bytes)
 
-    def __contains__(self, row_id: int) -> bool:
-        return row_id in self._bytes
+    def without(self, row_ids: Iterable[int]) -> list[int]:
+        return [row_id for row_id in row_ids if row_id not in self._bytes]
 
     def add(self, rows: RowIndexes) -> None:
         ids = self._table.row_id[rows].tolist()
@@ -265,6 +273,18 @@ class LoadedRows:
         for each in ids:
             self._rows.pop(each, None)
         return ids
+
+    def store(self, rows: RowIndexes) -> None:
+        """Counts events that are about to become rows."""
+        self.stored_rows += len(rows)
+        self.stored_bytes += int(self._table.sizes[rows].sum()) + ROW_BYTES * len(rows)
+
+    def delete(self, row_ids: Sequence[int]) -> int:
+        """Removes rows that are about to be deleted. Returns their bytes."""
+        freed = self.remove(row_ids)
+        self.stored_rows -= len(row_ids)
+        self.stored_bytes -= freed
+        return freed
 
     def remove(self, row_ids: Iterable[int]) -> int:
         """Removes rows whose outcome is about to be committed. Returns their bytes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ class Changes:
     """The changes of one transaction. ``cells``: ledger counts to add (see ``ledger.cell``)."""
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
-    cells: dict[int, int] = field(default_factory=dict)
+    cells: Counter[int] = field(default_factory=Counter)
     stored: StoredEvents = NOTHING_STORED  # new rows of the retry store
     updated: StoredEvents = NOTHING_STORED
     deleted: list[int] = field(default_factory=list)  # rows of the retry store

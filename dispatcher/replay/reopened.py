@@ -24,10 +24,11 @@ from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import Reads
-from photon.dispatcher.replay.redispatch import LineRules, Redispatcher
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.core.outcomes import Refusal
@@ -179,7 +180,7 @@ class Reopened:
         cells: Counter[int] = Counter()
         for stretch in done.values():
             cells.update(stretch.cells)
-        self.state.commit(Changes(cells=dict(cells)))
+        self.state.commit(Changes(cells=cells))
         self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
 
     def _is_due(self, each: Id, now: float) -> bool:

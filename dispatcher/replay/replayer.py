@@ -18,13 +18,14 @@ from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.calls import RegistryLookUps
-from photon.dispatcher.core import Core
+from photon.dispatcher.counting import Counting
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
 from photon.dispatcher.replay import requests
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 from photon.dispatcher.replay.reading import Reads
-from photon.dispatcher.replay.redispatch import LineRules, Redispatcher
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
@@ -58,7 +59,7 @@ class _Work:
 class Replayer:
     """One for each dispatcher that replays; ``run`` until cancelled."""
 
-    core: Core
+    counting: Counting
     state: State
     look_ups: RegistryLookUps
     reads: Reads
@@ -180,7 +181,7 @@ class Replayer:
 
     def _know(self, work: _Work, times: I64) -> None:
         work.known += len(times)
-        self.core.live[Verdict.REREAD] += len(times)
+        self.counting.live[Verdict.REREAD] += len(times)
         hours, counts = np.unique(times // HOUR_NS, return_counts=True)
         for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
             work.cells[hour << VERDICT_BITS | Verdict.REREAD] += count
@@ -206,7 +207,7 @@ class Replayer:
         if done:
             also.append(requests.ended(request.number, self.clock.now_ns()))
         if also:
-            self.state.commit(Changes(cells=dict(cells), also=also))
+            self.state.commit(Changes(cells=cells, also=also))
         if not self._works:
             self._tell_failed(request)
         if done:

@@ -15,6 +15,7 @@ from photon.batch.columns import Mask
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import retry
+from photon.dispatcher import waiting as dispatcher_waiting
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry import Attempt, Backoff, Likeness, NextTries, NextTry
 from photon.dispatcher.waiting import ArrivedKeys
@@ -218,7 +219,7 @@ class NotUncommitted(Core):
 
 ABLATIONS = {
     "news is lost": Variant(sought=Lost),
-    "news during an attempt": Variant(patches=((dispatcher_core, "ArrivedKeys", NotOnTheWay),)),
+    "news during an attempt": Variant(patches=((dispatcher_waiting, "ArrivedKeys", NotOnTheWay),)),
     "tries without a primary event put off those that fail": Variant(
         patches=((dispatcher_core, "NextTries", AllTriesCount),)
     ),

@@ -23,12 +23,11 @@ from photon.adapters.logs.watching import Watch
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.disk import RealDisk
-from photon.dispatcher.core import Core
 from photon.dispatcher.database import STATE_NAME, read_ledger
 from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
-from photon.dispatcher.events import OpenLog
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.open_logs import OpenLog, OpenLogs
 from photon.dispatcher.process import Places, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
@@ -235,19 +234,19 @@ def sent_at_once(self: DispatcherEngine, now: float, *, store_all: bool = False,
         COMMIT(self, now, store_all=store_all)
 
 
-def of_itself(self: Core, block: Block) -> OpenLog:
-    log = self._logs.get(block.unit)
+def of_itself(self: OpenLogs, block: Block) -> OpenLog:
+    log = self._logs.get(block.identity)
     if log is not None:
         return log
-    ends = [self._logs[each].end for each in self._alike(block.unit)]
+    ends = [self._logs[each].end for each in self._alike(block.identity)]
     return OpenLog(end=max(ends, default=0), rewritten=bool(ends))
 
 
 COMMIT = DispatcherEngine._commit
 ABLATIONS: dict[str, tuple[type, str, Callable[..., object]]] = {
-    "what departs is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
-    "a log waits for none that begins alike": (Core, "clear", lambda self, stretches: True),
-    "a known log has nothing of one that begins alike": (Core, "_log", of_itself),
+    "what diverges is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
+    "a log waits for none that begins alike": (OpenLogs, "clear", lambda self, stretches: True),
+    "a known log has nothing of one that begins alike": (OpenLogs, "_log", of_itself),
     "what was read of the log before it counts for its length": (State, "_diverge", lambda self, identities: None),
 }
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from photon.batch.events import Events
+from photon.dispatcher.committing import STRAGGLERS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import STRAGGLERS, Batch
+from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience
@@ -46,17 +47,17 @@ def test_a_few_stragglers_become_rows_where_finished_work_waits_for_them_and_mem
     slow, *others = read(c, 5)
     for batch in others:
         joined(c, batch, 1.0)
-    assert not c.changes(0, 4.9).positions  # not before they have had their time
-    changes = c.changes(0, 5.0)
+    assert not c.committing.changes(0, 4.9).positions  # not before they have had their time
+    changes = c.committing.changes(0, 5.0)
     assert changes.stored.events.ids == [b"id%06d" % n for n in range(10)]
     assert changes.positions["log1"].offset == len(text(0, 500))
-    assert c.window_bytes == 0
+    assert c.logs.window_bytes == 0
     changes.stored.row_ids[:] = range(1, 11)
-    c.committed()
-    assert c.unloaded(range(1, 11)) == []  # they are still on their way
+    c.committing.committed()
+    assert c.waiting.loaded.without(range(1, 11)) == []  # they are still on their way
     joined(c, slow, 6.0)
-    assert c.changes(0, 6.0).deleted == list(range(1, 11))
-    assert c.open == 0
+    assert c.committing.changes(0, 6.0).deleted == list(range(1, 11))
+    assert c.waiting.open == 0
 
 
 @pytest.mark.parametrize("case", ["memory is not short", "many are left", "nothing waits for them", "once"])
@@ -67,7 +68,7 @@ def test_else_they_are_waited_for(case: str) -> None:
     slow = int(100 * STRAGGLERS) // 10 + 1 if case == "many are left" else 1
     for batch in batches[slow:]:
         joined(c, batch, 1.0)
-    changes = c.changes(0, 20.0)
+    changes = c.committing.changes(0, 20.0)
     assert not changes.stored
     assert not changes.positions
 
