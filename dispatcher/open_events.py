@@ -56,7 +56,30 @@ class OpenEvent(NamedTuple):
 
 
 class OpenEvents:
-    """Columns are read and changed by row. Those of the events themselves are read only, except ``as_of``."""
+    """Columns are read and changed by row; ``add`` sets all of them, ``release`` clears ``taken`` and ``group``.
+
+    | column                  | set later by                        | read by                                      |
+    | ----------------------- | ----------------------------------- | -------------------------------------------- |
+    | the event's, ``sizes``  |                                     | batches, all parts                           |
+    | ``as_of``               | ``Waiting.load``, ``ask_for_final`` | batches                                      |
+    | ``stretch``             | ``Committing`` (row)                | ``Counting``, ``Waiting``, ``Queues`` (age)  |
+    | ``first_read_ns``       | ``FirstRead.limit``                 | ``NextTries``, ``ask_for_final``, join times |
+    | ``attempts``            | ``Intake.redispatch``, ``Waiting``  | ``NextTries``, ``ask_for_final``, ``Homes``  |
+    | ``failed``              | ``Waiting``, ``LoadedRows.arrived`` | ``NextTries``, ``Waiting``                   |
+    | ``taken``               |                                     | ``Committing.undecided``                     |
+    | ``redispatched``        | ``Intake``                          | ``Counting``, ``Waiting``, ``Committing``    |
+    | ``behind``              | ``Intake``, ``Waiting.load``        | ``Queues``, ``Waiting``                      |
+    | ``last``                | ``Waiting``                         | ``Waiting``, ``Committing.undecided``        |
+    | ``row_id``              | ``Waiting.load``, ``Committing``    | ``Waiting``, ``Queues``, ``LoadedRows``      |
+    | ``settled``             | ``Waiting``                         | ``Committing``                               |
+    | ``group``               | ``WaitingRoom``                     | ``WaitingRoom``, ``Committing``              |
+    | ``next_try_ns``         | ``Waiting``, ``Committing``         | retry store                                  |
+    | ``trigger_ns``          | ``Waiting``, ``Committing``         | retry store                                  |
+    | ``left_to``             | ``Queues``, ``Waiting``             | ``Queues``, ``Homes``                        |
+    | ``placed_at``           | ``Queues``                          | ``Homes``                                    |
+
+    ``describe`` reads most of them for people.
+    """
 
     ids: Objects
     keys: Objects
