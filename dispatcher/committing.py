@@ -6,6 +6,7 @@ A stretch at the front of its log is passed once each of its events has a verdic
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -28,38 +29,30 @@ STRAGGLERS = 0.25
 _NOT_YET = int(Outcome.NOT_YET)
 
 
+@dataclass(eq=False)
 class Committing:
     """Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the logs."""
 
-    def __init__(
-        self,
-        table: OpenEvents,
-        logs: OpenLogs,
-        loaded: LoadedRows,
-        counting: Counting,
-        waiting: Waiting,
-        limits: Limits,
-        *,
-        once: bool,
-    ) -> None:
-        self._table = table
-        self._logs = logs
-        self._loaded = loaded
-        self._counting = counting
-        self._waiting = waiting
-        self._limits = limits
-        self._once = once
-        self._hold_s = limits.hold_once_s if once else limits.hold_s
+    table: OpenEvents
+    logs: OpenLogs
+    loaded: LoadedRows
+    counting: Counting
+    waiting: Waiting
+    limits: Limits
+    once: bool
+
+    def __post_init__(self) -> None:
+        self._hold_s = self.limits.hold_once_s if self.once else self.limits.hold_s
         self._on_their_way = self._new_ids = NO_ROWS  # stored while at a joiner; which of the new rows these are
         self._stored = NOTHING_STORED
 
     def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:
         """Returns the content of the next transaction. ``store_all``: nothing more will be tried in this run."""
-        changes = self._counting.take_out()
-        changes.updated = self._waiting.updates()
-        changes.freed = self._loaded.delete(changes.deleted)
+        changes = self.counting.take_out()
+        changes.updated = self.waiting.updates()
+        changes.freed = self.loaded.delete(changes.deleted)
         leaving: list[RowIndexes] = []
-        for stretches in self._logs.busy():
+        for stretches in self.logs.busy():
             while stretches:
                 stretch = stretches[0]
                 new_rows = sum(map(len, leaving))
@@ -68,7 +61,7 @@ class Committing:
                     stretch.left and not (store_all or self._may_store(stretch, later, new_rows, now))
                 ):
                     break
-                self._logs.passed(stretch)
+                self.logs.passed(stretch)
                 _note_passed(stretch, changes)
                 if stretch.left:
                     leaving.append(self._leave(stretch))
@@ -80,11 +73,11 @@ class Committing:
         """True if the rest of a log's first stretch should become rows, and there is room for them."""
         if stretch.store_now:
             return True
-        limits = self._limits
-        if self._loaded.stored_bytes >= limits.retry_store_bytes or new_rows >= limits.new_rows:
+        limits = self.limits
+        if self.loaded.stored_bytes >= limits.retry_store_bytes or new_rows >= limits.new_rows:
             return False
         # With --once reading pauses instead.
-        pressed = not self._once and self._logs.window_bytes > limits.hold_bytes
+        pressed = not self.once and self.logs.window_bytes > limits.hold_bytes
         if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, later):
             return True
         if stretch.waiting_since is None:
@@ -96,19 +89,19 @@ class Committing:
 
     def _leave(self, stretch: Stretch) -> RowIndexes:
         """Returns the rows of a passed stretch that have no verdict: they go to the store."""
-        left = self._table.of_stretch(stretch)
-        self._loaded.store(left)
-        self._table.stretch[left] = None
+        left = self.table.of_stretch(stretch)
+        self.loaded.store(left)
+        self.table.stretch[left] = None
         return left
 
     def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
         """Makes events rows. Those on their way stay in memory too: their rows are for the next process."""
-        table = self._table
+        table = self.table
         waits = table.group[rows] != NO_GROUP
         moving = ~waits & ~table.settled[rows]
         table.next_try_ns[rows[moving]], table.trigger_ns[rows[moving]] = now_ns, SETTLED_NS
         self._stored = StoredEvents.of(table, rows)
-        self._waiting.store(rows[waits])
+        self.waiting.store(rows[waits])
         table.release(rows[table.settled[rows]])
         self._on_their_way, self._new_ids = rows[moving], np.flatnonzero(moving)
         return self._stored
@@ -118,7 +111,7 @@ class Committing:
 
         First those on their way, then those whose primary event was absent at their last try.
         """
-        table = self._table
+        table = self.table
         own = table.taken & ~table.redispatched & (table.row_id == 0)
         own[self._on_their_way] = False
         waits = table.last == _NOT_YET
@@ -129,8 +122,8 @@ class Committing:
         rows, self._on_their_way = self._on_their_way, NO_ROWS
         stored, self._stored = self._stored, NOTHING_STORED
         if len(rows):
-            self._table.row_id[rows] = stored.row_ids[self._new_ids]
-            self._loaded.add(rows)
+            self.table.row_id[rows] = stored.row_ids[self._new_ids]
+            self.loaded.add(rows)
 
 
 def _note_passed(stretch: Stretch, changes: Changes) -> None:

@@ -89,18 +89,10 @@ class Core:
         self.logs = OpenLogs(highs, rewritten)
         loaded = LoadedRows(table, retry_rows, retry_bytes)
         self.queues = Queues(table, limits, homes, shares)
-        self.counting = Counting(
-            table, self.logs, loaded, envelope, datacentre,
-            identical_copies=identical_copies, uncertainty_ns=uncertainty_ns,
-        )  # fmt: skip
-        self.intake = Intake(
-            rules=rules, logs=self.logs, table=table, counting=self.counting, queues=self.queues, shares=shares,
-            first_read=first_read, limits=limits, seen=seen,
-        )  # fmt: skip
+        self.counting = Counting(table, self.logs, loaded, envelope, datacentre, identical_copies, uncertainty_ns)
+        self.intake = Intake(table, self.logs, rules, self.counting, self.queues, shares, first_read, limits, seen)
         self.waiting = Waiting(table, loaded, self.queues, shares, patience, next_tries, first_read)
-        self.committing = Committing(
-            table, self.logs, loaded, self.counting, self.waiting, limits, once=patience.once
-        )
+        self.committing = Committing(table, self.logs, loaded, self.counting, self.waiting, limits, patience.once)
 
     def held(self, stretch: Stretch) -> list[OpenEvent]:
         return self._table.describe(self._table.of_stretch(stretch))

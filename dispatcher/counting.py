@@ -7,6 +7,7 @@ of a row of the retry store with the row's deletion.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,27 +23,19 @@ from photon.dispatcher.status import JoinTimes
 from photon.idregistry.api import Kind
 
 
+@dataclass(eq=False)
 class Counting:
     """``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``."""
 
-    def __init__(
-        self,
-        table: OpenEvents,
-        logs: OpenLogs,
-        loaded: LoadedRows,
-        envelope: Envelope,
-        datacentre: str,
-        *,
-        identical_copies: bool = False,
-        uncertainty_ns: int = 0,
-    ) -> None:
-        self._table = table
-        self._logs = logs
-        self._loaded = loaded
-        self._envelope = envelope
-        self._datacentre = datacentre
-        self.identical_copies = identical_copies
-        self._uncertainty_ns = uncertainty_ns
+    table: OpenEvents
+    logs: OpenLogs
+    loaded: LoadedRows
+    envelope: Envelope
+    datacentre: str
+    identical_copies: bool
+    uncertainty_ns: int
+
+    def __post_init__(self) -> None:
         self._of_rows = Changes()  # of rows of the retry store: counts, lines to export, deletions
         self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
         self.times = JoinTimes()
@@ -68,7 +61,7 @@ class Counting:
                 verdicts = [Verdict.REREAD]
             else:
                 verdicts = [Verdict.READ, Verdict.REJECTED]
-                line = self._envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
+                line = self.envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
                 self._export(stretch, Export(REJECTED, line))
             stretch.cells.update(map(unknown_cell, verdicts))
             self.live.update(verdicts)
@@ -77,22 +70,22 @@ class Counting:
     def were_read(self, rows: RowIndexes) -> Mask:
         """Returns which of these lines were counted when they were first read."""
         before = np.zeros(len(rows), np.bool_)
-        for stretch, which in self._table.by_stretch(rows):
+        for stretch, which in self.table.by_stretch(rows):
             if stretch is not None and stretch.counted_to > stretch.begin:
-                before[which] = self._table.offsets[rows[which]] < stretch.counted_to
+                before[which] = self.table.offsets[rows[which]] < stretch.counted_to
         return before
 
     def reread(self, rows: RowIndexes) -> None:
         """Ends lines that were counted when they were first read: they do not count as read again."""
-        times = self._table.times
-        for stretch, which in self._table.by_stretch(rows):
+        times = self.table.times
+        for stretch, which in self.table.by_stretch(rows):
             assert stretch is not None
             stretch.left -= len(which)
             stretch.cells.subtract(cells(times[rows[which]], Verdict.READ))
             stretch.cells.update(cells(times[rows[which]], Verdict.REREAD))
         self.live[Verdict.READ] -= len(rows)
         self.live[Verdict.REREAD] += len(rows)
-        self._table.end(rows)
+        self.table.end(rows)
 
     def _first_times(self, rows: RowIndexes) -> RowIndexes:
         """Returns those of the lines that were not read before."""
@@ -106,7 +99,7 @@ class Counting:
     def of_others(self, owners: Verdicts) -> Mask:
         """Returns which ids another datacentre owns."""
         names = owners.datacentres
-        own = names.index(self._datacentre) if self._datacentre in names else len(names)
+        own = names.index(self.datacentre) if self.datacentre in names else len(names)
         other: Mask = owners.owner_datacentres != own
         return other
 
@@ -117,7 +110,7 @@ class Counting:
             return
         other = self.of_others(owners)
         registered = owners.owner_times
-        moved = (registered != 0) & (registered != self._table.times[rows])
+        moved = (registered != 0) & (registered != self.table.times[rows])
         if moved[first].any():
             self._retime(rows, owners, first[moved[first]])
         verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds are verdicts
@@ -127,11 +120,11 @@ class Counting:
 
     def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
         """Counts lines whose ids were registered by other lines with other event times."""
-        table = self._table
+        table = self.table
         # Two clocks within the permitted uncertainty may give one event different times.
         times, registered = table.times[rows[which]], owners.owner_times[which]
         apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
-        which = which[(apart_ns > self._uncertainty_ns) & ~table.redispatched[rows[which]]]
+        which = which[(apart_ns > self.uncertainty_ns) & ~table.redispatched[rows[which]]]
         if not len(which):
             return
         self.apart(rows[which], Verdict.RETIMED)
@@ -154,8 +147,8 @@ class Counting:
         if not len(rows):
             return
         reasons = [LATE_REASON] * len(rows)
-        lines = self._envelope.undone(self._table.events(rows), reasons, token=None, at_ns=now_ns)
-        for line, stretch in zip(lines, self._table.stretch[rows].tolist(), strict=True):
+        lines = self.envelope.undone(self.table.events(rows), reasons, token=None, at_ns=now_ns)
+        for line, stretch in zip(lines, self.table.stretch[rows].tolist(), strict=True):
             self._export(stretch, Export(LATE, line))
         self.count(rows, np.full(len(rows), Verdict.LATE, np.uint8))
 
@@ -164,27 +157,27 @@ class Counting:
             self._of_rows.exports.append(export)
         elif stretch.redispatched is None:
             stretch.exports.append(export)
-            self._logs.weigh(stretch, len(export.line))
+            self.logs.weigh(stretch, len(export.line))
 
     def apart(self, rows: RowIndexes, verdict: Verdict) -> None:
         """Counts what the ledger has next to an event's verdict."""
         self.live[verdict] += len(rows)
-        for stretch, which in self._table.by_stretch(rows):
+        for stretch, which in self.table.by_stretch(rows):
             into = self._of_rows.cells if stretch is None else stretch.cells
-            into.update(cells(self._table.times[rows[which]], verdict))
+            into.update(cells(self.table.times[rows[which]], verdict))
 
     def count(self, rows: RowIndexes, verdicts: U8) -> None:
         """Counts events that have their verdicts, and ends their rows."""
-        times = self._table.times[rows]
-        for stretch, which in self._table.by_stretch(rows):
+        times = self.table.times[rows]
+        for stretch, which in self.table.by_stretch(rows):
             some = verdicts[which]
             if stretch is None:
                 into = self._of_rows.cells
-                self._of_rows.deleted += self._loaded.done(rows[which])
+                self._of_rows.deleted += self.loaded.done(rows[which])
             else:
                 into = stretch.cells
                 stretch.left -= len(which)
                 some = stretch.counted(some)
             into.update(cells(times[which], some))
             self.live.update(some.tolist())
-        self._table.end(rows)
+        self.table.end(rows)

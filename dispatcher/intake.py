@@ -41,19 +41,19 @@ class LineRules:
         return self.parse(block, *records_of(block)).events
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Intake:
     """Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
-    rules: LineRules
-    logs: OpenLogs
     table: OpenEvents
+    logs: OpenLogs
+    rules: LineRules
     counting: Counting
     queues: Queues
     shares: Shares
     first_read: FirstRead
     limits: Limits
-    seen: Callable[[Events], None] | None = None  # called with the lines that were read, in order
+    seen: Callable[[Events], None] | None  # called with the lines that were read, in order
 
     def __post_init__(self) -> None:
         self.away = ""  # why the adapter cannot read the current block; it is asked again

@@ -176,27 +176,20 @@ class ArrivedKeys:
         return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
 
 
+@dataclass(eq=False)
 class Waiting:
     """Events without a verdict until their next try, in memory or as ``loaded`` rows of the retry store."""
 
-    def __init__(
-        self,
-        table: OpenEvents,
-        loaded: LoadedRows,
-        queues: Queues,
-        shares: Shares,
-        patience: Patience,
-        next_tries: NextTries,
-        first_read: FirstRead,
-    ) -> None:
-        self._table = table
-        self.loaded = loaded
-        self._queues = queues
-        self._shares = shares
-        self.patience = patience
-        self._next_tries = next_tries
-        self._first_read = first_read
-        self._room = WaitingRoom(table)
+    table: OpenEvents
+    loaded: LoadedRows
+    queues: Queues
+    shares: Shares
+    patience: Patience
+    next_tries: NextTries
+    first_read: FirstRead
+
+    def __post_init__(self) -> None:
+        self._room = WaitingRoom(self.table)
         self._due: list[int] = []  # rows of events whose next try has come
         self._arrived: list[int] = []  # rows of events whose primary event has arrived
         self._recent = ArrivedKeys()
@@ -209,7 +202,7 @@ class Waiting:
     @property
     def open(self) -> int:
         """The number of events in memory that may still get a verdict in this run."""
-        return self._table.open
+        return self.table.open
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def wait(
@@ -224,10 +217,10 @@ class Waiting:
         gone: bool = False,
     ) -> None:
         """Takes those events of a batch that got no verdict. ``gone``: the logs of their primary events are gone."""
-        table = self._table
+        table = self.table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
-            self._first_read.limit(table, tried, now_ns, now)
+            self.first_read.limit(table, tried, now_ns, now)
             attempt = Attempt(
                 outcome, batch.read_past_ns, overloaded, self.loaded.stored_rows, self._room.held, self.followed, gone
             )
@@ -237,7 +230,7 @@ class Waiting:
                 if outcome == Outcome.NOT_YET:
                     self._try_again(tried[arrived])
                     tried = tried[~arrived]
-            for rows, plan in self._next_tries.plans(attempt, table, tried, now_ns):
+            for rows, plan in self.next_tries.plans(attempt, table, tried, now_ns):
                 self.given_up += len(rows) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
                 if not overloaded:
@@ -253,8 +246,8 @@ class Waiting:
                 self._park(rows, now, now if passed else now + plan.delay_s, trigger)
 
     def _try_again(self, rows: RowIndexes) -> None:
-        self._table.attempts[rows] += 1
-        self._table.left_to[rows], self._table.last[rows] = NOBODY, Outcome.NOT_YET
+        self.table.attempts[rows] += 1
+        self.table.left_to[rows], self.table.last[rows] = NOBODY, Outcome.NOT_YET
         self._arrived += rows.tolist()
         self.arrivals += len(rows)
 
@@ -263,7 +256,7 @@ class Waiting:
 
         Those would wait behind everything that is due there.
         """
-        table = self._table
+        table = self.table
         hold = table.row_id[rows] == 0
         hold |= (table.last[rows] == Outcome.RETRY) & (table.failed[rows] <= FAILED_HELD)
         held = rows[hold]
@@ -277,7 +270,7 @@ class Waiting:
 
     def _settle(self, rows: RowIndexes, now: float) -> None:
         """Puts events off to the next run. Redispatched ones are kept, as still to be sent, by their sender."""
-        table = self._table
+        table = self.table
         table.open -= len(rows)
         hold = table.row_id[rows] == 0
         held = rows[hold]
@@ -287,14 +280,14 @@ class Waiting:
         table.release(held[table.redispatched[held]])
 
     def _of_stretches(self, rows: RowIndexes, now: float) -> Iterator[tuple[Stretch, RowIndexes]]:
-        for stretch, which in self._table.by_stretch(rows):
+        for stretch, which in self.table.by_stretch(rows):
             if stretch is not None:
                 if stretch.waiting_since is None:
                     stretch.waiting_since = now
                 yield stretch, which
 
     def _update(self, rows: RowIndexes) -> None:
-        for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
+        for row, key in zip(rows.tolist(), self.table.keys[rows].tolist(), strict=True):
             self._to_update.setdefault(key, []).append(row)
 
     def load(
@@ -304,29 +297,29 @@ class Waiting:
 
         ``inherited``: rows of an earlier process; ``arrived``: their primary event has arrived.
         """
-        table = self._table
+        table = self.table
         rows = table.add(stored.events, None, stored.first_read_ns)
         table.as_of[rows] = self.patience.at_first_ns
         table.row_id[rows] = stored.row_ids
         table.attempts[rows] = 0 if inherited else stored.attempts
         table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero
-        table.behind[rows] = [self._shares.is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
-        self._first_read.limit(table, rows, now_ns, now)
+        table.behind[rows] = [self.shares.is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
+        self.first_read.limit(table, rows, now_ns, now)
         (self._arrived if arrived else self._due).extend(rows.tolist())
         self.loaded.add(rows)
         self.arrivals += len(rows) * arrived
 
     def room_for_rows(self, now: float) -> int:
-        behind = self._table.behind[rows_of(self._due + self._arrived)]
-        return self._queues.room_for_rows(now) - int(np.count_nonzero(behind))
+        behind = self.table.behind[rows_of(self._due + self._arrived)]
+        return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
     # -- news --------------------------------------------------------------------------------------------------------
     def clocks(self, told: Heard) -> None:
-        self._first_read.hear(told)
+        self.first_read.hear(told)
 
     def clock_went_back(self, now_ns: int) -> None:
         """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
-        self._table.clock_went_back(now_ns)
+        self.table.clock_went_back(now_ns)
 
     def progressed(self, read_past_ns: int) -> None:
         """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
@@ -342,9 +335,9 @@ class Waiting:
         waited = self._room.arrived(keys)
         self._leave_stretches(waited)
         stored = [row for key in keys for row in self._to_update.pop(key, ())]
-        self._table.open += len(stored)
+        self.table.open += len(stored)
         rows = [*waited.tolist(), *stored]
-        self._table.failed[rows_of(rows)] = 0
+        self.table.failed[rows_of(rows)] = 0
         self._arrived += rows
         self.arrivals += len(rows)
 
@@ -365,23 +358,23 @@ class Waiting:
         """Queues the events whose next try has come."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
-            self._queues.requeue(rows_of(arrived), now, arrived=True)
+            self.queues.requeue(rows_of(arrived), now, arrived=True)
         due = self._room.due(now)
         if len(due) or self._due:
             rows = np.concatenate([due, rows_of(self._due)])
             self._due = []
             self._leave_stretches(rows)
-            self._queues.requeue(rows, now)
+            self.queues.requeue(rows, now)
 
     def _leave_stretches(self, rows: RowIndexes) -> None:
-        for stretch, which in self._table.by_stretch(rows):
+        for stretch, which in self.table.by_stretch(rows):
             if stretch is not None:
                 stretch.waiting -= len(which)
 
     def store(self, rows: RowIndexes) -> None:
         """Ends the wait in memory of events that become rows of the retry store."""
         self._room.leave(rows)
-        self._table.end(rows)
+        self.table.end(rows)
 
     def updates(self) -> StoredEvents:
         """Returns the changes of rows of the retry store, which leave memory; to be committed."""
@@ -389,9 +382,9 @@ class Waiting:
             return NOTHING_STORED
         rows = rows_of([row for rows in self._to_update.values() for row in rows])
         self._to_update.clear()
-        updated = StoredEvents.of(self._table, rows)
+        updated = StoredEvents.of(self.table, rows)
         self.loaded.remove(updated.row_ids.tolist())
-        self._table.release(rows)
+        self.table.release(rows)
         return updated
 
     def next_due(self) -> float | None:

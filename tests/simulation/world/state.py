@@ -115,17 +115,17 @@ def _add(self: Intake, *args: Any) -> RowIndexes:
 
 def _leave(self: Committing, *args: Any) -> RowIndexes:
     rows = _LEAVE(self, *args)
-    _of_this_process().store(self._table, rows)
+    _of_this_process().store(self.table, rows)
     return rows
 
 
 def _count(self: Counting, rows: RowIndexes, *args: Any) -> None:
-    _of_this_process().end(self._table, rows)
+    _of_this_process().end(self.table, rows)
     _COUNT(self, rows, *args)
 
 
 def _reread(self: Counting, rows: RowIndexes) -> None:
-    _of_this_process().end(self._table, rows)
+    _of_this_process().end(self.table, rows)
     _REREAD(self, rows)
 
 
