@@ -82,7 +82,7 @@ class Core:
         patience = rules.patience
         shares = shares or Shares(1.0, 0)
         table, first_read = OpenEvents(), FirstRead(patience.slack_ns)
-        next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
+        next_tries = NextTries(patience, limits.hold_once_s, random)
         self._homes = homes
         self._patience = patience
         self._table = table
@@ -91,7 +91,7 @@ class Core:
         self.queues = Queues(table, limits, homes, shares)
         self.counting = Counting(table, self.logs, loaded, envelope, datacentre, identical_copies, uncertainty_ns)
         self.intake = Intake(table, self.logs, rules, self.counting, self.queues, shares, first_read, limits, seen)
-        self.waiting = Waiting(table, loaded, self.queues, shares, patience, next_tries, first_read)
+        self.waiting = Waiting(table, loaded, self.queues, shares, next_tries, first_read)
         self.committing = Committing(table, self.logs, loaded, self.counting, self.waiting, limits, patience.once)
 
     def held(self, stretch: Stretch) -> list[OpenEvent]:

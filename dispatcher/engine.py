@@ -180,7 +180,9 @@ class DispatcherEngine:
         self._wake = asyncio.Event()
         waiting = self._core.waiting
         pace = Pace(options.progress_s, options.idle_progress_s, once=options.once)
-        self._store = ProgressWatch(world.progress, waiting, state, self._troubles, clock, self._wake.set, pace)
+        self._store = ProgressWatch(
+            world.progress, waiting, state, self._troubles, clock, self._wake.set, pace, policy.patience.slack_ns
+        )
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # state when it last stopped reading
         self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
@@ -322,7 +324,7 @@ class DispatcherEngine:
     def _look_at_clock(self, now_ns: int) -> None:
         """Checks if the clock is behind a time it showed before, in this process or an earlier one."""
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
-        if back_ns > max(CLOCK_BACK_NS, self._core.waiting.patience.slack_ns):
+        if back_ns > max(CLOCK_BACK_NS, self._core.intake.rules.patience.slack_ns):
             self._log.warning(
                 "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; "
                 "correct it if it is behind",

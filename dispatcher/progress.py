@@ -58,6 +58,7 @@ class ProgressWatch:
     clock: Clock
     moved: Callable[[], None]
     pace: Pace
+    slack_ns: int  # clocks may differ by this
 
     def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
@@ -114,7 +115,7 @@ class ProgressWatch:
 
     def _compare(self, ahead: int, now: float) -> None:
         """Reports clocks that differ by more than permitted. ``ahead``: at least, because an answer may be slow."""
-        if abs(ahead) <= self.waiting.patience.slack_ns:
+        if abs(ahead) <= self.slack_ns:
             self.troubles.well(CLOCKS, now)
             return
         side = "ahead of" if ahead > 0 else "behind"

@@ -28,7 +28,7 @@ from photon.dispatcher.open_events import (
     rows_of,
 )
 from photon.dispatcher.queues import Queues, Shares
-from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries, Patience
+from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries
 from photon.dispatcher.two_clocks import FirstRead, Heard
 from photon.joiner.api import Outcome
 
@@ -54,13 +54,11 @@ class WaitingRoom:
         self._numbers = count(NO_GROUP + 1)
         self._groups: dict[int, _Group] = {}
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, without a dict
-        self.held = 0  # events that wait here
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
         """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
         group = _Group(next(self._numbers), rows, len(rows))
         self._groups[group.number] = group
-        self.held += len(rows)
         self._table.group[rows] = group.number
         by_key = self._by_key
         for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
@@ -131,7 +129,6 @@ class WaitingRoom:
         group.rows, group.left = NO_ROWS, 0
 
     def _strike(self, rows: RowIndexes) -> None:
-        self.held -= len(rows)
         self._table.group[rows] = NO_GROUP
         by_key = self._by_key
         for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
@@ -184,7 +181,6 @@ class Waiting:
     loaded: LoadedRows
     queues: Queues
     shares: Shares
-    patience: Patience
     next_tries: NextTries
     first_read: FirstRead
 
@@ -221,9 +217,7 @@ class Waiting:
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
             self.first_read.limit(table, tried, now_ns, now)
-            attempt = Attempt(
-                outcome, batch.read_past_ns, overloaded, self.loaded.stored_rows, self._room.held, self.followed, gone
-            )
+            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.loaded.stored_rows, gone)
             arrived = self._recent.since(table.keys[tried].tolist(), batch.arrivals)
             if arrived.any():
                 table.failed[tried[arrived]] = 0
@@ -234,7 +228,7 @@ class Waiting:
                 self.given_up += len(rows) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
                 if not overloaded:
-                    table.attempts[rows] += table.attempts[rows] == 0 if plan.early else True
+                    table.attempts[rows] += 1
                 table.failed[rows] = 0 if outcome == Outcome.NOT_YET else table.failed[rows] + (not overloaded)
                 table.next_try_ns[rows] = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
                 table.settled[rows], table.left_to[rows], table.last[rows] = settled, NOBODY, outcome
@@ -299,7 +293,7 @@ class Waiting:
         """
         table = self.table
         rows = table.add(stored.events, None, stored.first_read_ns)
-        table.as_of[rows] = self.patience.at_first_ns
+        table.as_of[rows] = self.next_tries.patience.at_first_ns
         table.row_id[rows] = stored.row_ids
         table.attempts[rows] = 0 if inherited else stored.attempts
         table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero

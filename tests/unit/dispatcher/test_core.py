@@ -353,17 +353,6 @@ def test_back_off_grows_and_is_random() -> None:
     assert len(set(dues)) == len(dues)
 
 
-def test_tries_of_the_young_do_not_make_the_back_off_longer_that_follows() -> None:
-    c = core(patience=Patience())
-    c.waiting.progressed(S)
-    item = waiting_item(c, Outcome.NOT_YET)
-    now = 0.0
-    for _ in range(12):
-        now = c.waiting.next_due() or 0.0
-        reply(c, batch_of(c, now), Outcome.NOT_YET, now=now)
-    assert item.attempts == 1
-
-
 def test_overload_is_no_attempt() -> None:
     c = having("a")
     batch = batch_of(c)

@@ -11,7 +11,6 @@ import pytest
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.progress import AHEAD_BYTES, Pace, ProgressWatch
 from photon.dispatcher.reporting import Troubles
-from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import Heard
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -40,7 +39,6 @@ class Rig:
             read_past_ns=-1,
             progressed=self._progressed,
             clocks=self._clocks,
-            patience=Patience(slack_ns=5 * S),
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
@@ -49,7 +47,7 @@ class Rig:
         log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
         self.troubles = Troubles(log)
         self.watch = ProgressWatch(
-            self._progress, self.waiting, self.state, self.troubles, clock, lambda: self.told.append(0), pace
+            self._progress, self.waiting, self.state, self.troubles, clock, lambda: self.told.append(0), pace, 5 * S
         )
 
     def run(self) -> None:
