@@ -98,9 +98,9 @@ class Claims:
         return now >= self._next
 
     def change(self, times: tuple[I64, I64], at_ns: int, now: float) -> list[Statement]:
-        """Returns the statements to commit with the core's last ``changes``, once all blocks are processed.
+        """Returns the statements to commit with the last ``Committing.changes``, once all blocks are processed.
 
-        ``times``: ``Core.undecided``.
+        ``times``: ``Committing.undecided``.
         """
         self._next = now + PERIOD_S
         self._look()

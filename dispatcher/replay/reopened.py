@@ -24,10 +24,11 @@ from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.core.outcomes import Refusal
@@ -77,7 +78,7 @@ class Reopened:
     state: State
     registry: Recovery
     reads: Reads
-    guests: Guests
+    redispatcher: Redispatcher
     clock: Clock
     rules: LineRules
     period_s: float = PERIOD_S
@@ -112,7 +113,7 @@ class Reopened:
                 if len(ids) >= WANTED_MAX:
                     missing += await self._take(ids)
                     ids.clear()
-                if not self.guests.room():
+                if not self.redispatcher.room():
                     self._cursors[shard], whole = cursor, False
                     break
                 page = await self.registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
@@ -167,7 +168,7 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                stretch = self.guests.send(Events.of(events), first_read_ns)
+                stretch = self.redispatcher.send(Events.of(events), first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
 
@@ -179,7 +180,7 @@ class Reopened:
         cells: Counter[int] = Counter()
         for stretch in done.values():
             cells.update(stretch.cells)
-        self.state.commit(Changes(cells=dict(cells)))
+        self.state.commit(Changes(cells=cells))
         self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
 
     def _is_due(self, each: Id, now: float) -> bool:

@@ -150,7 +150,7 @@ def open_dispatcher(
             batch_wait_s=limits.batch_wait,
             hold_s=HOLD_S,
             window_bytes=limits.read_ahead,
-            spill_bytes=limits.read_ahead * 3 // 4,
+            hold_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
             catch_up_share=settings.dispatcher.catch_up_share,
         ),

@@ -226,7 +226,7 @@ class World:
             hold_s=random.choice((0.3, 2.0, 5.0)),
             window_bytes=random.choice((3000, 1 << 20)),
             left_events=random.choice((3, 1000)),
-            spill_bytes=random.choice((1500, 1 << 19)),
+            hold_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
         )
         if self.quiet:  # with room for only a few events, reading waits: patience would begin long after a line came

@@ -312,7 +312,7 @@ async def test_killed_and_started_again_counts_once(world: World) -> None:
 async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> None:
     joiner = world.joiners[0]
     joiner.gate.clear()
-    world.policy = Policy(Patience(), Limits(batch_events=10, window_bytes=20_000, spill_bytes=1 << 30), QUICK)
+    world.policy = Policy(Patience(), Limits(batch_events=10, window_bytes=20_000, hold_bytes=1 << 30), QUICK)
     world.write("a.log", lines(0, 300_000))
     with world.engine() as engine:
         async with running(engine):

@@ -278,9 +278,9 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
     )
     left = settle(c, batch, found, 0, 0.0)
     assert [Held(c, row).ids for row in left] == [b"new", b"unknown"]
-    assert c.open == 2
+    assert c.waiting.open == 2
     decided = (Verdict.FILTERED, Verdict.DUPLICATE, Verdict.ELSEWHERE, Verdict.LATE)
-    assert +c.live == {Verdict.READ: 6} | dict.fromkeys(decided, 1)
+    assert +c.counting.live == {Verdict.READ: 6} | dict.fromkeys(decided, 1)
 
 
 def test_a_registry_that_knows_nothing_changes_nothing() -> None:
