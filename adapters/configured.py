@@ -27,8 +27,9 @@ from photon.adapters.formats.cri import CriSide
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.encodings import UTF8, canonical
 from photon.adapters.formats.json_lines import JsonLinesSide
-from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
+from photon.adapters.formats.key_parts import KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
+from photon.adapters.formats.part_rules import KeyPart
 from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.skipping import SkippingSide
 from photon.adapters.formats.zeek import ZeekSide

@@ -18,7 +18,7 @@ from photon.adapters.conditions import PATTERN_CHARS_MAX, Condition, check_condi
 from photon.adapters.contract import LINES, AdapterError, Framing, check_names
 from photon.adapters.formats.encodings import UTF8, canonical
 from photon.adapters.formats.json_objects import JsonObjects
-from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart, named_part
+from photon.adapters.formats.part_rules import PARTS_MAX, KeyPart, named_part
 from photon.adapters.formats.text_lines import BLANKS, LINE_END, TextLines
 
 FORMATS = ("jsonl", "json", "csv", "tsv", "blanks", "w3c", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
