@@ -255,12 +255,14 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "absent", side.absent, todo)
     check_links(side.follow_links, where)
     _check_names_exist(side, where)
-    _check_key(side, where)
+    _check_key(side, where, foreign=foreign)
     _check_skip(side, where)
     if side.id_field == "":
         raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
     if side.id_part is not None:
         _check_part(side.id_part, f"{where}.id")
+        if side.id_part.each:
+            raise _wrong(f"{where}.id", "each", side.id_part.each, "remove it: an event has one id")
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
     if foreign and side.duplicates is not None:
@@ -464,7 +466,7 @@ def _check_protobuf(side: SideConfig, where: str) -> None:
         raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
 
 
-def _check_key(side: SideConfig, where: str) -> None:
+def _check_key(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.key and isinstance(side.key, str):
         return
     fields = [part.field for part in side.key_parts]
@@ -478,6 +480,19 @@ def _check_key(side: SideConfig, where: str) -> None:
         raise _wrong(where, "key", fields, f"{twice!r} stands there twice; name each field once")
     for part in side.key_parts:
         _check_part(part, f"{where}.key")
+    _check_each(side, where, foreign=foreign)
+
+
+def _check_each(side: SideConfig, where: str, *, foreign: bool) -> None:
+    lists = [part for part in side.key_parts if part.each]
+    for part in lists:
+        if not foreign or len(lists) > 1:
+            todo = "remove it: one field of the foreign side may hold several keys"
+        elif part.each is True and side.format not in ("jsonl", "json", "zeek-json"):
+            todo = 'write the text that separates them, as each = ","; true is for lists in JSON'
+        else:
+            continue
+        raise _wrong(f"{where}.key", "each", part.each, todo)
 
 
 def _check_part(part: KeyPart, where: str) -> None:

@@ -30,11 +30,13 @@ from photon.adapters.formats.json_values import (
     encode,
     find,
     kind_of,
+    list_bytes,
     name_bytes,
     number_finder,
     number_text,
     parse_object,
 )
+from photon.adapters.key_lists import list_of_keys
 from photon.adapters.times import TimeReader
 
 _QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
@@ -51,23 +53,25 @@ class JsonLinesSide(SideReader):
         time: TimeReader | None = None,
         *,
         decimals: bool = False,
+        lists: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number; its text is taken as written.
+        """``decimals``: a key may be any number; its text is taken as written. ``lists``: a key is a list of them.
 
         ``absent``: texts that are not accepted as key or id.
         """
         self._key = key
         self._decimals = decimals
+        self._lists = lists
         self._absent = absent
         self._id = id_field
         self._time_field = time_field
         self._time = time
-        self._scan = KeyScan.for_field(key)
+        self._scan = None if lists else KeyScan.for_field(key)
         one = time_field if isinstance(time_field, str) else None
         self._number = number_finder(one) if one else None
-        self._quick = _quick_reader(key, one, id_field) if time is not None and one else None
-        self._quick_key = _quick_key_reader(key)
+        self._quick = _quick_reader(key, one, id_field) if time is not None and one and not lists else None
+        self._quick_key = None if lists else _quick_key_reader(key)
 
     def key(self, record: bytes, file: LogFile) -> bytes:
         if self._quick_key is not None and record.isascii():
@@ -77,9 +81,12 @@ class JsonLinesSide(SideReader):
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
-        return self._present(
-            name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals), "key"
-        )
+        return self._key_of(parse_object(record), record)
+
+    def _key_of(self, fields: dict[str, Any], record: bytes) -> bytes:
+        if self._lists:
+            return list_of_keys(list_bytes(fields, self._key, record, decimals=self._decimals))
+        return self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
 
     def _present(self, value: bytes, role: str) -> bytes:
         """Raises BadRecord."""
@@ -143,7 +150,7 @@ class JsonLinesSide(SideReader):
 
     def _parsed_header(self, record: bytes, time: TimeReader | None) -> ForeignHeader:
         fields = parse_object(record)
-        key_bytes = self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
+        key_bytes = self._key_of(fields, record)
         time_ns = self._time_ns(fields, record, time)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)

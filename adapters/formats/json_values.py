@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -62,16 +62,40 @@ def name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, d
     value = fields.get(name, MISSING)
     if value is MISSING:
         value = find(fields, name)
+    if type(value) is float:
+        value = find(parse_slowly(record), name, parse_slowly)  # an integer beyond 64 bits was read as a float
+    return _value_bytes(value, name, role, decimals=decimals)
+
+
+def list_bytes(fields: dict[str, Any], name: str, record: bytes, *, decimals: bool = False) -> list[bytes]:
+    """Returns as keys the members of a list at a field path, or of lists on its way. Raises BadRecord.
+
+    A value that is in no list is the only member. Null, missing and empty members are left out.
+    """
+    values = list(_members(fields, name.split(".")))
+    if float in map(type, values):
+        values = list(_members(parse_slowly(record), name.split(".")))
+    return [_value_bytes(each, name, "key", decimals=decimals) for each in values if each not in (None, "")]
+
+
+def _members(at: Any, path: Sequence[str]) -> Iterator[Any]:
+    """The values at ``path``; a field whose own name contains the dots comes first, as in ``find``."""
+    if not path:
+        yield at
+    elif isinstance(at, dict):
+        whole = ".".join(path)
+        name, rest = (whole, ()) if whole in at else (path[0], path[1:])
+        found = at.get(name)
+        for each in found if isinstance(found, list) else (found,):
+            yield from _members(each, rest)
+
+
+def _value_bytes(value: object, name: str, role: str, *, decimals: bool) -> bytes:
     if type(value) is str:
         if value:
             return encode(value)
         raise BadRecord(f"{role} field {name!r} is empty")
-    if type(value) is int or type(value) is NumberText:
-        text = str(value)
-    elif type(value) is float:
-        text = str(find(parse_slowly(record), name, parse_slowly))  # an integer beyond 64 bits was read as a float
-    else:
-        text = ""
+    text = str(value) if type(value) is int or type(value) is NumberText else ""
     if text.lstrip("-").isdigit():
         return (text if text.strip("-0") else "0").encode()
     if decimals and text:

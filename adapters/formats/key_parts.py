@@ -1,8 +1,8 @@
 """Keys of several fields, and keys and ids that are a part of a field or normalised, built on readers of one field.
 
-A key of several parts is their text, joined by ``|``; in a part ``~`` is written ``~0`` and ``|`` as ``~1`` (like
-JSON Pointer escapes), so no two lists of parts have the same key. A key of one part is that part unchanged. Each part
-is read as a key in its own right, by the format's own fast paths; a value that is no key there is none here.
+A key of several parts is their text, joined as in ``key_lists``. A key of one part is that part unchanged. Each part
+is read as a key in its own right, by the format's own fast paths; a value that is no key there is none here. If one
+part holds several keys (``each``), the event names one key for each of them, and its own key is the list of these.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader, Stop
-from photon.adapters.formats.part_rules import KeyPart, Normaliser
+from photon.adapters.formats.part_rules import KeyPart, Normaliser, members_of
+from photon.adapters.key_lists import ESCAPE, SEPARATOR, joined, list_of_keys
 
-_SEPARATOR, _ESCAPE = b"|", b"~"
 Column = Sequence[bytes | None]
 
 
@@ -31,7 +31,10 @@ class KeyPartsSide(SideReader):
         absent: Collection[bytes] = (),
     ) -> None:
         """``own``: rules of the event's id, which the first reader reads as written."""
-        self._normalisers = [None if part.plain else part.normaliser("key", absent) for part in parts]
+        self._normalisers = [None if part.plain or part.each else part.normaliser("key", absent) for part in parts]
+        self._listed = next((at for at, part in enumerate(parts) if part.each), None)
+        if self._listed is not None:
+            self._members = members_of(parts[self._listed], absent)
         self._own = None if own is None or own.plain else own.normaliser("id", absent)
         self._readers = tuple(readers)
         self._first = self._readers[0]
@@ -106,19 +109,32 @@ class KeyPartsSide(SideReader):
             column if normaliser is None else _each(normaliser, column)
             for normaliser, column in zip(self._normalisers, columns, strict=True)
         ]
+        if self._listed is not None:
+            return [None if None in row else self._list_or_none(row) for row in zip(*columns, strict=True)]
         if len(columns) == 1:
             return list(columns[0])
         if not any(None in column for column in columns):
-            keys = list(map(_SEPARATOR.join, zip(*columns, strict=True)))
+            keys = list(map(SEPARATOR.join, zip(*columns, strict=True)))
             every = b"".join(keys)
-            if every.count(_SEPARATOR) == len(keys) * (len(columns) - 1) and _ESCAPE not in every:
+            if every.count(SEPARATOR) == len(keys) * (len(columns) - 1) and ESCAPE not in every:
                 return keys  # type: ignore[return-value]  # a list of keys is one of keys or None
         return [None if None in row else _joined(row) for row in zip(*columns, strict=True)]
 
     def _key_of(self, values: Sequence[bytes]) -> bytes:
         both = zip(self._normalisers, values, strict=True)
         values = [value if normaliser is None else normaliser(value) for normaliser, value in both]
-        return values[0] if len(values) == 1 else _joined(values)
+        return _joined(values) if self._listed is None else self._list(values)
+
+    def _list(self, values: Sequence[bytes]) -> bytes:
+        at, members = self._listed, self._members
+        assert at is not None
+        return list_of_keys(_joined([*values[:at], each, *values[at + 1 :]]) for each in members(values[at]))
+
+    def _list_or_none(self, values: Sequence[bytes]) -> bytes | None:
+        try:
+            return self._list(values)
+        except BadRecord:
+            return None
 
 
 def _each(normalised: Normaliser, column: Column) -> list[bytes | None]:
@@ -132,4 +148,4 @@ def _each(normalised: Normaliser, column: Column) -> list[bytes | None]:
 
 
 def _joined(values: Sequence[bytes]) -> bytes:
-    return _SEPARATOR.join(each.replace(b"~", b"~0").replace(b"|", b"~1") for each in values)
+    return values[0] if len(values) == 1 else joined(values)

@@ -12,6 +12,7 @@ import msgspec
 
 from photon.adapters.contract import BadRecord
 from photon.adapters.formats.json_values import name_bytes, parse_object
+from photon.adapters.key_lists import keys_in
 
 PARTS_MAX = 8
 DIGITS_MAX = 400  # digits of a number written out, before and after its point: as many as a double may have
@@ -38,6 +39,9 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     case: Literal["fold"] | None = None  # upper and lower case are equal (Unicode's full folding)
     # ``number``: compared by value, so 7, "007" and 7.0 are equal; ``uuid``: by its digits. Absent: as written
     kind: Literal["number", "uuid"] | None = msgspec.field(name="as", default=None)
+    # foreign: the field holds several keys, of which each names a primary event: ``true`` for a JSON list, or the
+    # text that separates them. ``pattern`` and ``part`` find that text; with a list they apply to each member.
+    each: bool | str = False
 
     @property
     def plain(self) -> bool:
@@ -67,6 +71,30 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise BadRecord(f"{field} is {'absent' if text else 'empty'}")
 
         return normalised
+
+
+def members_of(rule: KeyPart, absent: Collection[bytes] = ()) -> Callable[[bytes], list[bytes]]:
+    """Returns the function from the text of a field with ``each`` to its keys. It raises BadRecord.
+
+    Members that are empty or mark an absent value are left out.
+    """
+    each = msgspec.structs.replace(rule, each=False)
+    split: Callable[[bytes], list[bytes]] = keys_in
+    if isinstance(rule.each, str):
+        separator = rule.each.encode()
+        found = KeyPart(field=rule.field, pattern=rule.pattern, part=rule.part).normaliser()
+        each = msgspec.structs.replace(each, pattern=None, part=None)
+
+        def split(text: bytes) -> list[bytes]:
+            return found(text).split(separator)
+
+    normalised, nothing = each.normaliser("key", absent), {b"", *absent}
+
+    def members(text: bytes) -> list[bytes]:
+        values = [value.strip() for value in split(text)] if rule.trim else split(text)
+        return [normalised(value) for value in values if value not in nothing]
+
+    return members
 
 
 def named_part(name: str) -> Callable[[str, bytes], bytes]:
