@@ -112,6 +112,11 @@ def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps
         its = range(end, end := end + count)
         wanted = frozenset(keys_named(adapter, events.keys[row]))
         named = [at for at in its if keys[at] in wanted]
+        if len(wanted) > 1:  # a record has one key, whatever the store found it by
+            first: dict[PrimaryRecord, int] = {}
+            for at in named:
+                first.setdefault(records.row(at), at)
+            named = list(first.values())
         if waits[row]:  # from any source, it is not final
             codes[row] = LookUpCode.NOT_YET
         elif unknown := next(((at, key) for at in its if isinstance(key := keys[at], Fault)), None):

@@ -164,17 +164,22 @@ class Truth:
 
     def first_primary(self, key: bytes) -> tuple[int, int] | None:
         """(log, line) of the winning record: the first in (log, offset) order."""
-        return next(iter(self.primaries(key)), None)
+        return self._first.get(key)
 
     def primaries(self, key: bytes) -> list[tuple[int, int]]:
         """(log, line) of each record of a key, in (log, offset) order."""
-        return [at for one in (keys_in(key) if self.lists else (key,)) for at in self._all.get(one, [])]
+        return self._all.get(key, [])
+
+    def primaries_of(self, event: Event) -> list[tuple[int, int]]:
+        """The same of each key that an event names."""
+        return [at for key in (keys_in(event.key) if self.lists else (event.key,)) for at in self.primaries(key)]
 
     def __post_init__(self) -> None:
         self._all: dict[bytes, list[tuple[int, int]]] = {}
         for number, log in enumerate(self.primary):
             for at, line in enumerate(log.lines):
                 self._all.setdefault(line.record.split(b" ")[0], []).append((number, at))
+        self._first = {key: places[0] for key, places in self._all.items()}
 
     @property
     def last_arrival(self) -> float:
@@ -294,8 +299,7 @@ def _assemble(
                 event.lines[log.name, line.offset] = line.record
     truth = Truth(events, foreign, primary, malformed, lists=lists)
     for event in events.values():
-        first = truth.first_primary(event.key)
-        if first is not None:
+        if first := next(iter(truth.primaries_of(event)), None):
             log = primary[first[0]]
             event.primary = (log.name, log.lines[first[1]].offset, log.lines[first[1]].record)
     return truth
