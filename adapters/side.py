@@ -106,7 +106,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
     comment: str | None = None  # lines that begin with this are left out
     # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
-    # (docs/adapters.md#lines-that-belong-together).
+    # (docs/adapters.md#lines-that-belong-together); with ``framing = "cri"`` those of one stream.
     begins: str | None = None
     continues: str | None = None  # instead of ``begins``: a line that matches belongs to the record before it
     colours: bool = False  # terminals' colours are taken out of the lines
@@ -178,10 +178,12 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             continues=(self.continues or "").encode(),
             joint=LINE_END if self.format in (*DELIMITED, "regex") else b"\t",
             colours=self.colours,
+            cri=self.framing is not None,
+            before=None if self.framing is None else Framing(self.framing),
         )
-        before = None if text == TextLines(joint=text.joint) else text
         if self.framing is not None:
-            return Framing(self.framing, before=before)
+            return text if self.gathers or self.colours else Framing(self.framing)
+        before = None if text == TextLines(joint=text.joint) else text
         if self.format in ("zeek", "w3c"):
             return Framing("zeek", before=before)
         if self.format == "protobuf":
@@ -419,7 +421,9 @@ def _check_text(side: SideConfig, where: str) -> None:
             raise AdapterError(f"{name} = {value!r}: {error}", where, "correct the regular expression") from None
     given = [name for name in TEXT_SETTINGS if getattr(side, name)]
     allowed: tuple[str, ...] = TEXT_SETTINGS if side.format in LINE_FORMATS else ("encoding",)
-    if side.framing is not None or side.join is not None or side.format == "protobuf":
+    if side.framing is not None:
+        allowed = ("begins", "continues", "colours")
+    elif side.join is not None or side.format == "protobuf":
         allowed = ()
     if side.multiline:
         allowed = tuple(name for name in allowed if name not in ("begins", "continues"))
