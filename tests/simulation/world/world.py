@@ -92,6 +92,7 @@ class Variant:
     """Number in each datacentre."""
     sets: bool = False
     """Events are joined with all primary events of their keys."""
+    lists: bool = False  # with ``sets``: each event names several keys
     patches: tuple[Patch, ...] = ()
     faults: Sequence[tuple[site_faults.Fault, int]] = ()
     """Faults with weights, in place of all others: a broken rule then shows soon."""
@@ -166,6 +167,7 @@ class World:
         self.network = Network(self)
         self.adapter = PairAdapter({})
         self.adapter.matching = Matching("all") if self.variant.sets else FIRST
+        self.adapter.several_keys = self.variant.lists
         self.digester = Digester(b"key of the deployment", "clicks")
         self.faults = True
         self.over = False
@@ -216,6 +218,7 @@ class World:
             seconds=settings.GROWTH_S,
             patience=settings.WAITED_S,
             future=settings.UNCERTAINTY_S + 6.0,
+            lists=self.variant.lists,
             **({"fates": RACES} if self.races else {}),
         )
         if self.quiet:
