@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from photon.computing.injector import Said
+from photon.computing.injector import OF_DIRECTORY, Said
 from photon.computing.site import Reads, Site
 from photon.computing.topology import Source, Topology
 from photon.config.errors import UsageError
@@ -58,12 +58,14 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
         )
     path = base / named
     if path.suffix != ".toml":
-        return {"output": OutputPlace.of_join(path)}, kinds
+        return {OF_DIRECTORY: OutputPlace.of_join(path)}, kinds
     settings = load(path, environment=os.environ)
     joins = sorted({each.join for each in settings.datacentre.values()})
-    join = source.options.get("join", joins[0] if len(joins) == 1 else None)
+    join = source.options.get("join") or (joins[0] if len(joins) == 1 else None)
     if join not in joins:
-        raise UsageError(f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=…)")
+        raise UsageError(
+            f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=NAME)"
+        )
     found = [name for name, each in settings.datacentre.items() if each.join == join]
     return {name: output_here(settings, path.parent, name) for name in found}, kinds
 

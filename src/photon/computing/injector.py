@@ -29,6 +29,7 @@ from photon.outputs.watermarks import Pair, WatermarkTail
 
 Said: TypeAlias = Callable[[Cursor], "Pair | None"]  # as ``WatermarkTail.moved``
 BLOCK_BYTES = 256 << 10
+OF_DIRECTORY = "output"  # name of the only place of a directory, whose path may change
 
 
 class RecordUnreadable(PhotonError):
@@ -46,6 +47,7 @@ class _Feed:
         self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor, said: Said | None
     ) -> None:
         self.name, self.cursor = name, cursor
+        self.called = str(place.output) if name == OF_DIRECTORY else name  # for people
         self.mark = Watermark()
         self.held_by: tuple[str, ...] = ("says no watermark",)
         self.reader = Reader(disk, place, kinds, cursor=cursor, block_bytes=BLOCK_BYTES)
@@ -151,7 +153,7 @@ class Injector:
             return []
         times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
         last = [feed for feed in self._feeds if times[feed.name] == min(times.values())]
-        return [": ".join((feed.name, "; ".join(feed.held_by))) if feed.held_by else feed.name for feed in last]
+        return [": ".join((feed.called, "; ".join(feed.held_by))) if feed.held_by else feed.called for feed in last]
 
     def _records(self, block: OutputBlock) -> list[Record]:
         found = []

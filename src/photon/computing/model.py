@@ -1,7 +1,7 @@
 """The API for users: a computation, and the objects it receives (MillWheel 4 and 5).
 
 A computation runs for one key at a time. Its state is a dict of JSON-like values (None, bool, int, float, str, bytes,
-lists and dicts of them); its changes to state, timers and streams take effect as a whole or not at all. Times are
+lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect as a whole or not at all. Times are
 nanoseconds since 1970, UTC.
 """
 

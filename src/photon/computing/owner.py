@@ -34,6 +34,7 @@ class _Source:
         self.ended = ended
         self._reading: Iterator[Input] | None = None
         self._held: Input | None = None
+        self._newest_ns = NEVER_NS  # in the batch read last
 
     def next(self, upto: bytes | None) -> Input | None:
         """``None`` means that there is no more now, or up to this position."""
@@ -45,10 +46,17 @@ class _Source:
         found = next(self._reading, None)
         if found is None:
             self._reading = None
+        elif found.records:
+            self._newest_ns = max(record.time_ns for record in found.records)
         return found
 
-    def give_back(self, batch: Input) -> None:
+    def give_back(self, batch: Input | None) -> None:
         self._held = batch
+
+    def reached(self) -> tuple[int, int]:
+        """The one with the least is read first, so that little of the others must be kept: by watermark, and by event
+        time where that stands still."""
+        return (self.injector.mark().percentile_ns, self._newest_ns)
 
     @property
     def holds(self) -> bool:
@@ -178,19 +186,21 @@ class Owner:
     def _read(self, now_ns: int) -> bool:
         """Reads one batch once watermarks have moved by received messages: others wait for them."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
-        for source in self._sources:
-            while not source.ended or source.holds:
-                batch = source.next(self.upto.get(source.injector.stream))
-                if batch is None:
-                    if not self._once:
-                        break
-                    batch, source.ended = source.injector.complete(), True
-                if not self.engine.take(batch, now_ns):
-                    source.give_back(batch)
-                    break
-                busy = True
-                if self._clock.monotonic() >= until:
-                    return True
+        left = [each for each in self._sources if not each.ended or each.holds]
+        while left:
+            source = min(left, key=_Source.reached)
+            batch = source.next(self.upto.get(source.injector.stream))
+            if batch is None and self._once:
+                batch, source.ended = source.injector.complete(), True
+            if batch is None or not self.engine.take(batch, now_ns):
+                source.give_back(batch)
+                left.remove(source)
+                continue
+            busy = True
+            if source.ended:
+                left.remove(source)
+            if self._clock.monotonic() >= until:
+                break
         return busy
 
     def _hear(self, now_ns: int) -> bool:

@@ -82,9 +82,13 @@ class Topology:
         self.sources[stream] = Source(stream, shared, options)
         return stream
 
-    def joined(self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined") -> str:
-        """The output of all datacentres of a deployment as a stream; ``deployment``: its settings file."""
-        return self.source(stream, deployment=deployment, kinds=tuple(kinds))
+    def joined(
+        self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
+    ) -> str:
+        """The output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a directory
+        of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
+        options: dict[str, Any] = {"join": join} if join else {}
+        return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
 
     def add(
         self,
