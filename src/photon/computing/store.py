@@ -466,8 +466,8 @@ class Store:
         data = sealed[_CRC.size :]
         if sealed[: _CRC.size] != _CRC.pack(crc32(data)):
             raise self._damaged(
-                "a checksum is wrong, as after a fault of its disk; put back a backup of the state, with the published "
-                "directories of the same time"
+                "a checksum is wrong, as after a fault of its disk; put back a backup of the state, with the "
+                "published directories of the same time"
             )
         return data
 

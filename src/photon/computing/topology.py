@@ -85,8 +85,8 @@ class Topology:
     def joined(
         self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
     ) -> str:
-        """The output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a directory
-        of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
+        """The output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
+        directory of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
         options: dict[str, Any] = {"join": join} if join else {}
         return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
 
@@ -106,7 +106,7 @@ class Topology:
             raise TopologyError(f"two computations are named {name!r}: give one of them another `name`")
         if watermark not in (EXACT, PERCENTILE):
             raise TopologyError(f"computation {name}: watermark is {watermark!r}, not {EXACT!r} or {PERCENTILE!r}")
-        outputs = tuple(outputs)
+        outputs = (*computation.outputs, *outputs)
         for stream in outputs:
             self._new(stream, f"computation {name}: ")
         if len(set(outputs)) < len(outputs):
