@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 import orjson
@@ -30,6 +30,27 @@ from photon.outputs.watermarks import Pair, WatermarkTail
 Said: TypeAlias = Callable[[Cursor], "Pair | None"]  # as ``WatermarkTail.moved``
 BLOCK_BYTES = 256 << 10
 OF_DIRECTORY = "output"  # name of the only place of a directory, whose path may change
+
+
+class Reading(Protocol):
+    """A source that an owner reads. See ``Injector``."""
+
+    stream: str
+
+    @property
+    def place(self) -> object:
+        """Equal for all that read the same."""
+        ...
+
+    def read(self, upto: bytes | None = None) -> Iterator[Input]: ...
+
+    def complete(self) -> Input: ...
+
+    def mark(self) -> Watermark: ...
+
+    def held_by(self, *, exact: bool) -> list[str]: ...
+
+    def close(self) -> None: ...
 
 
 class RecordUnreadable(PhotonError):
@@ -86,7 +107,7 @@ class Injector:
                 "what was not read there would be lost. Name it until it is retired, or begin with another state"
             )
         self.stream = stream
-        self._reads = (dict(places), tuple(kinds))
+        self.place: object = (dict(places), tuple(kinds))
         self._begin = position
         self._complete = False
         self._feeds = [
@@ -130,10 +151,6 @@ class Injector:
         if self.mark() != self._said or (last is not None and self._begin != self.position()):
             yield self._input([])
 
-    def reads(self, places: Mapping[str, OutputPlace], kinds: Sequence[str]) -> bool:
-        """True if it reads these places and kinds."""
-        return self._reads == (dict(places), tuple(kinds))
-
     def complete(self) -> Input:
         """Declares the end: no record comes after those already read."""
         self._complete = True
@@ -154,6 +171,8 @@ class Injector:
         times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
         last = [feed for feed in self._feeds if times[feed.name] == min(times.values())]
         return [": ".join((feed.called, "; ".join(feed.held_by))) if feed.held_by else feed.called for feed in last]
+
+    def close(self) -> None: ...
 
     def _records(self, block: OutputBlock) -> list[Record]:
         found = []

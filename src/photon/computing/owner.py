@@ -9,7 +9,7 @@ from pathlib import Path
 
 from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
-from photon.computing.injector import Injector
+from photon.computing.injector import Reading
 from photon.computing.intervals import Intervals
 from photon.computing.links import Links
 from photon.computing.publisher import Publisher, has_ended
@@ -29,7 +29,7 @@ FAULTS_MAX = 100  # faults that are remembered, and reported in full
 class _Source:
     """An injector, and its input that the engine has not taken yet."""
 
-    def __init__(self, injector: Injector, *, ended: bool = False) -> None:
+    def __init__(self, injector: Reading, *, ended: bool = False) -> None:
         self.injector = injector
         self.ended = ended
         self._reading: Iterator[Input] | None = None
@@ -55,8 +55,9 @@ class _Source:
 
     def reached(self) -> tuple[int, int]:
         """The one with the least is read first, so that little of the others must be kept: by watermark, and by event
-        time where that stands still."""
-        return (self.injector.mark().percentile_ns, self._newest_ns)
+        time where there is none, or it stands still."""
+        low_ns = self.injector.mark().percentile_ns
+        return (self._newest_ns if low_ns == NEVER_NS else low_ns, self._newest_ns)
 
     @property
     def holds(self) -> bool:
@@ -70,7 +71,7 @@ class Owner:
         self,
         interval: str,
         engine: Engine,
-        injectors: Sequence[Injector],
+        injectors: Sequence[Reading],
         publish: Mapping[str, Path],
         *,
         disk: Disk,
@@ -103,7 +104,7 @@ class Owner:
         engine.retry(clock.now_ns())
 
     @property
-    def injectors(self) -> list[Injector]:
+    def injectors(self) -> list[Reading]:
         return [each.injector for each in self._sources]
 
     def step(self) -> bool:
@@ -145,11 +146,14 @@ class Owner:
 
     def close(self) -> None:
         with ExitStack() as closing:
-            for publisher in self._publishers.values():
-                closing.callback(publisher.close)
+            for close in [
+                *(each.close for each in self.injectors),
+                *(each.close for each in self._publishers.values()),
+            ]:
+                closing.callback(close)
 
     # -- changes while it runs
-    def change(self, topology: Topology, injectors: Sequence[Injector], publish: Mapping[str, Path]) -> None:
+    def change(self, topology: Topology, injectors: Sequence[Reading], publish: Mapping[str, Path]) -> None:
         """Switches to another topology; injectors that it already has continue. Raises TopologyError and then changes
         nothing."""
         self.drain()
@@ -170,6 +174,8 @@ class Owner:
             self.published.pop(stream, None)
             self._told_ns.pop(stream, None)
         known = {each.injector.stream: each for each in self._sources}
+        for gone in [each for each in self.injectors if each not in injectors]:
+            gone.close()
         self._sources = [
             kept if (kept := known.get(each.stream)) is not None and kept.injector is each else _Source(each)
             for each in injectors
