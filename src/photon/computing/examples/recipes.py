@@ -71,7 +71,7 @@ class Pairs(Computation):
 def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> Topology:
     """A join of two logs. Lines: ``{"at":…,"q":"q1","terms":"rain"}``, ``{"at":…,"q":"q1","click":"c1"}``.
 
-    Its state is what an hour brings; over datacentres, for logs that come days late, and to bill, use ``photon join``.
+    Its state is what an hour brings. Over datacentres, for logs that come days late, and to bill: ``photon join``.
     """
     topology, same = Topology("pairs"), dict[str, Any](format="jsonl", key="q", time=AT, within_ns=within_ns)
     one, other = topology.log(queries, stream="queries", **same), topology.log(clicks, stream="clicks", **same)
