@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from photon.adapters.containment import Watched
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
-from photon.computing.injector import Injector, furthest
+from photon.computing.injector import Reading, furthest
 from photon.computing.intervals import Interval
 from photon.computing.journal import PublishedWatermark, Status, streams_said, write_status
 from photon.computing.links import Links
@@ -85,18 +85,14 @@ class Running:
             owner.upto = known.ends
         return owner
 
-    def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:
+    def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Reading] = ()) -> list[Reading]:
         """Injectors of all that this owner reads. ``known``: those that it has."""
         site, kept = self.site, {each.stream: each for each in known}
         found = []
         for stream, source in site.topology.sources.items():
             if source.shared or interval == self._intervals.all[0]:
-                reads, before = site.reads(source, site.base), kept.get(stream)
-                if before is not None and before.reads(reads.places, reads.kinds):
-                    found.append(before)
-                else:
-                    said, at = reads.said(self._tell), engine.position(stream)
-                    found.append(Injector(site.disk, stream, reads.places, reads.kinds, at, said))
+                at, before = engine.position(stream), kept.get(stream)
+                found.append(site.reading(source, at, once=self._once, tell=self._tell, known=before))
             else:
                 engine.leave(stream)
         return found
