@@ -21,7 +21,7 @@ LOCK_AGE_S = 10.0  # an older lock is taken for that of a dead client
 GRACE_S = 4.0  # from publishing in the system's table until everybody has certainly seen it
 PATIENCE_S = 30.0  # how long an unanswering store is asked again
 KEEP_S = 3600.0  # how long old versions are kept for readers
-WAITS = BackOff(first=0.001, most=0.5)
+WAITS = BackOff(first=0.001, most=0.5, floor=0.0)
 HABITS_MAX = 10_000
 HABIT_COLUMNS_MAX = 16
 
