@@ -22,6 +22,7 @@ from photon.adapters.logs.problems import AMBIGUOUS, UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.batch.columns import Mask
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.stopping import end, until
 from photon.config.structured import get_logger
@@ -58,7 +59,7 @@ Measure = Callable[[], Awaitable[float | None]]
 
 # Called before blocks are processed. If it returns False, they must not be, and the dispatcher ends.
 Begun = Callable[[Sequence[Block]], Awaitable[bool]]
-AWAY_S, AWAY_MAX_S = 0.2, 30.0  # first and longest wait for an adapter that cannot read now
+AWAY = BackOff(first=0.2, most=30.0)  # waits for an adapter that cannot read now
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05  # longest reading of the follower before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
@@ -203,7 +204,7 @@ class DispatcherEngine:
             else rereading(self._core, state, self._look_ups, clock, self._wake.set, sources)
         )
         self._stopping = False
-        self._away_s = 0.0  # last wait for an adapter that cannot read now
+        self._away = 0  # consecutive failures of an adapter that cannot read now
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has returned everything
@@ -428,7 +429,7 @@ class DispatcherEngine:
                     self._send(self._clock.monotonic())
                     await asyncio.sleep(0)
                     if not self._core.intake.away:
-                        self._away_s = 0.0
+                        self._away = 0
                     elif not await self._until_back():
                         return  # the block is incomplete, so it is read again
             if whole or repeated:
@@ -454,12 +455,12 @@ class DispatcherEngine:
 
     async def _until_back(self) -> bool:
         """Waits before the adapter is asked again; returns False if the engine is to stop."""
-        if not self._away_s:
+        if not self._away:
             self._log.warning("the adapter cannot read records now and is asked again", why=self._core.intake.away)
-        until = self._clock.monotonic() + self._away_s
-        self._away_s = min(2 * self._away_s or AWAY_S, AWAY_MAX_S)
+        self._away += 1
+        until = self._clock.monotonic() + AWAY.delay(self._away)
         while not self._stopping and self._clock.monotonic() < until:
-            await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(AWAY.first)
             self._send(self._clock.monotonic())
         return not self._stopping
 
@@ -566,15 +567,14 @@ class DispatcherEngine:
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
         """Keeps the head start in line with the registry's commit time, which is unknown before the first commit."""
-        pause_s = self._options.first_measure_s
+        pauses = BackOff(self._options.first_measure_s, self._options.measure_s).pauses()
         while True:
+            pause_s = next(pauses)
             try:
                 commit_s = await measure()
                 if commit_s is not None:
                     homes.head_start.measured(commit_s)
                     pause_s = self._options.measure_s
-                else:
-                    pause_s = min(2 * pause_s, self._options.measure_s)
                 self._troubles.well(COMMIT_TIME, self._clock.monotonic())
             except Exception as error:
                 self._troubles.met(COMMIT_TIME, f"{type(error).__name__}: {error}", self._clock.monotonic())

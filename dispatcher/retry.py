@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from photon.batch.columns import RowIndexes
+from photon.config.back_off import LAST_STEP, BackOff
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.open_events import OpenEvents, rows_of
 from photon.eventstore.api import ALL_BUT_ENDS_NS
@@ -19,28 +20,13 @@ SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: nothing in this run wil
 COMPLETE_NS = ALL_BUT_ENDS_NS
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Exponential with full jitter: between ``floor`` and the bound of this attempt. Seconds."""
-
-    first: float
-    most: float
-    floor: float = 0.01
-
-    def delay(self, attempts: int, random: Callable[[], float]) -> float:
-        """``attempts``: consecutive failures so far, at least 1. ``random``: uniform in [0, 1)."""
-        bound = min(self.most, self.first * 2.0 ** min(attempts - 1, LAST_STEP))
-        return max(self.floor, random() * bound)
-
-
 # The primary event is absent: news is more likely from the next read of the primary logs than from the next attempt.
 # Many events may wait for hours: if the store has very many rows, the bound grows with them.
-NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
-LAST_STEP = 60  # after this many attempts a back-off has its longest bound
+NOT_YET_BACKOFF = BackOff(first=0.2, most=300.0)
 # The bound of a back-off is long enough to try all rows of the store once in it at this rate. The mean rate is twice
 # that, with full jitter.
 RETRIES_A_SECOND = 1000
-RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
+RETRY_BACKOFF = BackOff(first=0.1, most=10.0)
 FAILED_HELD = 6  # consecutive failures up to which a row waits in memory for its next try: some seconds
 # With --once, over complete primary logs: an event without a verdict after this many attempts (about a minute) waits
 # for the next run. One whose primary log is gone waits for it at once.

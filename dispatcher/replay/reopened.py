@@ -21,6 +21,7 @@ import numpy as np
 
 from photon.batch.columns import RowIndexes
 from photon.batch.events import Events
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
@@ -45,7 +46,7 @@ ASK_S = 5.0
 PAGE_IDS = 4096
 WANTED_MAX = 20_000  # most ids, of all shards, searched for at once: each chunk is read once for all of them
 # Delay before an id that was not found is searched for again, doubled each time.
-MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
+MISSING = BackOff(first=10.0, most=600.0)
 # Most ids that were not found, and ids of one reading of the list: above it work is repeated, nothing is lost.
 REMEMBERED_MAX = 100_000
 
@@ -68,7 +69,7 @@ class _Missing:
     """When an id that was not found is searched for again. Monotonic seconds."""
 
     next_s: float
-    pause_s: float
+    tries: int
 
 
 @dataclass(eq=False)
@@ -213,9 +214,9 @@ class Reopened:
                 self._missing.pop(each.name, None)
                 continue
             known = self._missing.get(each.name)
-            pause_s = min(2 * known.pause_s, MISSING_MOST_S) if known else MISSING_FIRST_S
+            tries = known.tries + 1 if known else 1
             if known or len(self._missing) < REMEMBERED_MAX:
-                self._missing[each.name] = _Missing(now + pause_s, pause_s)
+                self._missing[each.name] = _Missing(now + MISSING.delay(tries), tries)
 
     async def _find(self, wanted: Mapping[bytes, Id]) -> Mapping[bytes, ForeignEvent]:
         """Returns the event of each digest that is in a log here.
@@ -258,7 +259,7 @@ class Reopened:
     def _looks_everywhere(self, each: Id) -> bool:
         """True at the second try, once per process: it reads all logs again."""
         known = self._missing.get(each.name)
-        return known is not None and known.pause_s == MISSING_FIRST_S
+        return known is not None and known.tries == 1
 
     def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
         return event._replace(generation=each.generation)

@@ -12,6 +12,7 @@ import numpy as np
 from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.records import NO_RECORDS
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.errors import PhotonError
 from photon.dispatcher.retry import Patience
@@ -25,7 +26,7 @@ from photon.spark.pipeline.reading import PartRead
 from photon.spark.pipeline.waiting import AGAIN_S, as_of
 
 UNAVAILABLE_S = 60.0  # how long an attempt asks an event store that does not answer
-PAUSE_MAX_S = 2.0
+PAUSES = BackOff(first=0.1, most=2.0)
 
 
 class EventStoreSilent(PhotonError):
@@ -90,10 +91,9 @@ class Decider:
     async def _look_up(self, events: Events) -> EventLookUps:
         if not len(events):
             return EventLookUps(b"", NO_RECORDS)
-        deadline, wait = self.clock.monotonic() + UNAVAILABLE_S, 0.1
+        deadline, pauses = self.clock.monotonic() + UNAVAILABLE_S, PAUSES.pauses()
         while not any((found := await self.judge.look_up(self.store, events)).codes):
             if self.clock.monotonic() >= deadline:
                 raise EventStoreSilent("the event store does not answer: see photon status")
-            await self.pause(wait)
-            wait = min(PAUSE_MAX_S, 2 * wait)
+            await self.pause(next(pauses))
         return found

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from photon.batch.columns import Mask
+from photon.config.back_off import BackOff
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import retry
 from photon.dispatcher import waiting as dispatcher_waiting
-from photon.dispatcher.retry import Attempt, Backoff, Likeness, NextTries, NextTry
+from photon.dispatcher.retry import Attempt, Likeness, NextTries, NextTry
 from photon.dispatcher.waiting import ArrivedKeys, Waiting
 from photon.eventstore.api import KeyArrivals
 from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
@@ -41,7 +42,7 @@ LATE_S = 3.0
 IN_VAIN_A_SECOND = 10
 
 
-LONG = Backoff(first=30.0, most=30.0, floor=30.0)
+LONG = BackOff(first=30.0, most=30.0, floor=30.0)
 
 
 class ListensFirst(JoinerProcess):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from photon.adapters.contract import FIRST, Matching
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S
 from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
@@ -68,8 +69,8 @@ _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
     (retry, "TOO_NEW_CHECK_S", 12.0),
-    (retry, "EARLY_BACKOFF", retry.Backoff(first=0.8, most=2.0)),
-    (reopened, "MISSING_FIRST_S", 2.0),
+    (retry, "EARLY_BACKOFF", BackOff(first=0.8, most=2.0)),
+    (reopened, "MISSING", BackOff(first=2.0, most=600.0)),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
     (registry_client, "TRY_SECONDS_MAX", 1.0),

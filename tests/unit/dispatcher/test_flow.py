@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.flow import EJECTION, LAST_S, OWES_S, PROBE_EVENTS, USELESS_EVENTS, Flow, Target
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, settle
-from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
+from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
@@ -234,12 +232,6 @@ def test_a_joiner_that_was_removed_gets_no_more_and_what_is_on_its_way_still_cou
     assert f.outstanding == second.outstanding == 8
     assert f.ejected == 0
     assert f.add().number == 2
-
-
-@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
-def test_back_off_stays_in_its_bounds(attempts: int, drawn: float) -> None:
-    b = Backoff(first=0.1, most=10.0, floor=0.01)
-    assert 0.01 <= b.delay(attempts, lambda: drawn) <= min(10.0, 0.1 * 2.0 ** min(attempts - 1, 50))
 
 
 def test_patience_counts_from_the_first_read() -> None:
