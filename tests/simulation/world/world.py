@@ -68,7 +68,6 @@ _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
     (retry, "TOO_NEW_CHECK_S", 12.0),
-    (retry, "EARLY_BACKOFF", retry.Backoff(first=0.8, most=2.0)),
     (reopened, "MISSING_FIRST_S", 2.0),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
