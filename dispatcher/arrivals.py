@@ -80,8 +80,8 @@ class Arrivals:
             self._keys_to_seek = 0
             self._row = 0
             self._round += 1
-            self.waiting.arrivals_lost()
-            self.seek(self.waiting.keys())
+            self.waiting.recent.lose()
+            self.seek(self.waiting.room.keys())
         self._arrived(news.keys)
         self.waiting.followed = not self.seeking
 

@@ -89,7 +89,7 @@ class Core:
         self.logs = OpenLogs(highs, rewritten)
         loaded = LoadedRows(table, retry_rows, retry_bytes)
         self.queues = Queues(table, limits, homes, shares)
-        self.counting = Counting(table, self.logs, loaded, envelope, datacentre, identical_copies, uncertainty_ns)
+        self.counting = Counting(table, self.logs, envelope, datacentre, identical_copies, uncertainty_ns)
         self.intake = Intake(table, self.logs, rules, self.counting, self.queues, shares, first_read, limits, seen)
         self.waiting = Waiting(table, loaded, self.queues, shares, next_tries, first_read)
         self.committing = Committing(table, self.logs, loaded, self.counting, self.waiting, limits, patience.once)
@@ -121,11 +121,11 @@ class Core:
     def batch(self, rows: RowIndexes, *, patient: bool = False, stretches: Sequence[Stretch] = ()) -> Batch:
         waiting = self.waiting
         events = self._table.events(rows)
-        return Batch(rows, events, waiting.read_past_ns, patient, waiting.arrivals_seen, stretches)
+        return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
         """Returns when an event is due again, or has waited for others for ``wait_s``; monotonic seconds."""
-        dues = (self.waiting.next_due(), self.queues.fresh_due(wait_s))
+        dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         return min((due for due in dues if due is not None), default=None)
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------

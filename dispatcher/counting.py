@@ -16,7 +16,7 @@ from photon.batch.columns import I64, U8, Mask, RowIndexes
 from photon.batch.verdicts import Verdicts
 from photon.dispatcher.events import LATE, LATE_REASON, REJECTED, Export, Retimed, Stretch
 from photon.dispatcher.ledger import Verdict, cells, unknown_cell
-from photon.dispatcher.open_events import LoadedRows, OpenEvents
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.open_logs import OpenLogs
 from photon.dispatcher.state import Changes
 from photon.dispatcher.status import JoinTimes
@@ -29,7 +29,6 @@ class Counting:
 
     table: OpenEvents
     logs: OpenLogs
-    loaded: LoadedRows
     envelope: Envelope
     datacentre: str
     identical_copies: bool
@@ -77,15 +76,11 @@ class Counting:
 
     def reread(self, rows: RowIndexes) -> None:
         """Ends lines that were counted when they were first read: they do not count as read again."""
-        times = self.table.times
         for stretch, which in self.table.by_stretch(rows):
             assert stretch is not None
-            stretch.left -= len(which)
-            stretch.cells.subtract(cells(times[rows[which]], Verdict.READ))
-            stretch.cells.update(cells(times[rows[which]], Verdict.REREAD))
+            stretch.cells.subtract(cells(self.table.times[rows[which]], Verdict.READ))
         self.live[Verdict.READ] -= len(rows)
-        self.live[Verdict.REREAD] += len(rows)
-        self.table.end(rows)
+        self.count(rows, np.full(len(rows), Verdict.REREAD, np.uint8))
 
     def _first_times(self, rows: RowIndexes) -> RowIndexes:
         """Returns those of the lines that were not read before."""
@@ -173,7 +168,7 @@ class Counting:
             some = verdicts[which]
             if stretch is None:
                 into = self._of_rows.cells
-                self._of_rows.deleted += self.loaded.done(rows[which])
+                self._of_rows.deleted += self.table.row_id[rows[which]].tolist()
             else:
                 into = stretch.cells
                 stretch.left -= len(which)

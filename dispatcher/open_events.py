@@ -269,8 +269,7 @@ class LoadedRows:
     def __init__(self, table: OpenEvents, stored_rows: int, stored_bytes: int) -> None:
         self._table = table
         self.stored_rows, self.stored_bytes = stored_rows, stored_bytes
-        self._rows: dict[int, int] = {}  # id in the store -> row of the table; without those that are done
-        self._bytes: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}  # by id in the store
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -280,22 +279,14 @@ class LoadedRows:
         return [row_id for row_id in row_ids if row_id not in self._bytes]
 
     def add(self, rows: RowIndexes) -> None:
-        ids = self._table.row_id[rows].tolist()
         sizes = (self._table.sizes[rows] + ROW_BYTES).tolist()
-        self._rows.update(zip(ids, rows.tolist(), strict=True))
-        self._bytes.update(zip(ids, sizes, strict=True))
+        self._bytes.update(zip(self._table.row_id[rows].tolist(), sizes, strict=True))
         self.bytes += sum(sizes)
 
-    def arrived(self, row_ids: Iterable[int]) -> None:
+    def arrived(self, row_ids: Sequence[int]) -> None:
         """Notes that primary events of these rows, if loaded, have arrived: earlier failures no longer matter."""
-        self._table.failed[[self._rows[each] for each in row_ids if each in self._rows]] = 0
-
-    def done(self, rows: RowIndexes) -> list[int]:
-        """Notes rows with a verdict, to be committed. Returns their ids in the store."""
-        ids: list[int] = self._table.row_id[rows].tolist()
-        for each in ids:
-            self._rows.pop(each, None)
-        return ids
+        if loaded := [each for each in row_ids if each in self._bytes]:
+            self._table.failed[np.isin(self._table.row_id, loaded)] = 0
 
     def store(self, rows: RowIndexes) -> None:
         """Counts events that are about to become rows."""
@@ -311,9 +302,6 @@ class LoadedRows:
 
     def remove(self, row_ids: Iterable[int]) -> int:
         """Removes rows whose outcome is about to be committed. Returns their bytes."""
-        freed = 0
-        for each in row_ids:
-            self._rows.pop(each, None)
-            freed += self._bytes.pop(each, 0)
+        freed = sum(self._bytes.pop(each, 0) for each in row_ids)
         self.bytes -= freed
         return freed

@@ -85,7 +85,7 @@ class ProgressWatch:
         if pace.once or not self.may_read or (waiting.open and not waiting.followed):
             return pace.busy_s
         most_s = pace.followed_s if waiting.open else pace.idle_s
-        held_ns = waiting.next_trigger_ns()
+        held_ns = waiting.room.next_trigger_ns()
         stored_ns = self.state.next_trigger_ns(waiting.read_past_ns) if self.state.retry_rows else None
         next_ns = min((ns for ns in (held_ns, stored_ns) if ns is not None), default=None)
         if next_ns is None:
@@ -105,7 +105,7 @@ class ProgressWatch:
         self.troubles.well(STORE, now)
         took_ns = int((self.clock.monotonic() - now) * NS_PER_S)
         self._compare(told.ahead_ns - min(max(told.ahead_ns, 0), took_ns), now)
-        self.waiting.clocks(told)
+        self.waiting.first_read.hear(told)
         read_past_ns = passed_by_both(progress, asked_ns)
         may_read = not self.pace.once or progress.bytes_known - progress.bytes_read <= AHEAD_BYTES
         if may_read != self.may_read or read_past_ns != self.waiting.read_past_ns:

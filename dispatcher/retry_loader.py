@@ -59,7 +59,7 @@ class RetryLoader:
 
     def clock_went_back(self, now_ns: int) -> None:
         """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
-        self._waiting.clock_went_back(now_ns)
+        self._waiting.table.clock_went_back(now_ns)
         self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
         self._last_row = self._state.last_row()
 

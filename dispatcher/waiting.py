@@ -29,7 +29,7 @@ from photon.dispatcher.open_events import (
 )
 from photon.dispatcher.queues import Queues, Shares
 from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries
-from photon.dispatcher.two_clocks import FirstRead, Heard
+from photon.dispatcher.two_clocks import FirstRead
 from photon.joiner.api import Outcome
 
 RECENT_KEYS = 20_000  # recent arrivals that are remembered: an attempt on its way at that time may have missed them
@@ -185,10 +185,10 @@ class Waiting:
     first_read: FirstRead
 
     def __post_init__(self) -> None:
-        self._room = WaitingRoom(self.table)
+        self.room = WaitingRoom(self.table)
         self._due: list[int] = []  # rows of events whose next try has come
         self._arrived: list[int] = []  # rows of events whose primary event has arrived
-        self._recent = ArrivedKeys()
+        self.recent = ArrivedKeys()
         self._to_update: dict[bytes, list[int]] = {}  # rows of the retry store to be changed there, by key
         self.read_past_ns = -(2**63)
         self.followed = False  # the event store reports when a primary event arrives (``arrivals``)
@@ -218,7 +218,7 @@ class Waiting:
             tried = batch.rows[waits & (outcomes == outcome)]
             self.first_read.limit(table, tried, now_ns, now)
             attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.loaded.stored_rows, gone)
-            arrived = self._recent.since(table.keys[tried].tolist(), batch.arrivals)
+            arrived = self.recent.since(table.keys[tried].tolist(), batch.arrivals)
             if arrived.any():
                 table.failed[tried[arrived]] = 0
                 if outcome == Outcome.NOT_YET:
@@ -260,7 +260,7 @@ class Waiting:
         self._update(stored)
         table.open -= len(stored)
         if len(held):
-            self._room.add(held, due, trigger_ns)
+            self.room.add(held, due, trigger_ns)
 
     def _settle(self, rows: RowIndexes, now: float) -> None:
         """Puts events off to the next run. Redispatched ones are kept, as still to be sent, by their sender."""
@@ -308,25 +308,18 @@ class Waiting:
         return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
     # -- news --------------------------------------------------------------------------------------------------------
-    def clocks(self, told: Heard) -> None:
-        self.first_read.hear(told)
-
-    def clock_went_back(self, now_ns: int) -> None:
-        """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
-        self.table.clock_went_back(now_ns)
-
     def progressed(self, read_past_ns: int) -> None:
         """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
         self.read_past_ns = read_past_ns  # less than before if the store has restarted
-        self._due += self._room.triggered(read_past_ns).tolist()
+        self._due += self.room.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
         """Tries events in memory at once that wait for these keys, which the event store now has.
 
         The same applies to rows whose last try is not committed: in the store they still count as being in memory.
         """
-        self._recent.add(keys)
-        waited = self._room.arrived(keys)
+        self.recent.add(keys)
+        waited = self.room.arrived(keys)
         self._leave_stretches(waited)
         stored = [row for key in keys for row in self._to_update.pop(key, ())]
         self.table.open += len(stored)
@@ -335,25 +328,13 @@ class Waiting:
         self._arrived += rows
         self.arrivals += len(rows)
 
-    def arrivals_lost(self) -> None:
-        """Notes that the event store has forgotten its keys: attempts on their way that miss are made again."""
-        self._recent.lose()
-
-    @property
-    def arrivals_seen(self) -> int:
-        """The number of keys that have arrived so far (``Batch.arrivals``)."""
-        return self._recent.number
-
-    def keys(self) -> list[bytes]:
-        return self._room.keys()
-
     # -- out ---------------------------------------------------------------------------------------------------------
     def requeue(self, now: float) -> None:
         """Queues the events whose next try has come."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
             self.queues.requeue(rows_of(arrived), now, arrived=True)
-        due = self._room.due(now)
+        due = self.room.due(now)
         if len(due) or self._due:
             rows = np.concatenate([due, rows_of(self._due)])
             self._due = []
@@ -367,7 +348,7 @@ class Waiting:
 
     def store(self, rows: RowIndexes) -> None:
         """Ends the wait in memory of events that become rows of the retry store."""
-        self._room.leave(rows)
+        self.room.leave(rows)
         self.table.end(rows)
 
     def updates(self) -> StoredEvents:
@@ -380,11 +361,3 @@ class Waiting:
         self.loaded.remove(updated.row_ids.tolist())
         self.table.release(rows)
         return updated
-
-    def next_due(self) -> float | None:
-        """Monotonic seconds."""
-        return self._room.next_due()
-
-    def next_trigger_ns(self) -> int | None:
-        """Returns the first point of the primary logs that events in memory wait for, reported arrivals or not."""
-        return self._room.next_trigger_ns()

@@ -124,12 +124,7 @@ def _count(self: Counting, rows: RowIndexes, *args: Any) -> None:
     _COUNT(self, rows, *args)
 
 
-def _reread(self: Counting, rows: RowIndexes) -> None:
-    _of_this_process().end(self.table, rows)
-    _REREAD(self, rows)
-
-
-_ADD, _LEAVE, _COUNT, _REREAD = Intake.add, Committing._leave, Counting.count, Counting.reread
+_ADD, _LEAVE, _COUNT = Intake.add, Committing._leave, Counting.count
 
 
 class SimulatedState(State):
@@ -225,5 +220,4 @@ PATCHES = (
     (Intake, "add", _add),
     (Committing, "_leave", _leave),
     (Counting, "count", _count),
-    (Counting, "reread", _reread),
 )

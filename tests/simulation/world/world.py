@@ -69,7 +69,6 @@ _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
     (retry, "TOO_NEW_CHECK_S", 12.0),
-    (retry, "EARLY_BACKOFF", BackOff(first=0.8, most=2.0)),
     (reopened, "MISSING", BackOff(first=2.0, most=600.0)),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),

@@ -58,10 +58,10 @@ def names(batch: Batch | None) -> list[bytes]:
 
 def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
     c = waiting_core(b"a k1 1\nb k2 1\nc k1 1\n")
-    assert sorted(c.waiting.keys()) == [b"k1", b"k2"]
+    assert sorted(c.waiting.room.keys()) == [b"k1", b"k2"]
     c.waiting.arrived([b"k1", b"k9"])
     assert names(c.next_batch(0.0, flush=True)) == [b"a", b"c"]
-    assert c.waiting.keys() == [b"k2"]
+    assert c.waiting.room.keys() == [b"k2"]
     assert (c.waiting.arrivals, c.waiting.open) == (2, 3)
 
 
@@ -118,8 +118,8 @@ def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
     c = waiting_core(b"a k1 1\nb k2 1\n")
     c.waiting.arrived([b"k1"])
     batch = sent(c)
-    c.waiting.arrivals_lost()
-    assert c.waiting.keys() == [b"k2"]
+    c.waiting.recent.lose()
+    assert c.waiting.room.keys() == [b"k2"]
     reply(c, batch)
     batch = sent(c)
     assert names(batch) == [b"a"]
@@ -370,10 +370,10 @@ def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None
     for _ in range(300):
         now += draw.choice((0.0, 0.3))
         arrived = [b"k%d" % draw.randrange(37) for _ in range(draw.randrange(3))]
-        waiting = set(c.waiting.keys())
+        waiting = set(c.waiting.room.keys())
         c.waiting.arrived(arrived)
-        assert not set(c.waiting.keys()) & set(arrived)
-        assert set(c.waiting.keys()) == waiting - set(arrived)
+        assert not set(c.waiting.room.keys()) & set(arrived)
+        assert set(c.waiting.room.keys()) == waiting - set(arrived)
         batch = c.next_batch(now, flush=True)
         if batch is None:
             continue

@@ -120,7 +120,7 @@ def test_fresh_events_wait_for_others_while_batches_are_on_their_way() -> None:
     c = core(limits=Limits(batch_events=3))
     take(c, block(lines("a")), now=100.0)
     assert c.next_batch(100.0, flush=True, wait_s=0.25) is None
-    assert (c.next_due(0.25), c.waiting.next_due()) == (100.25, None)
+    assert (c.next_due(0.25), c.waiting.room.next_due()) == (100.25, None)
     take(c, block(lines("b"), offset=len(lines("a"))), now=100.125)
     batch = c.next_batch(100.25, flush=True, wait_s=0.25)
     assert batch is not None
@@ -251,7 +251,7 @@ def test_held_events_go_to_the_store_after_a_while() -> None:
     [row] = stored_rows(changes.stored)
     assert (row.event.event_id, row.first_read_ns, row.attempts) == (b"b", 9 * S, 1)
     assert c.waiting.open == 0
-    assert c.waiting.next_due() is None or c.next_batch(999.0, flush=True) is None
+    assert c.waiting.room.next_due() is None or c.next_batch(999.0, flush=True) is None
 
 
 def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
@@ -340,13 +340,13 @@ def test_progress_made_during_the_attempt_counts() -> None:
 def test_back_off_grows_and_is_random() -> None:
     c = core()
     item = waiting_item(c, Outcome.RETRY)
-    assert 0 < c.waiting.next_due() <= 0.1
+    assert 0 < c.waiting.room.next_due() <= 0.1
     dues = []
     now = 0.0
     for _ in range(12):
-        now = c.waiting.next_due() or 0.0
+        now = c.waiting.room.next_due() or 0.0
         reply(c, batch_of(c, now), Outcome.RETRY, now=now)
-        dues.append((c.waiting.next_due() or 0.0) - now)
+        dues.append((c.waiting.room.next_due() or 0.0) - now)
     assert item.attempts == 13
     assert max(dues) > 1.0
     assert max(dues) <= 10.0
@@ -364,7 +364,7 @@ def test_an_event_of_the_future_is_parked_until_then() -> None:
     c = core(patience=Patience(unmatched_after_ns=1))
     take(c, block(b"a k 2\n"))  # two hours after the epoch
     reply(c, batch_of(c), Outcome.TOO_NEW, now=7195.0)
-    assert c.waiting.next_due() == pytest.approx(7200.0)
+    assert c.waiting.room.next_due() == pytest.approx(7200.0)
 
 
 def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
@@ -390,7 +390,7 @@ def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
     item = waiting_item(c, Outcome.NOT_YET)  # the store started again in this moment
     assert item.as_of == NEVER_NS
     assert c.waiting.open == 1
-    assert c.waiting.next_due() is not None
+    assert c.waiting.room.next_due() is not None
 
 
 def test_retries_and_news_take_turns() -> None:

@@ -35,10 +35,10 @@ class Rig:
         self.waiting: Any = SimpleNamespace(
             open=0,
             followed=False,
-            next_trigger_ns=lambda: self.held_trigger,
+            room=SimpleNamespace(next_trigger_ns=lambda: self.held_trigger),
             read_past_ns=-1,
             progressed=self._progressed,
-            clocks=self._clocks,
+            first_read=SimpleNamespace(hear=self._clocks),
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None

@@ -11,6 +11,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.dispatcher import retry_loader
 from photon.dispatcher.events import Batch
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.queues import BEHIND_S, CALM_S, STOCK_EVENTS, Shares
 from photon.dispatcher.retry import (
     LONGEST_S,
@@ -25,7 +26,6 @@ from photon.dispatcher.retry import (
 from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.two_clocks import Heard
-from photon.dispatcher.waiting import Waiting
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.world import StoredRow, stored
@@ -225,7 +225,7 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
     store.open(once=False, patience=Patience(unmatched_after_ns=60 * S, slack_ns=5 * S))
     given_up_s, begun = None, store.now
     while given_up_s is None and store.now < begun + 1000.0:
-        store.core.waiting.clocks(Heard(store.now_ns(), store.now, 0))
+        store.core.waiting.first_read.hear(Heard(store.now_ns(), store.now, 0))
         store.core.waiting.progressed(store.now_ns())
         store.look()
         while (batch := store.batch()) is not None:
@@ -285,7 +285,7 @@ def test_a_clock_that_goes_back_unnoticed_leaves_rows_behind(store: Store, monke
 
 
 def test_and_so_does_one_that_passes_over_what_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Waiting, "clock_went_back", lambda waiting, now_ns: None)
+    monkeypatch.setattr(OpenEvents, "clock_went_back", lambda table, now_ns: None)
     stores = ((seed, Store(tmp_path / f"{seed}")) for seed in range(20))
     assert any(_left_after_steps(store, monkeypatch, seed, noticed=True) for seed, store in stores)
 

@@ -1,4 +1,4 @@
-"""``photon registry backup`` and ``export``; and ``verify``: checks a backup, or compares the replicas."""
+"""``photon registry backup``; and ``verify``: checks a backup, or compares the replicas."""
 
 from __future__ import annotations
 
@@ -82,33 +82,6 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
         mark = client.marked(group)
         reader = client.export(client.leader(group), mark)
         yield Source(GroupSeed(group, mark.index, mark.term, reader), partial(getattr, reader, "facts"))
-
-
-@click.command()
-@deployed()
-@click.option("--shard", type=click.IntRange(1), required=True, help="The shard.")
-@click.option("--output", type=PATH, required=True, help="The file; must not exist yet.")
-@click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
-def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
-    """Write the ids of a shard, as of one moment, to a file, while traffic runs.
-
-    \b
-    Columns: digest, time, token, kind, tag, generation, state; photon.idregistry.operate.id_columns reads them.
-    Example:
-      photon registry export --config photon.toml --shard 1 --output shard-1.ids
-    Exit codes: 0 written, 1 not written.
-    """
-    from photon.idregistry.operate.id_columns import write_columns
-
-    settings = at.with_registry
-    if replica is not None and replica not in settings.registry.replicas:
-        raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
-    with at.registry() as client:
-        mark = client.marked(shard)
-        written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), mark))
-    said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
-    people = f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes"
-    at.show(said, people)
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------
