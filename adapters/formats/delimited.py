@@ -122,10 +122,9 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
-        count = block.count(b"\n")
-        if layout.fault or not count:
-            return [None] * count
         array, starts, ends = cut_lines(block)
+        if layout.fault or not len(ends):
+            return [None] * len(ends)
         cuts = np.flatnonzero(array == self._delimiter[0])
         first = np.searchsorted(cuts, starts)
         plain = np.searchsorted(cuts, ends) - first == len(layout.names) - 1
