@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from photon.adapters.containment import Hung
-from photon.computing.model import Computation, Misused
+from photon.computing.errors import Misused
+from photon.computing.model import Computation
 
 
 def failed() -> tuple[type[BaseException], ...]:

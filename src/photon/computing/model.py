@@ -7,11 +7,15 @@ a whole or not at all. Times are nanoseconds since 1970, UTC.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 import orjson
 
+from photon.computing.entries import Entries, EntryList, EntryMap, checked_part
+from photon.computing.errors import Misused
+
+V = TypeVar("V")
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -40,6 +44,10 @@ class Record(NamedTuple):
     time_ns: int
     stream: str = ""
 
+    def to(self, kind: type[V]) -> V:
+        """The value as a ``msgspec.Struct``, or another type. Raises msgspec.ValidationError."""
+        return msgspec.convert(self.value, kind)
+
 
 class Timer(NamedTuple):
     """A timer that has come due. ``waiting``: the number of records before its time that may still come; 0 means it
@@ -49,10 +57,6 @@ class Timer(NamedTuple):
     time_ns: int
     waiting: int = 0
     wall: bool = False
-
-
-class Misused(Exception):
-    """A computation asked for something impossible: a stream it does not have, or an invalid time."""
 
 
 Timers = dict[tuple[int, str], None]  # (time, tag), in the order in which they were set
@@ -78,6 +82,7 @@ class Context:
     """The operations of a computation on the current key. Valid during the call only."""
 
     __slots__ = (
+        "_entries",
         "_outputs",
         "_published",
         "_time_ns",
@@ -92,6 +97,7 @@ class Context:
     )
 
     def __init__(self, outputs: frozenset[str], published: frozenset[str]) -> None:
+        self._entries: Entries
         self._outputs = outputs
         self._published = published
         self._time_ns = 0
@@ -103,6 +109,27 @@ class Context:
         self.walls: Timers = {}
         self.produced: list[Production] = []
         self.past = 0
+
+    @overload
+    def map_of(self, name: str) -> EntryMap[Any]: ...
+
+    @overload
+    def map_of(self, name: str, kind: type[V]) -> EntryMap[V]: ...
+
+    def map_of(self, name: str, kind: Any = Any) -> EntryMap[Any]:
+        """A map in the state of which each entry is read and written by itself: for more than some hundred. ``kind``:
+        the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
+        return EntryMap(self._entries, checked_part(name), kind)
+
+    @overload
+    def list_of(self, name: str) -> EntryList[Any]: ...
+
+    @overload
+    def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
+
+    def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
+        """A list likewise: ``append``, ``pop_first``. A map and a list need names of their own."""
+        return EntryList(self._entries, checked_part(name), kind)
 
     def is_late(self, time_ns: int) -> bool:
         """True if a timer for this time would be in the past: an existing timer for it was called already."""

@@ -8,6 +8,7 @@ version:
     i                     c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
     r NUMBER              c:r, the redo beyond REDO_PARTS
     k COMPUTATION 0 KEY   c:m (msgpack, as ``_RowMeta``), c:0, c:1, … data that is longer than INLINE_BYTES
+    k COMPUTATION 0 KEY 0 PART  likewise: entries of its state, and records set aside
     o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions on their way
 
 In memory and in SQLite the rows of a commit are written in that step. HBase changes one row at a time, so there are
@@ -336,6 +337,13 @@ class Store:
             if (row := self._row(_by_column(cells))) is not None:
                 yield row
 
+    def parts(self, prefix: str, key: str) -> Iterator[Row]:
+        """Rows of this key whose computation begins so, as entries of its state do, in order."""
+        begin = self._key_row(prefix, key)
+        for _, cells in self._scan_from(begin, behind(begin), b"c", PAGE_WHOLE_ROWS):
+            if (row := self._row(_by_column(cells))) is not None:
+                yield row
+
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
         """At most ``limit`` keys whose next timer is not after ``until_ns``, by time."""
         timers = self._index().timers.get((computation, wall))
@@ -370,7 +378,9 @@ class Store:
 
     def _scan(self, kind: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
         """Rows of a kind that have the column, or family."""
-        begin, end = self._base + kind, behind(self._base + kind)
+        return self._scan_from(self._base + kind, behind(self._base + kind), column, limit)
+
+    def _scan_from(self, begin: bytes, end: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
         while True:
             found = self._rows.scan(begin, end, (column,), limit)
             yield from found
@@ -440,10 +450,12 @@ class Store:
         return Put(row, [Cell(_META, version, b""), Cell(b"c0", version, b"")])
 
     def _key_row(self, computation: str, key: str) -> bytes:
-        plain = f"{computation}\0{key}".encode()
-        if len(plain) > KEY_BYTES_MAX or "\0" in computation:
-            plain = b"\0" + blake2b(msgspec.msgpack.encode((computation, key))).digest()
-        return b"%sk%s" % (self._base, plain)
+        """Rows of one key have one prefix, and no other key's row has it."""
+        own, _, part = computation.partition("/")
+        plain = f"{own}\0{key}".encode()
+        if len(plain) > KEY_BYTES_MAX or "\0" in own or "\0" in key:
+            plain = b"\0" + blake2b(msgspec.msgpack.encode((own, key))).digest()
+        return b"%sk%s\0%s" % (self._base, plain, part.encode()) if part else b"%sk%s" % (self._base, plain)
 
     def _chunk_row(self, sender: str, target: str, last: int) -> bytes:
         return b"%so%s\0%s\0%s" % (self._base, sender.encode(), target.encode(), _LAST.pack(last))

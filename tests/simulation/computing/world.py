@@ -560,8 +560,22 @@ class World:
         return Counter(tuple(each) for each in self.published[stream])
 
 
+class Seen(Computation):
+    """State by entry: how often each record came, and a list of them."""
+
+    outputs = ("seen",)
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        times, order = ctx.map_of("times"), ctx.list_of("order", str)
+        times[record.value["id"]] = times.get(record.value["id"], 0) + 1
+        order.append(record.value["id"])
+        if len(order) > 2:
+            order.pop_first()
+        ctx.produce("seen", [ctx.key, record.value["id"], times[record.value["id"]], len(times), list(order)])
+
+
 class SessionsWorld(World):
-    """With sessions, which late records make longer, or one."""
+    """With sessions, which late records make longer, or one; and with state by entry."""
 
     def topology(self) -> Topology:
         topology = super().topology()
@@ -570,7 +584,8 @@ class SessionsWorld(World):
             lateness_ns=3600 * SECOND_NS,
         )  # fmt: skip
         topology.add(visits, {name: lambda record: str(record.value["user"]) for name in (*SHARED, OWN)})
-        for stream in visits.outputs[:2]:
+        topology.add(Seen(), {name: lambda record: str(record.value["user"]) for name in (*SHARED, OWN)})
+        for stream in (*visits.outputs[:2], "seen"):
             topology.publish(stream, stream)
         return topology
 
@@ -585,6 +600,7 @@ class SessionsWorld(World):
         """Sessions that were said and not replaced are those that the records make."""
         super().check()
         everything = [record for records in self.sources.values() for record in records]
+        self._check_seen(everything)
         truth: dict[tuple[str, int, int], list[str]] = {}
         for each in sorted(everything, key=lambda record: (record.value["user"], record.time_ns)):
             user, begin, end, ids = str(each.value["user"]), each.time_ns, each.time_ns + GAP_NS, [each.value["id"]]
@@ -602,6 +618,22 @@ class SessionsWorld(World):
         _same("sessions", Counter(truth.keys()), +stand)
         if wrong := [each for each, n in stand.items() if n < 0 or (n and largest[each] != sorted(truth[each]))]:
             raise Violation(f"sessions: replaced what was not said, or hold other records: {wrong[:4]}")
+
+    def _check_seen(self, everything: list[Record]) -> None:
+        users = Counter(str(each.value["user"]) for each in everything)
+        seen = self.published["seen"]
+        _same(
+            "seen",
+            Counter((each.value["id"], 1) for each in everything),
+            Counter((each[1], each[2]) for each in seen),
+        )
+        sizes = Counter((user, size) for user, _, _, size, _ in seen)
+        _same("map sizes", Counter((user, n) for user, most in users.items() for n in range(1, most + 1)), sizes)
+        before = dict[str, list[str]]()
+        for user, own, _, _, order in sorted(seen, key=lambda each: each[3]):
+            if order != [*before.get(user, []), own][-2:]:
+                raise Violation(f"the list of {user} is {order} after {before.get(user)} and {own}")
+            before[user] = order
 
 
 class _Killable(Store):

@@ -85,6 +85,25 @@ def test_whatever_is_retired_is_not_used_but_may_be_revived(opened: Callable[[],
     store.commit(store.acquire("me", revive=True), Commit())
 
 
+def test_parts_of_a_key_are_its_own(opened: Callable[[], Store]) -> None:
+    store = opened()
+    keys = ["a", "a\0m:x", "a\0", "ab", "long" * 500, "long" * 500 + "er"]
+    rows = [Row("c", key, b"own") for key in keys]
+    rows += [
+        Row(f"c/{part}", key, f"{part} of {key}".encode()) for key in keys for part in ("m:x", "m:y", "mm:z", "0")
+    ]
+    store.commit(store.acquire("me"), Commit(rows))
+    store = opened()
+    sequencer = store.acquire("me")
+    for key in keys:
+        assert [row.data for row in store.parts("c/m:", key)] == [f"m:{at} of {key}".encode() for at in "xy"]
+        assert store.load("c", [key])[key].data == b"own"
+        assert store.load("c/0", [key])[key].data == f"0 of {key}".encode()
+    store.commit(sequencer, Commit([Row("c/m:x", key, None) for key in keys]))
+    assert [row.computation for key in keys for row in opened().parts("c/m:", key)] == ["c/m:y"] * len(keys)
+    assert len(list(opened().scan())) == 4 * len(keys)
+
+
 def test_many_keys_are_loaded_at_once(opened: Callable[[], Store]) -> None:
     store = opened()
     rows = [Row("c", f"k{n}", b"1") for n in range(1_700)]
