@@ -13,7 +13,7 @@ from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, Deployed, config, deployed
 from photon.cli.looking import through
-from photon.cli.tables import print_table
+from photon.cli.tables import Column, Part
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
 
@@ -118,13 +118,17 @@ def wan_serve(
     runtime.run(main())
 
 
+COLUMNS = (
+    Column("from", "source"), Column("to", "destination"), Column(">delay", "delay_ms", "{:g} ms".format),
+    Column(">fault", "fault"), Column(">delivered", "bytes", "{:,} B".format), Column(">connections"),
+)  # fmt: skip
+
+
 def directions(at: Deployed, control: str | None = None) -> int:
     """``photon status wan``."""
     found = _tell(at, control, lambda client: client.directions())
-    rows = [[e.source, e.destination, f"{e.delay_s * 1000:g} ms", e.fault.name.lower(), f"{e.bytes:,} B",
-             f"{e.connections:,}"] for e in found]  # fmt: skip
-    columns = "from, to, >delay, >fault, >delivered, >connections"
-    at.show([_as_json(each) for each in found], lambda: print_table(columns, rows))
+    rows = [_as_json(each) for each in found]
+    at.show(rows, Part("", rows, COLUMNS).show)
     return DONE
 
 
