@@ -106,7 +106,9 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[limits]``: bounds on everything that can grow."""
 
     batch_events: int = 1000  # Events in a batch from dispatcher to joiner
-    batch_wait: Duration = Duration(0.005)  # How long a batch may wait to fill
+    # How long an event may wait for others; each batch costs all processes the same, regardless of its size
+    # (docs/benchmarks.md#latency); 0: never.
+    latency: Duration = Duration(0.05)
     batches_in_flight: int = 8  # Batches under way to one joiner
     record: Size = Size(1 << 20)  # A longer record is rejected
     # An adapter that takes longer is ended, and its event rejected in the end, see

@@ -85,6 +85,7 @@ class Options:
     first_measure_s: float = 0.25  # the same until the first result
     commit_s: float = 0.2
     scan_s: float = 0.02
+    gather_s: float = 0.0  # least time between two looks at changed logs: lines that come meanwhile are one batch
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
     stop_s: float = 5.0  # longest wait of a graceful stop for answers on their way
@@ -197,7 +198,14 @@ class DispatcherEngine:
         timeout_s = options.join_timeout_s
         self._calls = Calls(world.joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
         self._before = Counter(state.counts())
-        self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=options.scan_s)
+        self._tail = Tail(
+            follower,
+            watcher,
+            clock.monotonic,
+            report=self._log.warning,
+            scan_s=options.scan_s,
+            gather_s=options.gather_s,
+        )
         self._rereads, self._reopened = (
             ([], None)
             if sources is None

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from photon.eventstore.file_map import HBaseTable
     from photon.idregistry.client.grpc_client import RegistryClient
 
+GATHERED = 0.5
+"""Share of ``limits.latency`` that primary lines wait to be read together; most come long before their events."""
+
 log = get_logger(__name__)
 
 
@@ -173,6 +176,7 @@ def eventstore_config(
         window_bytes=configured.file_map_bytes,
         forget_missing=configured.missing_logs == "forget",
         cache_bytes=settings.limits.cache,
+        gather_s=GATHERED * settings.limits.latency,
         last_line_after_s=configured.last_line_after,
         sought_keys=settings.limits.sought_keys,
         once=once,

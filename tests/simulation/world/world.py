@@ -245,6 +245,7 @@ class World:
             identical_copies=self.identical_copies,
             commit_s=random.choice((0.3, 0.8)),
             scan_s=0.4,
+            gather_s=Random(f"{self.seed} gather").choice((0.0, 0.05, 1.0)),
             measure_s=5.0,
             progress_s=0.6,
             idle_progress_s=0.6,

@@ -10,7 +10,7 @@ from tests.unit.refusals import one_line
 
 GOOD = {
     "join": {"clicks": {"adapter": "a.py:A", "unmatched_after": "1h"}},
-    "limits": {"cache": "1GiB", "batch_wait": 0.01},
+    "limits": {"cache": "1GiB", "latency": 0.01},
 }
 
 
@@ -18,7 +18,7 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
     settings = convert(GOOD, "f.toml")
     assert settings.join["clicks"].unmatched_after == 3600.0
     assert settings.limits.cache == 1 << 30
-    assert settings.limits.batch_wait == 0.01
+    assert settings.limits.latency == 0.01
 
 
 @pytest.mark.parametrize(
