@@ -85,7 +85,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     until(lambda: ("ports", f"joiner {SLOT}") in _wrong(_said(site.file, well=False)), WAIT_S, "it is missed")
     site.release(f"joiner {SLOT}")
 
-    key = site.base / "certs" / "joiner-east.key"
+    key = site.base / "certs" / "datacentre-east.key"
     os.chmod(key, 0o644)
     os.chmod(site.base / "key", 0o644)
     said = _said(site.file, well=False)

@@ -15,6 +15,7 @@ import grpc.aio
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
+from photon.config.metrics.service import PART
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
@@ -26,7 +27,7 @@ from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_o
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.fleet.processes import READERS, Process, asked_of, of_datacentre
+from photon.fleet.processes import KINDS, READERS, Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
@@ -190,7 +191,7 @@ class _Datacentre:
         asked = asked_of(asking.settings, name)
         self._dispatchers = [each for each in asked if each.kind in READERS]
         self._joiners = [each for each in asked if each.kind == "joiner"]
-        named = [joiner.address for joiner in self._pipeline.joiners.values()]
+        named = asking.settings.joiners(name).values()
         found = list(listed(slots, name, named))[:JOINERS_MAX]
         self._joiners += [of_datacentre("joiner", name, slot.name, address) for slot, address in found]
         self._answers: Process | None = None  # a dispatcher that answers
@@ -323,7 +324,8 @@ class _Datacentre:
         channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)
-            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
+            part = ((PART, KINDS[process.kind].health),)
+            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S), metadata=part)
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:
             return None, unreachable(error, tls=self._asking.tls is not None)
