@@ -32,12 +32,13 @@ def replica(address: str, name: str = "r1") -> str:
 
 
 def datacentre(free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "") -> str:
-    """Each part is apart. ``services``: those that take their address from ``free``, and ``joiners.NAME`` for each
-    joiner; ``base``: of its directories, with a slash; ``more``: further lines of its table."""
+    """Each part is apart. ``services``: those that take their address from ``free``, and ``joiners.NAME`` or
+    ``caches.NAME`` for each of several; ``base``: of its directories, with a slash; ``more``: further lines."""
     on_spark = 'pipeline = "spark"' in more
     apart: dict[str, list[str]] = {}
     for each in services:
-        part = "joiner" if each.startswith("joiners.") else "spark" if on_spark and each == "dispatcher" else each
+        part = {"joiners": "joiner", "caches": "cache"}.get(each.partition(".")[0], each)
+        part = "spark" if on_spark and each == "dispatcher" else part
         apart.setdefault(part, []).append(next(free))
     for part in ("eventstore", "verifier", *(() if on_spark else ("dispatcher",))):
         apart.setdefault(part, [f"127.0.0.1:{port}" for port in free_ports(1)])

@@ -88,16 +88,13 @@ async def watermarks(
     return [
         of_state(name, pipeline.join, state, pipeline.spark_slot(name) if pipeline.on_spark else None)
         if state.is_dir()
-        else _said(name, pipeline.join, state, heard.get(name))
+        else _said(name, pipeline.join, state, heard[name])
         for name, (state, pipeline) in places.items()
     ]
 
 
-def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> DatacentreWatermark:
+def _said(datacentre: str, join: str, state: Path, heard: Heard) -> DatacentreWatermark:
     where = f"{state} is not on this machine"
-    if heard is None:
-        problem = f"{where}, and datacentre.{datacentre}.verifier has no address"
-        return DatacentreWatermark(datacentre, join, state, None, problem=problem)
     if not heard.up:
         problem = f"{where}, and its verifier does not answer ({heard.problem})"
         return DatacentreWatermark(datacentre, join, state, None, problem=problem)

@@ -43,8 +43,8 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
 
 def reads(service: Service, keys: Iterable[str]) -> bool:
     """True if a process read one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    processes, all processes with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but the
-    proxy."""
+    processes, all with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but
+    the proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
         table, _, rest = key.partition(".")
