@@ -210,6 +210,10 @@ def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
     pipeline, at = settings.datacentre[dc], f"datacentre.{dc}"
     counts = {"joiner": pipeline.joiners, "dispatcher": pipeline.dispatchers}
     for part, said in pipeline.apart.items():
+        if part not in (known := get_args(Part)):
+            close = difflib.get_close_matches(part, known, n=1)
+            yield f"{at}.apart.{part}: no such part; {f'did you mean {close[0]!r}?' if close else ', '.join(known)}"
+            continue
         count = len(said) if part == "cache" and isinstance(said, list) else counts.get(part, 1)
         if isinstance(said, list) and (len(said) != count or not count):
             yield f"{at}.apart.{part}: names {len(said)} addresses, and there must be {count or 'one'}; name as many"

@@ -31,7 +31,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 # What a datacentre consists of; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
 Part = Literal["eventstore", "cache", "copies", "joiner", "verifier", "dispatcher", "spark", "relay", "status"]
-SEVERAL: Mapping[Part, int] = {
+SEVERAL: Mapping[str, int] = {
     "joiner": 10,
     "dispatcher": 80,
 }  # parts in any number, and their ports above ``address``
@@ -330,7 +330,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str = ""
     # Parts in processes of their own (``photon serve PART``) and their addresses, as ``{ verifier = "host:port" }``.
     # Of several joiners, dispatchers or cache nodes: a list, or the first one's, and each next port is 1 higher.
-    apart: dict[Part, str | list[str]] = msgspec.field(default_factory=dict)
+    apart: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
     # Joiners, each with its slot ``NAME-K``. Several are apart; unset in ``apart``: at the ports from 10 above
     # ``address``. 0: all are started by ``photon serve joiner auto`` (docs/dispatcher.md#scaling).
     joiners: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
@@ -380,13 +380,13 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         count = self.dispatchers
         return [""] if count == 1 else [f"{number}of{count}" for number in range(1, count + 1)]
 
-    def at(self, part: Part) -> list[str]:
+    def at(self, part: str) -> list[str]:
         """Returns the addresses of a part's processes, or that of the datacentre's process if it runs there."""
         count = {"joiner": self.joiners, "dispatcher": self.dispatchers}.get(part, 1)
         said = self.apart.get(part) or (_shifted(self.address, SEVERAL[part]) if count > 1 else self.address)
         return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
 
-    def is_apart(self, part: Part) -> bool:
+    def is_apart(self, part: str) -> bool:
         """True if the part runs in processes of its own."""
         return part in self.apart or (part in SEVERAL and len(self.at(part)) > 1)
 

@@ -44,7 +44,6 @@ def datacentre(free: Iterator[str], *services: str, name: str = "east", base: st
         apart.setdefault(part, [f"127.0.0.1:{port}" for port in free_ports(1)])
     lines = [f"[datacentre.{name}]", 'join = "clicks"', f'primary = "{base}queries"', f'foreign = "{base}clicks"']
     lines += [f'output = "{base}output"', f'state = "{base}state"', f"joiners = {len(apart.get('joiner', ()))}", more]
-    lines += [f'status = "{each}"' for each in apart.pop("status", ())]
     lines += [f"apart.{part} = {at if len(at) > 1 else at[0]!r}" for part, at in apart.items()]
     return "\n".join([*lines, ""])
 

@@ -114,17 +114,10 @@ class ChainSite:
                     yield f'{side} = "{dc}/{stream}"\n' if stream else ""
                 yield f'output = "{dc}/{stage}.output"\nstate = "{dc}/{stage}.state"\n'
                 yield f'address = "{address()}"\nstatus = ""\n'
-                if not together:
-                    yield f"[datacentre.{name}.apart]\n"
-                    parts = (
-                        "eventstore",
-                        "joiner",
-                        "dispatcher",
-                        "verifier",
-                        *(["relay"] if "" in logs[stage] else []),
-                    )
-                    for part in (*parts, *(["copies"] if apart else [])):
-                        yield f'{part} = "{address()}"\n'
+                yield f"[datacentre.{name}.apart]\n"
+                parts = [] if together else ["eventstore", "joiner", "dispatcher", "verifier"]
+                for part in (*parts, *(["relay"] if "" in logs[stage] else []), *(["copies"] if apart else [])):
+                    yield f'{part} = "{address()}"\n'
 
     @staticmethod
     def pipeline(datacentre: str, stage: str) -> str:

@@ -56,7 +56,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     assert (before["running"], before["here"]) == (False, ["east"])
     assert {each["area"] for each in before["findings"]} >= {"configuration", "clocks", "ports", "certificates"}
 
-    port = int(site.file.read_text().split('dispatcher = "127.0.0.1:')[1].split('"')[0])
+    port = int(site.file.read_text().split("dispatcher = '127.0.0.1:")[1].split("'")[0])
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))

@@ -147,7 +147,7 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
         assert row["hits"] > 0
         assert 0 < row["bytes"] <= row["bytes_max"]
         address = rig.demo.deployment.settings.caches(EAST)[name]
-        for who in (f"sink-{EAST}", "operator"):
+        for who in (f"spark-{EAST}", "operator"):
             own = load_certificates(tmp_path / CERTIFICATES, who, datetime.now(UTC))
             async with open_channel(address, to=own.to(identity(Role.DATACENTRE, EAST))) as channel:
                 stub = CACHE.stub(channel)

@@ -100,6 +100,7 @@ def test_references_between_tables_are_checked() -> None:
     refused("address 127.0.0.1:3: used twice, by .*east.status and", apart={"eventstore": "127.0.0.1:3"})
     refused(r"datacentre\.east\.address: is missing", address="")
     refused(r"apart\.joiner: names 2 addresses, and there must be 1", apart={"joiner": ["h:7", "h:8"]})
+    refused(r"apart\.dispatchers: no such part; did you mean 'dispatcher'", apart={"dispatchers": "h:7"})
     refused(r"east\.status: a status page that is apart", apart={"status": "h:7"}, status="h:8")
     refused(r"r1\.together: runs in its datacentre's process", {"together": True})
     refused(r"r1\.together: runs in its datacentre's process", {"together": True, "datacentre": "west"})
