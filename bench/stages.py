@@ -43,7 +43,7 @@ from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.opening import Surroundings
-from photon.joiner.process import die
+from photon.joiner.shell import die
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 

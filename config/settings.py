@@ -65,7 +65,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)  # Passed to the adapter's constructor
     primary: dict[str, Any] | None = None  # How primary records are read: ``[join.NAME.primary]``
     foreign: dict[str, Any] | None = None  # How foreign records are read: ``[join.NAME.foreign]``
-    shape: dict[str, Any] | None = None  # What the joined record holds; see docs/adapters.md#shape-the-output
+    # What the joined record holds; see docs/adapters.md#the-output-needs-other-fields-or-fewer
+    shape: dict[str, Any] | None = None
     # Bounds on the event times of a pair, ``{ before = "1h", after = "5m" }``; see Kinds of join
     # (docs/joins.md#bounds-on-event-times).
     within: Within | None = None
@@ -117,7 +118,7 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batches_in_flight: int = 8  # Batches under way to one joiner
     record: Size = Size(1 << 20)  # A longer record is rejected
     # An adapter that takes longer is ended, and its event rejected in the end, see
-    # docs/adapters.md#what-is-contained; 0: never.
+    # docs/write-an-adapter.md#what-is-contained; 0: never.
     adapter_timeout: Duration = Duration(5.0)
     # An adapter under which its process grows by more during a call gets a ``MemoryError``, and its event is
     # rejected; 0: no limit.

@@ -3,18 +3,21 @@
 Services are reached by all kinds of addresses (also through the proxy between regions), so a client does not check
 the address. It demands the *identity* it wants: the DNS name ``IDENTITY.photon.internal`` in the other's certificate.
 So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
+
+Most of Photon imports this module, and a process without a connection never needs gRPC: it is imported where used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING, Any
 
 from photon.config.errors import PhotonError
+
+if TYPE_CHECKING:
+    import grpc
+    import grpc.aio
 
 OPERATOR = "operator"
 WAN = "wan"
@@ -66,6 +69,8 @@ class Tls:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Every caller must present a certificate of the same authority."""
+        import grpc
+
         return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)
 
 
@@ -76,6 +81,8 @@ class Towards:
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The caller's certificate, and the authority that must have issued the other's."""
+        import grpc
+
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
 
     def options(self) -> Options:
@@ -105,6 +112,8 @@ def channel_options(options: Options = ()) -> list[tuple[str, int | str]]:
 
 def open_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.aio.Channel:
     """Opens a channel of the running event loop, in plain text if ``to`` is ``None``."""
+    import grpc.aio
+
     if to is None:
         return grpc.aio.insecure_channel(address, options=channel_options(options))
     return grpc.aio.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))
@@ -112,6 +121,8 @@ def open_channel(address: str, options: Options = (), to: Towards | None = None)
 
 def open_blocking_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.Channel:
     """Like open_channel, for threads."""
+    import grpc
+
     if to is None:
         return grpc.insecure_channel(address, options=channel_options(options))
     return grpc.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))
@@ -133,6 +144,8 @@ def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = Non
 
 def unreachable(error: grpc.aio.AioRpcError | grpc.Call, *, tls: bool) -> str:
     """Explains why a call failed to get through; one line. ``tls`` is true if it was made over TLS."""
+    import grpc
+
     code, details = error.code(), error.details() or ""
     for sign, meaning in _HANDSHAKE_PROBLEMS.items():
         if sign in details:

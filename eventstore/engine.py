@@ -24,13 +24,13 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import elsewhere
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.stopping import until
 from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
@@ -47,13 +47,13 @@ from photon.eventstore.api import (
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import InlineKeyFinder, KeyFinder
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
-from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import EmbeddedFileMap
 from photon.eventstore.file_map import (
     PLACES_PER_KEY_MAX,
     SPARSE_BYTES,
     SPARSE_MICROS,
     FileMap,
+    FileMapBusy,
     FileMapError,
     FileMapUnavailable,
     HBaseTable,
@@ -84,6 +84,14 @@ KEY_PROCESS_BYTES = 512 << 20
 """Amount that one process reads in 3 s, and two in 2 s, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
 """Longest wait for the reader's thread if an operator asks for the progress of each source."""
+
+
+BUSY_SECONDS = 10.0  # longest wait for a map that another process has open
+BUSY_PAUSE_SECONDS = 0.1
+
+
+class EventStoreFailed(PhotonError):
+    """The store cannot continue. One line: what, where, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,7 @@ class EventStoreEngine:
         self._begun = begun
         self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
-        self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
+        self.nodes = CacheNodes(map_settings.rule, clock.monotonic, to_caches)
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
@@ -526,6 +534,32 @@ class EventStoreEngine:
         self._tail.close()
         self._follower.close()
         self._map.close()
+
+
+async def open_engine(
+    config: EventStoreConfig,
+    adapter: Adapter,
+    clock: Clock,
+    disk: Disk,
+    report: Callable[[str], None],
+    *,
+    to_caches: Towards | None = None,
+    begun: Callable[[Sequence[Block]], None] = lambda blocks: None,
+) -> EventStoreEngine:
+    """As the engine itself; waits while a process whose parent was killed still commits. Raises EventStoreFailed."""
+    deadline = clock.monotonic() + BUSY_SECONDS
+    try:
+        while True:
+            try:
+                return EventStoreEngine(config, adapter, clock, disk, report, to_caches=to_caches, begun=begun)
+            except FileMapBusy:
+                if clock.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(BUSY_PAUSE_SECONDS)
+    except (FileMapError, LogDirectoryError) as err:
+        raise EventStoreFailed(f"join {config.join}: {err}") from None
+    except OSError as err:
+        raise EventStoreFailed(f"join {config.join}: {err.filename or config.state}: {err.strerror or err}") from None
 
 
 def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:

@@ -31,6 +31,7 @@ from cachetools import LRUCache
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.elsewhere import open_for_reading, open_stored
 from photon.adapters.logs.framings import as_lines
+from photon.adapters.logs.identity import ZSTD_SUFFIXES
 from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.reader import GzipSource, open_source
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
@@ -188,7 +189,7 @@ def open_log(path: Path | LogPath, pages: Pages, file_number: int, framing: Fram
     """``file_number`` identifies this opening of a file in ``pages``. Raises OSError."""
     if framing.forward or path.name.endswith((".bz2", ".xz")):
         return ForwardLines(path, pages, file_number, framing)
-    if path.name.endswith(".zst"):
+    if path.name.endswith(ZSTD_SUFFIXES):
         return ZstdBytes(path, pages, file_number)
     if path.name.endswith(".gz"):
         return GzipBytes(path, pages, file_number)

@@ -10,11 +10,10 @@ import grpc
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.allocator import keep_giving_back
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort
@@ -24,8 +23,7 @@ from photon.config.tls import Tls, Towards
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
-from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import FileMapBusy, FileMapError
+from photon.eventstore.engine import EventStoreConfig, EventStoreEngine, EventStoreFailed, open_engine
 from photon.objects.costs import put_costs
 
 REQUESTS_MAX = 64  # in flight; further ones are refused at once (RESOURCE_EXHAUSTED), and callers retry
@@ -91,8 +89,6 @@ async def start_server(
 
 
 STOP_GRACE_SECONDS = 5.0
-BUSY_SECONDS = 10.0  # longest wait for a map that another process has open
-BUSY_PAUSE_SECONDS = 0.1
 WATCH_SECONDS = 0.5  # interval of looking for a failed reader
 RING_SECONDS = 1.0  # interval of asking for the list of cache nodes
 
@@ -105,10 +101,6 @@ class ServedJoin:
     """Name -> host:port of the present cache nodes; called repeatedly. ``None`` means that there never are any."""
     to_caches: Towards | None = None  # how to call them; ``None`` means plain text
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None  # as in the engine
-
-
-class EventStoreFailed(PhotonError):
-    """The process cannot continue. One line: what, where, what to do."""
 
 
 async def serve(
@@ -133,7 +125,7 @@ async def serve(
     engines: dict[str, EventStoreEngine] = {}
     try:
         for each in joins:
-            engines[each.config.join] = await _engine(each, clock, disk, report)
+            engines[each.config.join] = await _open(each, clock, disk, report)
             _set_nodes(each, engines[each.config.join], report)
         metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
@@ -170,29 +162,16 @@ async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: Healthy
     return may
 
 
-async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
-    name = each.config.join
-    deadline = clock.monotonic() + BUSY_SECONDS
-    try:
-        while True:
-            try:
-                return EventStoreEngine(
-                    each.config,
-                    each.adapter,
-                    clock,
-                    disk,
-                    lambda line: report(f"join {name}: {line}"),
-                    to_caches=each.to_caches,
-                    begun=each.begun,
-                )
-            except FileMapBusy:  # a predecessor whose parent was killed may still be committing
-                if clock.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(BUSY_PAUSE_SECONDS)
-    except (FileMapError, LogDirectoryError) as err:
-        raise EventStoreFailed(f"join {name}: {err}") from None
-    except OSError as err:
-        raise EventStoreFailed(f"join {name}: {err.filename or each.config.state}: {err.strerror or err}") from None
+async def _open(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
+    return await open_engine(
+        each.config,
+        each.adapter,
+        clock,
+        disk,
+        lambda line: report(f"join {each.config.join}: {line}"),
+        to_caches=each.to_caches,
+        begun=each.begun,
+    )
 
 
 def _set_nodes(each: ServedJoin, engine: EventStoreEngine, report: Callable[[str], None]) -> None:

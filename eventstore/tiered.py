@@ -127,7 +127,7 @@ class TieredEventStore:
     def _count(self, named: PlacesToRead, hits: int) -> None:
         """``hits``: keys with a record at hand. The others are misses if the map has them: no cache can have a key
         that is in no log."""
-        self.cache.count(hits=hits, misses=len(np.unique(named.rows)) - hits)
+        self.cache.count(hits=hits, misses=int(np.count_nonzero(np.bincount(named.rows))) - hits)
 
     def _first(self, hits: FoundRecords, keys: int) -> I64:
         best = np.full(keys, -1)

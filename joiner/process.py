@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -18,7 +16,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort, seconds_left
 from photon.config.serving import Address, HealthyServer, listen_for
-from photon.config.stopping import Stopped, at_own_end, end, first, unless_stopped
+from photon.config.stopping import Stopped, end, first, unless_stopped
 from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
@@ -113,7 +111,6 @@ async def start_server(
 
 
 STOP_GRACE_S = 5.0
-EXIT_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +127,6 @@ class Served:
 
 class JoinerFailed(PhotonError):
     """The process cannot continue. One line: what, where, what to do."""
-
-
-def die(reason: str) -> NoReturn:
-    """Ends the process at once, as rule 7 demands: no buffer is flushed, no file is closed in order."""
-    with suppress(OSError):  # a full disk
-        sys.stderr.write(f"photon: {reason}\n")
-        sys.stderr.flush()
-    for tell in at_own_end:
-        tell()
-    os._exit(EXIT_FAILED)
 
 
 async def serve(

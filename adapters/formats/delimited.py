@@ -25,9 +25,9 @@ import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places, without
+from photon.adapters.formats.cut_lines import I64, Mask, cut_lines
 from photon.adapters.formats.encodings import UTF16, looks_utf16
 from photon.adapters.formats.field_text import escaped, field_pattern
-from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.formats.text_lines import BLANKS, LINE_END
 from photon.adapters.times import TimeReader
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from photon.adapters.conditions import Condition, value_test
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile, Skipped
 from photon.adapters.formats.base import SidePayloads, SideReader, Stop
-from photon.adapters.formats.json_lines import find
+from photon.adapters.formats.json_values import find
 
 SKIPPED = b""  # the key of a skipped record, in columns
 _decode = msgspec.json.Decoder(dict).decode

@@ -20,7 +20,8 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
-COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
+ZSTD_SUFFIXES = (".zst", ".zstd")  # Spark names its event logs like the latter
+COMPRESSED_SUFFIXES = (".gz", *ZSTD_SUFFIXES, ".bz2", ".xz")
 BOM = b"\xef\xbb\xbf"
 # Bytes before a position that prove it: a page, read at once, that in most logs holds several records with their ids
 # and times. Earlier bytes are not proved: that would require reading them all.
@@ -47,7 +48,7 @@ _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[
 def log_name(path: str) -> str:
     """Returns the relative path without rotation suffixes: that of a compression, one number, one date."""
     directory, slash, name = path.rpartition("/")
-    name = _strip(name, re.compile(r"\.(?:gz|zst|bz2|xz)$"))
+    name = _strip(name, re.compile(r"\.(?:gz|zstd?|bz2|xz)$"))
     before = ""
     number, date = True, True
     while before != name:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from photon.adapters.logs.elsewhere import StoredFile, open_for_reading, open_stored
 from photon.adapters.logs.forward import READ_BYTES, ForwardSource
+from photon.adapters.logs.identity import ZSTD_SUFFIXES
 from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
@@ -51,7 +52,7 @@ class Source(Protocol):
 
 def open_source(path: Path | LogPath) -> Source:
     """Opens a file, compressed by what the name ends with. Raises OSError."""
-    if path.name.endswith(".zst"):
+    if path.name.endswith(ZSTD_SUFFIXES):
         return ZstdSource(path)
     if path.name.endswith(".gz"):
         return GzipSource(path)

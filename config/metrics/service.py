@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.families import encode
 from photon.config.metrics.readings import SERVED
 from photon.config.rpc import Context, Service
 
@@ -24,5 +25,5 @@ class MetricsService:
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802
         details = await self._metrics.details() if request.details else b""
-        text = b"" if request.no_text else await self._metrics.text()
-        return pb.MetricsReply(text=text, details=details)
+        samples = b"" if request.no_samples else encode(await self._metrics.families())
+        return pb.MetricsReply(samples=samples, details=details)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,12 +22,14 @@ from photon.config.hash_ring import HashRing
 from photon.config.stopping import end
 from photon.config.tls import Towards
 from photon.eventstore.api import EventLookUps
-from photon.eventstore.cache_nodes.feeder import Feeder, split_by_owner
-from photon.eventstore.cache_nodes.node_client import Asked, NodeClient
-from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.segments import CacheEventStore
+
+if TYPE_CHECKING:  # a store without cache nodes needs no gRPC
+    from photon.eventstore.cache_nodes.feeder import Feeder
+    from photon.eventstore.cache_nodes.node_client import Asked, NodeClient
+    from photon.eventstore.cache_nodes.wire import NodeCounts
 
 PREVIOUS_SECONDS = 900.0  # by then the records of the previous ring's nodes are mostly too old to be asked for
 
@@ -75,9 +78,9 @@ class NodeState:
 class CacheNodes:
     """Call ``put`` on the reader's thread, all else on one event loop. Without nodes it is empty and does nothing."""
 
-    def __init__(self, source: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
-        """``source``: see wire.source_of. ``to``: ``None`` means plain text."""
-        self._source = source
+    def __init__(self, rule: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
+        """``rule``: of the store, see wire.source_of. ``to``: ``None`` means plain text."""
+        self._rule = rule
         self._monotonic = monotonic
         self._to = to
         self._view = _View()
@@ -110,8 +113,13 @@ class CacheNodes:
         return True
 
     def _node(self, name: str, address: str) -> _Node:
-        feeder = Feeder(address, self._source, self._to, name)
-        return _Node(address, feeder, NodeClient(address, self._source, self._to, self._monotonic))
+        from photon.eventstore.cache_nodes.feeder import Feeder
+        from photon.eventstore.cache_nodes.node_client import NodeClient
+        from photon.eventstore.cache_nodes.wire import source_of
+
+        source = source_of(self._rule)
+        feeder = Feeder(address, source, self._to, name)
+        return _Node(address, feeder, NodeClient(address, source, self._to, self._monotonic))
 
     def _end(self, node: _Node) -> None:
         node.feeder.close()
@@ -124,11 +132,15 @@ class CacheNodes:
         view = self._view
         if not len(view.ring):
             return
+        from photon.eventstore.cache_nodes.feeder import split_by_owner
+
         for name, piece in split_by_owner(view.ring, identity, file, offset, data, hashes, starts):
             view.nodes[name].feeder.put(piece)
 
     def ask(self, hashes: U64) -> Asked:
         """Asks the owner of each key, and after a change the former owner."""
+        from photon.eventstore.cache_nodes.node_client import Asked
+
         view = self._view
         rows_of: dict[str, list[I64]] = {}
         if len(view.ring) and len(hashes):

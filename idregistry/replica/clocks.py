@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from photon.config.back_off import BackOff
 from photon.config.interval_clock import Interval, IntervalClock
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
-from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.client.channels import Channels
 from photon.idregistry.core import clock_offsets
 from photon.idregistry.core.commands import END_OF_TIME
 from photon.idregistry.core.outcomes import Refusal
@@ -118,6 +117,8 @@ class PeerClocks:
         """``addresses``: those of the watch's peers, replica -> host:port."""
         self._name = name
         self._watch = watch
+        from photon.idregistry.client.channels import Channels  # a lone replica needs no gRPC
+
         self._channels = Channels({peer: addresses[peer] for peer in watch.peers}, tls)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -133,18 +134,19 @@ class PeerClocks:
         await self._channels.close()
 
     async def _ask(self, peer: str) -> None:
-        pause = PAUSE_SECONDS_MIN
+        pauses = BackOff(PAUSE_SECONDS_MIN, ASK_SECONDS).pauses()
         while True:
             connected = self._channels.connected(peer)
             answered = await self._read(peer)
             if answered and not connected:  # the time to connect made it inexact
                 answered = await self._read(peer)
-            pause = ASK_SECONDS if answered else min(2 * pause, ASK_SECONDS)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(ASK_SECONDS if answered else next(pauses))
 
     async def _read(self, peer: str) -> bool:
         clock = self._watch.time.clock
         asked = clock.monotonic()
+        from photon.idregistry import registry_pb2 as pb
+
         reply = await self._channels.ask(peer, "ReadClock", pb.ReadClockRequest(), timeout=TIMEOUT_SECONDS)
         if isinstance(reply, Refusal):
             return False

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
 from photon.supervision.containers import IMAGE
+
+from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
 from tests.kafka.broker import Broker
 
 POLL_S = 0.5

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import subprocess
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -247,15 +248,13 @@ def test_cat_reads_all_joined_records_at_every_moment(logs: Logs) -> None:
         for share in np.linspace(0.1, 1.0, 10):
             logs.write(float(share))
             until((logs.output / "joined").exists, WAIT_S, "there is output")
-            finals = len(listed(logs))
-            for _ in range(60):
-                promised = published(logs)
+            before, deadline = len(published(logs)), time.monotonic() + WAIT_S
+            while len(promised := published(logs)) <= before:  # so that each share rolls a file
+                assert time.monotonic() < deadline
                 now = cat(logs)
                 assert now[: len(seen)] == seen
                 assert now[: len(promised)] == promised
                 seen, looks = now, looks + 1
-                if len(listed(logs)) > finals:
-                    break
         until(lambda: len(listed(logs)) > 5, WAIT_S, "files are final")
         assert following.interrupt().code == 0
     assert looks > 10

@@ -20,14 +20,12 @@ from hypothesis import Phase, assume, event, given, settings
 
 from photon.config import log
 from photon.lab.demo.check import records
-from photon.local_join.children import JoinOptions
 from photon.local_join.join import run
-from photon.supervision.zygote import STORE, zygote
-from tests.integration.forked import zygotes
+from photon.local_join.options import JoinOptions
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
-EXAMPLES = 8
-"""Not shrunk when they fail: each takes a second or two."""
+EXAMPLES = 16
+"""Not shrunk when they fail: each takes half a second."""
 CONFIG = """
 [join.set]
 last_line_after = "0s"
@@ -63,10 +61,7 @@ class Site:
         options = JoinOptions(self.base / "primary", self.base / "foreign", self.base / "out", config, once=True)
 
         async def main() -> dict[str, int]:
-            with zygotes(), zygote(STORE) as made:
-                result = await run(
-                    options, stop=asyncio.Event(), show=lambda _: None, say=lambda _: None, zygote=made
-                )
+            result = await run(options, stop=asyncio.Event(), show=lambda _: None, say=lambda _: None)
             assert result.unread == ()
             return result.ledger
 

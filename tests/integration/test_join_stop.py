@@ -14,8 +14,9 @@ import pytest
 from photon.cli.errors import DONE, FAILED
 from photon.cli.join import _verdict
 from photon.joiner.engine import JoinerEngine
-from photon.local_join.children import JoinOptions, socket_address
 from photon.local_join.join import run
+from photon.local_join.options import JoinOptions
+from photon.local_join.store import socket_address
 from tests.integration.commands import alive, children, until
 from tests.integration.join_logs import Logs
 from tests.integration.test_join_command import caught_up
@@ -78,7 +79,6 @@ def test_kill_9_leaves_nothing_outside_the_output(tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_system_without_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "store-17.socket").touch()
     (tmp_path / "other").touch()
     with socket_address(tmp_path, "store") as address:
         assert address.startswith(f"unix:/proc/{os.getpid()}/fd/")
@@ -86,7 +86,7 @@ def test_a_file_system_without_sockets(tmp_path: Path, monkeypatch: pytest.Monke
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(address.removeprefix("unix:"))
         assert sorted(path.name for path in tmp_path.iterdir()) == ["other", f"store-{os.getpid()}.socket"]
-    monkeypatch.setattr("photon.local_join.children._works", lambda _: False)
+    monkeypatch.setattr("photon.local_join.store._works", lambda _: False)
     with socket_address(tmp_path, "store") as address:
         directory = Path(address.removeprefix("unix:")).parent
         assert directory.is_dir()

@@ -19,6 +19,7 @@ import pytest
 import zstandard
 
 from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.families import decode, text_of
 from photon.config.metrics.service import METRICS_SERVICE
 from photon.config.tls import open_channel
 from photon.lab.demo.check import check, records
@@ -232,7 +233,7 @@ def _metrics(port: int) -> str:
                 reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=5.0)
             except grpc.aio.AioRpcError:
                 return ""
-            return str(reply.text.decode())
+            return text_of([({}, decode(reply.samples))]).decode()
 
     return asyncio.run(read())
 

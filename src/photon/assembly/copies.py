@@ -42,7 +42,7 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
 async def serve_copies(room: Room) -> None:
     """Keeps the copies of one datacentre. Raises CannotListen."""
     from photon.joiner.copies.service import serve
-    from photon.joiner.process import die
+    from photon.joiner.shell import die
 
     settings, name = room.settings, room.datacentre
     kept = [each for each in sorted(settings.datacentre) if keeper(settings, each) == name]

@@ -35,8 +35,7 @@ from photon.joiner.api import Joiner
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
 from photon.joiner.opening import Surroundings
-from photon.joiner.process import die
-from photon.joiner.shell import Die
+from photon.joiner.shell import Die, die
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
@@ -151,7 +150,7 @@ def open_dispatcher(
             batch_wait_s=limits.batch_wait,
             hold_s=HOLD_S,
             window_bytes=limits.read_ahead,
-            spill_bytes=limits.read_ahead * 3 // 4,
+            hold_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
             catch_up_share=settings.dispatcher.catch_up_share,
         ),

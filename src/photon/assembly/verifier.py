@@ -115,7 +115,7 @@ async def serve_verifier(room: Room) -> None:
             return lambda: of_slot.run_once(clock.monotonic())
 
         slot = pipeline.spark_slot(room.datacentre) if pipeline.on_spark else None
-        gatherer = Gatherer(tls, text=False)
+        gatherer = Gatherer(tls, samples=False)
         closing.push_async_callback(gatherer.close)
         slots = SlotsShown(
             disk,

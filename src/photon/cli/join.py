@@ -17,9 +17,8 @@ from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.local_join.children import JoinOptions
     from photon.local_join.join import JoinResult
-    from photon.supervision.zygote import Zygote
+    from photon.local_join.options import JoinOptions
 
 NAMED = 3
 """Largest number of unread logs to name."""
@@ -73,8 +72,6 @@ def join(
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, a log was not read
     to its end, or what was found in the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
     """
-    from photon.supervision.zygote import STORE, zygote
-
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     if stop_with_parent and Path("-") in (named["primary"], named["foreign"]):
@@ -87,14 +84,12 @@ def join(
     ended = _in_a_child(named)
     if ended is not None:
         return ended
-    made = click.get_current_context().with_resource(zygote(STORE))
-    # While it imports, so do we.
     import logging
 
     from photon.cli.view import ProgressView
     from photon.config import log
     from photon.fleet.ledger import COUNTERS
-    from photon.local_join.children import JoinOptions
+    from photon.local_join.options import JoinOptions
     from photon.local_join.words import words_of
     from photon.supervision.watched import end
 
@@ -104,7 +99,7 @@ def join(
     )
     options = JoinOptions(once=once, keep_pending=keep_pending, words=words, **named)
     view = ProgressView(quiet=quiet or out.json)
-    result = _run(options, view, made, with_parent=stop_with_parent)
+    result = _run(options, view, with_parent=stop_with_parent)
 
     def people() -> None:
         ledger = result.ledger
@@ -132,7 +127,7 @@ def _in_a_child(named: Mapping[str, Any]) -> int | None:
     return in_a_child(Site(named["output"]).state / DIRECTORY, tables.say)
 
 
-def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
+def _run(options: JoinOptions, view: ProgressView, *, with_parent: bool) -> JoinResult:
     from photon.config import runtime
     from photon.config.runtime import sampled
     from photon.config.stopping import stop_event
@@ -140,7 +135,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
     async def main() -> JoinResult:
         stop = stop_event(with_parent=with_parent)
-        return await run(options, stop=stop, show=view.show, say=tables.say, zygote=made)
+        return await run(options, stop=stop, show=view.show, say=tables.say)
 
     try:
         # An adapter may print; standard output is for the ledger alone.

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.live import Live
 
     from photon.cli.heads import Deployed
@@ -61,17 +62,20 @@ class LiveView:
     """A table in place on a terminal, on standard error, so that standard output stays free for results."""
 
     def __init__(self) -> None:
+        self._live: Live | None = None
+
+    @cached_property
+    def console(self) -> Console:
         from rich.console import Console
 
-        self.console = Console(stderr=True)
-        self._live: Live | None = None
+        return Console(stderr=True)
 
     def draw(self, table: Callable[[], RenderableType]) -> bool:
         """Call a few times per second. Returns False if there is no terminal, and nothing was drawn."""
+        if not sys.stderr.isatty():
+            return False
         from rich.live import Live
 
-        if not self.console.is_terminal:
-            return False
         if self._live is None:
             self._live = Live(console=self.console, transient=True, auto_refresh=False)
             self._live.start()

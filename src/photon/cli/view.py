@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from photon.cli.looking import LiveView
 from photon.config.words import duration, size
 from photon.fleet.ledger import VERDICTS
 from photon.local_join.status import Status, line, missing, rates
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 LINE_EVERY_S = 2.0
 """Time between two plain lines."""
@@ -38,6 +39,9 @@ class ProgressView(LiveView):
 
 
 def _table(before: Status, now: Status) -> Table:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
     speed = rates(before, now)
     table = Table.grid(padding=(0, 2))
     for what, done, known in (

@@ -1,8 +1,8 @@
 """The API for users: a computation, and the objects it receives (MillWheel 4 and 5).
 
 A computation runs for one key at a time. Its state is a dict of JSON-like values (None, bool, int, float, str, bytes,
-lists and dicts of them); its changes to state, timers and streams take effect as a whole or not at all. Times are
-nanoseconds since 1970, UTC.
+lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect as
+a whole or not at all. Times are nanoseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Context:
         self._published = published
         self._time_ns = 0
         self.key = ""
-        self.state: dict[str, Any] = {}  # persistent, for this computation and key
+        self.state: dict[Any, Any] = {}  # persistent, for this computation and key
         self.watermark_ns = 0  # all records before it have come, except late ones
         self.now_ns = 0  # the engine's wall clock, not the processor's: the same for everything in one step
         self.events: Timers = {}
@@ -167,6 +167,7 @@ class Computation:
     """
 
     name = ""  # Default: the class's name in lower case. State is stored under it.
+    outputs: tuple[str, ...] = ()  # streams that it has besides those named by ``Topology.add``
     # True if a repeated record changes nothing more and produces nothing more. Productions may then leave before the
     # state is durable (weak productions, MillWheel 6.1.3); all their readers must be idempotent, too.
     idempotent = False

@@ -34,6 +34,8 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     held_ns: int = 0  # the key's watermark when it was blocked: kept records run under it
 
 
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+_CONTAINERS = frozenset({list, dict})
 EMPTY = msgspec.msgpack.encode(Body({}, [], []))
 encode = msgspec.msgpack.Encoder().encode
 value_of = msgspec.msgpack.Decoder().decode
@@ -59,6 +61,24 @@ def computation_of(name: str) -> str:
 
 def empty() -> Body:
     return Body({}, [], [])
+
+
+def changed_type(state: dict[Any, Any]) -> type | None:
+    """A type in the state whose values would come back as another one, as tuples as lists."""
+    left: list[Any] = [state]
+    while left:
+        each = left.pop()
+        values = each.values() if type(each) is dict else each
+        types = set(map(type, values))
+        if not types <= _SCALARS:
+            if strange := types - _SCALARS - _CONTAINERS:
+                return strange.pop()
+            left += [value for value in values if type(value) in _CONTAINERS]
+        if type(each) is dict and (keys := set(map(type, each)) - _SCALARS):
+            if keys != {tuple}:
+                return (keys - {tuple}).pop()
+            left += [list(key) for key in each if type(key) is tuple]  # as a key it does come back
+    return None
 
 
 def taken_of(records: Iterable[Record]) -> list[Taken]:

@@ -382,6 +382,11 @@ class Stage:
         before = self.dirty.get(key) or self.cache.get(key)
         if before is not None and before.data == data:
             return
+        if state and (strange := rows.changed_type(state)) is not None:
+            raise Misused(
+                f"its state holds a {strange.__name__}, which would not come back as one: keep None, bool, int, "
+                "float, str, bytes, and lists and dicts of them"
+            )
         event_ns = min(body.events)[0] if body.events and not body.blocked else None
         wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None
         aside = len(body.kept) + bool(body.blocked)

@@ -143,7 +143,7 @@ class VerifierTail:
         threading.Thread(target=lambda: asyncio.run(self._ask()), name="watermarks", daemon=True).start()
 
     async def _ask(self) -> None:
-        gatherer, last = Gatherer(self._tls, text=False), b""
+        gatherer, last = Gatherer(self._tls, samples=False), b""
         while True:
             heard = await gatherer.ask(self._verifier)
             line = str(heard.details.get("watermark", {}).get("line", "")).encode()

@@ -115,7 +115,7 @@ def _objects(side: str, path: ObjectPath) -> Given:
 def _log_patterns(name: str) -> tuple[str, ...]:
     """The file and its rolled successors, as ``log_name`` knows them. A compressed or rolled file is itself alone."""
     escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
-    if re.search(r"\.(?:gz|zst|bz2|xz|[0-9]{1,4})$", name):
+    if re.search(r"\.(?:gz|zstd?|bz2|xz|[0-9]{1,4})$", name):
         return (escaped,)
     rolled = [f"{escaped}.[0-9]", f"{escaped}.[0-9][0-9]", f"{escaped}[-.][12][0-9][0-9][0-9][-0-9]*"]
     return tuple(each + packed for each in (escaped, *rolled) for packed in ("", *COMPRESSED_SUFFIXES))

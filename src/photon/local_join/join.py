@@ -2,9 +2,6 @@
 
 These are the services' components, with direct calls between them instead of gRPC. All that must survive is in
 ``OUTPUT/.photon`` (see site.py), so that running the command again repairs a kill at any instruction.
-
-The child processes are started as soon as they are needed. Their counterparts here, in ``parts``, are imported while
-they start, or earlier, while the zygote that they are copies of gets ready.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,19 +43,19 @@ from photon.config.topic_address import client_settings, topic_address, topic_in
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.idregistry.api import Digester
 from photon.joiner.slot.identity import OutOfStep
-from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
-from photon.local_join.site import Site
+from photon.local_join.options import JoinOptions
+from photon.local_join.site import Site, refused
+from photon.local_join.store import store_log, store_of
 from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
 from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay
-from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
-    from photon.eventstore.client import EventStoreClient
+    from photon.eventstore.api import OperatedStore
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
@@ -99,10 +95,8 @@ async def run(
     stop: asyncio.Event,
     show: Callable[[Status], None],
     say: Callable[[str], None],
-    zygote: Zygote | None = None,
 ) -> JoinResult:
     """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
-    The child processes are copies of ``zygote``.
 
     Raises PhotonError.
     """
@@ -146,18 +140,17 @@ async def run(
         check_rule(site, adapter, disk)
         samples = await _same_samples(site, settings, name, adapter, options, disk, stop)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
-        if zygote is not None:  # it is importing too, and nothing starts earlier
-            import_module("photon.local_join.parts")
-        async with children_of(options, config, name, adapter, site, disk, zygote) as children:
-            from photon.local_join.parts import open_parts, work
+        async with store_of(options, config, settings, name, adapter, site, disk, clock) as running:
+            from photon.local_join.parts import open_parts, work  # while another process starts
 
-            async with open_parts(children, settings, adapter, site, disk, clock, stop, samples) as parts:
+            opened = open_parts(options, name, settings, adapter, running, site, disk, clock, stop, samples)
+            async with opened as parts:
                 if not adapter.has_foreign_time:
                     say(WITHOUT_TIME)
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
-                seen, primary = parts.dispatcher.status(), await parts.store.progress()
+                seen, primary = parts.dispatcher.status(), await running.store.progress()
                 if primary.missing_logs:
-                    await _say_missing(parts.store, name, say)
+                    await _say_missing(running.store, name, say)
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
                 if primary.ambiguous:
@@ -176,7 +169,7 @@ async def run(
                 if is_final(options.primary) or is_final(options.foreign):
                     from photon.objects.costs import costs_said
 
-                    say(await costs_said(children.store, clock.monotonic() - begun))
+                    say(await costs_said(running.address, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
         guessed = options.config is None and not all(options.words.both())
@@ -202,7 +195,7 @@ async def run(
         lock.release()
 
 
-async def _say_missing(store: EventStoreClient, join: str, say: Callable[[str], None]) -> None:
+async def _say_missing(store: OperatedStore, join: str, say: Callable[[str], None]) -> None:
     """Names the primary logs that events wait for."""
     details = await store.details()
     logs = [each for each in details.unavailable if each.keys and not each.forgotten]

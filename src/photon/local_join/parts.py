@@ -1,4 +1,4 @@
-"""The parts of ``photon join`` in its own process, dispatcher, joiner and verifier, wired to its child processes.
+"""The parts of ``photon join``: dispatcher, joiner, registry and verifier, wired to its event store.
 
 They call each other directly instead of through gRPC.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatcher
+from photon.assembly.registry import rule_hash
 from photon.assembly.samples import Samples
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.config.stopping import first, unless_stopped, until
 from photon.dispatcher.database import read_reached
@@ -24,20 +27,20 @@ from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.undecided import read_undecided
-from photon.eventstore.client import EventStoreClient
 from photon.fleet.ledger import VERDICTS, ledger_file
-from photon.idregistry.api import Registry, Slot
-from photon.idregistry.replica.embedded import EmbeddedRegistry
+from photon.idregistry.api import Digester, Registry, Slot
+from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.slot import Ages
-from photon.local_join.children import Children, JoinFailed, open_registry, refused
-from photon.local_join.site import DATACENTRE, SLOT, Site
+from photon.local_join.options import JoinFailed, JoinOptions
+from photon.local_join.site import DATACENTRE, SLOT, Site, refused
 from photon.local_join.status import Status
+from photon.local_join.store import RunningStore
+from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.log.copier import Copier
 from photon.outputs.output_places import PublishedEnd
 from photon.outputs.topic_relay import TopicUnreachable
-from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
@@ -49,9 +52,8 @@ SETTLE_S = 60.0
 
 @dataclass(slots=True)
 class Parts:
-    supervisor: Supervisor
     registry: Registry
-    store: EventStoreClient
+    store: RunningStore
     joiner: JoinerEngine
     verifier: Verifier
     watermarks: WatermarkKeeper
@@ -60,9 +62,11 @@ class Parts:
 
 @contextlib.asynccontextmanager
 async def open_parts(
-    children: Children,
+    options: JoinOptions,
+    join: str,
     settings: Settings,
     adapter: Adapter,
+    running: RunningStore,
     site: Site,
     disk: Disk,
     clock: Clock,
@@ -74,11 +78,11 @@ async def open_parts(
     async def begun(blocks: Sequence[Block]) -> bool:
         return await samples.keep(samples.began("foreign", blocks), stop)
 
-    options, supervisor = children.options, children.supervisor
+    store, digester = running.store, Digester(site.key(disk), join)
+    identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
     async with contextlib.AsyncExitStack() as stack:
-        registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock))
-        store = EventStoreClient(children.store, children.join)
-        stack.push_async_callback(store.close)
+        rules = {join: rule_hash(adapter, digester)}
+        registry = await stack.enter_async_context(_open_registry(rules, site, settings, disk, clock))
         joiner = joiner_engine(
             settings, adapter, Slot(SLOT, DATACENTRE), site.slot,
             registry=registry, store=store, disk=disk, clock=clock,
@@ -89,30 +93,55 @@ async def open_parts(
             await unless_stopped(stop, joiner.start())  # waits for the registry as long as it takes
         except OutOfStep as other:
             raise refused(site, other) from None
-        watermarks = _watermarks(children, settings, joiner, site, disk, clock, timed=adapter.has_foreign_time)
+        watermarks = _watermarks(join, settings, joiner, site, disk, clock, timed=adapter.has_foreign_time)
         stack.callback(watermarks.close)
         verifier = Verifier(
-            disk, site.slot.state, site.output, children.digester, registry, findings=OnlyTimes(watermarks.published)
+            disk, site.slot.state, site.output, digester, registry, findings=OnlyTimes(watermarks.published)
         )
         plan = DispatcherPlan(
-            join=children.join,
+            join=join,
             datacentre=DATACENTRE,
             foreign=options.foreign,
             output=site.output,
             state=site.state,
             once=options.once,
             keep_pending=options.keep_pending,
-            guessed_ids=options.config is None and options.words.id is None and _has_id(settings, children.join),
+            guessed_ids=options.config is None and options.words.id is None and _has_id(settings, join),
         )
         dispatcher = stack.enter_context(
             open_dispatcher(
-                settings, plan, adapter, children.digester,
+                settings, plan, adapter, digester,
                 joiners=[joiner], progress=store.progress, registry=registry, disk=disk, clock=clock,
                 waking=store, begun=begun,
                 reached=lambda: joiner.shell.store.redo_end,
             )
         )  # fmt: skip
-        yield Parts(supervisor, registry, store, joiner, verifier, watermarks, dispatcher)
+        yield Parts(registry, running, joiner, verifier, watermarks, dispatcher)
+
+
+@contextlib.asynccontextmanager
+async def _open_registry(
+    id_rules: Mapping[str, bytes], site: Site, settings: Settings, disk: Disk, clock: Clock
+) -> AsyncIterator[Registry]:
+    """The registry of a site; closed at the end. Raises UsageError."""
+    try:
+        local = await EmbeddedRegistry.open(
+            site.registry("local"),
+            shards=settings.registry.shards,
+            id_rules=id_rules,
+            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+            retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+            memory_limit=settings.registry.memory_limit,
+            lone=True,
+            disk=disk,
+            clock=clock,
+        )
+    except RegistryConflict as conflict:
+        raise UsageError(f"{site.output}: {conflict}") from None
+    try:
+        yield local
+    finally:
+        await local.close()
 
 
 def _has_id(settings: Settings, join: str) -> bool:
@@ -120,13 +149,13 @@ def _has_id(settings: Settings, join: str) -> bool:
 
 
 def _watermarks(
-    children: Children, settings: Settings, joiner: JoinerEngine, site: Site, disk: Disk, clock: Clock, *, timed: bool
+    join: str, settings: Settings, joiner: JoinerEngine, site: Site, disk: Disk, clock: Clock, *, timed: bool
 ) -> WatermarkKeeper:
     async def slots() -> list[SlotShown]:
         return [SlotShown(SLOT, joiner.shell.oldest_unshown_ns)]
 
     keeper = WatermarkKeeper(
-        disk, clock, site.state, within_ns(settings, children.join),
+        disk, clock, site.state, within_ns(settings, join),
         undecided=lambda: read_undecided(ledger_file(site.state)),
         slots=slots,
         cursor=PublishedEnd(disk, site.slot.state.parent).look,
@@ -166,7 +195,7 @@ async def work(
             show(await _status(parts, time.monotonic() - began))
             registry = parts.registry
             local = registry.failure if isinstance(registry, EmbeddedRegistry) else None
-            if (failure := parts.supervisor.failure() or local) is not None:
+            if (failure := parts.store.failure() or local) is not None:
                 raise JoinFailed(failure)
             for each in (verifying, relaying, sampling):
                 if each.done():
@@ -222,7 +251,7 @@ def _ledger(parts: Parts) -> dict[str, int]:
 
 async def _status(parts: Parts, at_s: float) -> Status:
     seen = parts.dispatcher.status()
-    primary = await parts.store.progress()
+    primary = await parts.store.store.progress()
     return Status(
         at_s=at_s,
         ledger=_ledger(parts),

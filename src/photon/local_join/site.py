@@ -18,7 +18,7 @@ from photon.config.settings import Settings
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.core.commands import Sample
 from photon.idregistry.core.samples import with_others
-from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.identity import OutOfStep, SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import SlotLog
 from photon.joiner.slot.recovery import check_never_opened
@@ -166,3 +166,12 @@ class Site:
         if len(key) != KEY_BYTES:
             raise PhotonError(f"{path}: is damaged ({len(key)} of {KEY_BYTES} bytes); restore it from a copy")
         return key
+
+
+def refused(site: Site, other: OutOfStep) -> UsageError:
+    """State and output are from different times: the error for the user, one line."""
+    return UsageError(
+        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output next to it back, both of "
+        "one moment; where there is none, name another --output: everything is joined again there, and the records "
+        f"in {site.output} must not be counted as well"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,7 +12,6 @@ REQUESTS = ("lists", "reads", "writes", "deletes")
 OTHERS = {"retries": "retries", "read_bytes": "bytes_read", "written_bytes": "bytes_written"}  # metric -> counter
 GIB = 1 << 30
 ASK_S = 5.0
-_SAMPLE = re.compile(r'^photon_objects_(?:requests_total{kind="(\w+)"}|(\w+)_total) (\S+)$', re.MULTILINE)
 
 
 def put_costs(into: Readings) -> None:
@@ -38,11 +36,14 @@ def said(found: Mapping[str, int], seconds: float) -> str:
     return f"{line}; {found['lists'] * 3600 / max(seconds, 1e-3):,.0f} lists an hour"
 
 
-async def costs_said(store: str, seconds: float) -> str:
+async def costs_said(store: str | None, seconds: float) -> str:
     """``said`` for this process and for the event store at ``store``, which is left out if it no longer answers."""
+    if store is None:
+        return said(counts(), seconds)
     import grpc
 
     from photon.config.metrics import metrics_pb2 as pb
+    from photon.config.metrics.families import decode
     from photon.config.metrics.service import METRICS_SERVICE
     from photon.config.tls import open_channel
 
@@ -50,8 +51,11 @@ async def costs_said(store: str, seconds: float) -> str:
     channel = open_channel(store)
     try:
         reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=ASK_S)
-        for kind, other, value in _SAMPLE.findall(reply.text.decode()):
-            total[kind or OTHERS[other]] += int(float(value))
+        for sample in (each for family in decode(reply.samples) for each in family.samples):
+            name = sample.name.removeprefix("photon_objects_").removesuffix("_total")
+            counted = sample.labels.get("kind") if name == "requests" else OTHERS.get(name)
+            if sample.name.startswith("photon_objects_") and counted:
+                total[counted] += int(sample.value)
     except grpc.aio.AioRpcError:
         pass
     finally:

@@ -19,6 +19,25 @@ FETCH_KIB = 16 << 10  # of fetched messages that were not read yet, at most
 log = get_logger(__name__)
 
 
+def cleanup_policy(admin: Any, topic: str) -> str:
+    """The topic's ``cleanup.policy``; empty, and one warning, if its configuration may not be read.
+
+    Raises KafkaException, TimeoutError, ExtraMissing.
+    """
+    kafka, api = needed("confluent_kafka", "kafka"), needed("confluent_kafka.admin", "kafka")
+    asked = api.ConfigResource(api.ConfigResource.Type.TOPIC, topic)
+    try:
+        found = admin.describe_configs([asked], request_timeout=ANSWER_S)[asked].result(ANSWER_S)
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        why = "its configuration may not be read (DescribeConfigs)"
+        log.warning("whether Kafka compacts a topic could not be checked", topic=topic, why=why)
+        return ""
+    policy: str = found["cleanup.policy"].value
+    return policy
+
+
 class KafkaTopic:
     """Raises as ``Topic``, also from its constructor; ExtraMissing."""
 
@@ -46,18 +65,10 @@ class KafkaTopic:
 
     def refuse_compacted(self) -> None:
         """Raises UsageError if messages vanish from the topic without a trace, TopicUnreachable."""
-        topic = self._admin_api.ConfigResource(self._admin_api.ConfigResource.Type.TOPIC, self.name)
         try:
-            config = self._admin.describe_configs([topic], request_timeout=ANSWER_S)[topic].result(ANSWER_S)
-        except self._kafka.KafkaException as error:
-            if error.args[0].code() != self._kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise self._unreachable(error) from None
-            why = "its configuration may not be read (DescribeConfigs)"
-            log.warning("a topic must not be compacted, which nobody could check", topic=self._where, why=why)
-            return
-        except TimeoutError as error:
+            policy = cleanup_policy(self._admin, self.name)
+        except (self._kafka.KafkaException, TimeoutError) as error:
             raise self._unreachable(error) from None
-        policy = config["cleanup.policy"].value
         if "compact" in policy.split(","):
             raise UsageError(
                 f"{self._where}: is compacted (cleanup.policy={policy}): events vanish from it before they are read, "

@@ -21,6 +21,7 @@ from photon.config.extras import needed
 from photon.config.topic_address import TopicAddress
 from photon.library import Batch
 from photon.outputs.arrow_columns import LineUnreadable
+from photon.outputs.kafka_topic import cleanup_policy
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
@@ -117,6 +118,12 @@ class KafkaTarget:
         except self._kafka.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise
+        policy = cleanup_policy(admin, self._cursors)
+        if policy not in ("compact", ""):
+            raise UsageError(
+                f"{self._where}: {self._cursors} has cleanup.policy={policy}: Kafka would remove this sink's "
+                "position, and all would be written again; set cleanup.policy=compact"
+            )
 
     def _found(self) -> Committed | None:
         """The last commit under this name. Raises UsageError, KafkaException."""

@@ -16,6 +16,7 @@ from photon import __version__
 from photon.assembly.room import Room
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError, UsageError
+from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.stopping import until
@@ -25,7 +26,6 @@ from photon.fleet.access import logged, tls_of
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.fleet.explain.story import Story
-from photon.fleet.numbers import merged
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
@@ -141,7 +141,7 @@ class StatusService:
         self._asked_at = clock.monotonic()
         self._took_s = 0.0
         self._own = SERVED["status"] = ProcessMetrics([self._put])
-        self._own_text = b""
+        self._own_said: list[Family] = []
 
     async def gather(self) -> dict[str, Any]:
         """Polls all processes once. Returns the content of status.json."""
@@ -150,7 +150,7 @@ class StatusService:
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
-        self._own_text = await self._own.text()
+        self._own_said = families_of(await self._own.families())
         return self._said
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -178,7 +178,7 @@ class StatusService:
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":
-            return Answer(self.metrics().encode(), METRICS_TYPE)
+            return Answer(self.metrics(), METRICS_TYPE)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
             return plain("ok") if fresh else plain("nothing was gathered of late", 503)
@@ -194,13 +194,13 @@ class StatusService:
         ages = {"age_s": now_s - self._at, "next_s": max(self._next_at - now_s, 0.0)}
         return Answer(orjson.dumps({**self._said, **ages}), JSON)
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
-        texts = [(each.process.labels, each.text) for each in self._heard]
+        said = [(each.process.labels, each.families) for each in self._heard]
         up = Readings()
         for each in self._heard:
             up.put("photon_up", each.up, **each.process.labels)
-        return merged([({}, up.text()), *texts, (own, self._own_text.decode())])
+        return text_of([({}, families_of(up.families())), *said, (own, self._own_said)])
 
     def _put(self, into: Readings) -> None:
         into.put("photon_status_gather_seconds", self._took_s)

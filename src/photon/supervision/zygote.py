@@ -39,15 +39,12 @@ COMMON = (
     "grpc._channel",  # which grpc imports for its first connection,
     "grpc.experimental",  # and this one at its first call
 )
-STORE = (
+ALL = (
     *COMMON,
     "photon.assembly.eventstore",
     "photon.eventstore.catalog",
     "photon.eventstore.embedded_file_map",
     "photon.eventstore.process",
-)
-ALL = (
-    *STORE,
     "photon.idregistry.replica.process",
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs

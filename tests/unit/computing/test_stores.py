@@ -92,6 +92,24 @@ def test_many_keys_are_loaded_at_once(opened: Callable[[], Store]) -> None:
     assert len(store.load("c", [row.key for row in rows])) == 1_700
 
 
+@pytest.mark.parametrize("size", [40, 5_000])
+@pytest.mark.parametrize("what", [b"row", b"standing", b"chunk"])
+def test_flipped_bits_are_noticed(tmp_path: Path, what: bytes, size: int) -> None:
+    path = tmp_path / "store.db"
+    store = in_file(path, INTERVAL)
+    row, chunk, standing = (each * size for each in (b"row", b"chunk", b"standing"))
+    store.commit(store.acquire("me"), Commit([Row("c", "a", row)], [Chunk("i1", "i0", 5, chunk)], (), standing))
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[data.index(what * 40)] ^= 1
+    path.write_bytes(data)
+    store = in_file(path, INTERVAL)
+    reads = {b"row": lambda: list(store.scan()), b"standing": store.standing, b"chunk": lambda: list(store.chunks())}
+    with pytest.raises(ComputingError, match=r"a checksum is wrong.*put back a backup"):
+        reads[what]()
+    store.close()
+
+
 def test_a_store_of_another_interval_is_said(tmp_path: Path) -> None:
     in_file(tmp_path / "store.db", INTERVAL).close()
     with pytest.raises(ComputingError, match=r"store.db: has the interval i1 \(0x80000000 to 0x100000000\), not "):

@@ -14,8 +14,8 @@ from photon.adapters.join_adapters import adapter_of
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import convert
-from photon.local_join.children import JoinOptions
 from photon.local_join.join import MANY, check_readable, check_rule, check_words
+from photon.local_join.options import JoinOptions
 from photon.local_join.site import Site
 from photon.local_join.words import Words
 

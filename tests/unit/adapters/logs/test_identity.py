@@ -11,7 +11,7 @@ from photon.adapters.logs.identity import BOM, HEAD_BYTES, IDENTITY_BYTES, Head,
     "rolled",
     [
         "web/app.log", "web/app.log.1", "web/app.log.12.gz", "web/app.log.gz", "web/app.log.1.zst",
-        "web/app.log-20240131",
+        "web/app.log.zstd", "web/app.log-20240131",
         "web/app.log-20240131.gz", "web/app.log.2024-01-31", "web/app.log.2024-01-31-13.gz",
         "web/app.log-20240131-1530", "web/app.log.2024-01-31.3.gz", "web/app.log.2024-01-31T13:30:00",
     ],

@@ -30,7 +30,7 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def nodes() -> AsyncIterator[CacheNodes]:
-    out = CacheNodes(SOURCE, time.monotonic)
+    out = CacheNodes(b"rule", time.monotonic)
     yield out
     await out.close()
 
@@ -109,7 +109,7 @@ async def test_nodes_that_are_down_are_misses_and_warm_when_they_are_back(served
 
 async def test_another_source_is_never_answered(served: Served, nodes: CacheNodes) -> None:
     await warm(nodes, served.addresses)
-    other = CacheNodes(wire.source_of(b"another rule"), time.monotonic)
+    other = CacheNodes(b"another rule", time.monotonic)
     other.set_nodes(served.addresses)
     assert await found(other) == 0
     await other.close()

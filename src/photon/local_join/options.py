@@ -1,0 +1,59 @@
+"""What one run of ``photon join`` is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+
+from photon.adapters.contract import Adapter
+from photon.config.errors import PhotonError
+from photon.local_join.given import Given
+from photon.local_join.words import NOTHING_SAID, Words
+
+
+class JoinFailed(PhotonError):
+    """A part of the pipeline failed; what was done before is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    primary: Path
+    """A directory, a file, a glob, a topic, or ``-`` for standard input; of ``foreign`` likewise."""
+    foreign: Path
+    output: Path
+    config: Path | None = None
+    """`None` means that it is inferred from the logs and ``words``."""
+    words: Words = NOTHING_SAID
+    overrides: tuple[str, ...] = ()
+    join: str | None = None
+    once: bool = False
+    keep_pending: bool = False
+    kafka_client: Path | None = None
+    """Properties of Kafka's clients, for a side that is kafka://HOST:PORT/TOPIC."""
+    accept_lost_offsets: bool = False
+    """Continues after messages of topics that are gone."""
+    stages: Path | None = None
+    """The event store's process writes its stages next to this file."""
+
+    def sides(self) -> dict[str, Path]:
+        """The input named for each side."""
+        return {"primary": self.primary, "foreign": self.foreign}
+
+    def at(self, join: str, sides: Mapping[str, Given], adapter: Adapter) -> JoinOptions:
+        """Fills in directories and, as settings, the files to read in them; the user's settings take precedence."""
+        allowed = {"primary": adapter.primary_links, "foreign": adapter.foreign_links}
+        files = [
+            f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"
+            for side, logs in sides.items()
+            if logs.patterns is not None
+        ]
+        links = [
+            f"join.{join}.{side}.follow_links={orjson.dumps([*allowed[side], *logs.links]).decode()}"
+            for side, logs in sides.items()
+            if logs.links
+        ]
+        primary, foreign = sides["primary"].directory, sides["foreign"].directory
+        return replace(self, primary=primary, foreign=foreign, overrides=(*files, *self.overrides, *links))
