@@ -48,7 +48,7 @@ def prepared(site_file: Path, collector: Collector, *, cache: bool, together: bo
         assert shown in table
         table = table.replace(shown, wanted)
     text = site_file.read_text() + table
-    own = f'state = "state"\nstatus = "{page}"\n' + f'apart.cache = "{node}"\n' * cache
+    own = f'state = "state"\n{"" if together else "apart."}status = "{page}"\n' + f'apart.cache = "{node}"\n' * cache
     if together:
         text = re.sub(r"^apart\..*\n", "", text, flags=re.M)
         own += f'address = "127.0.0.1:{free_ports(1)[0]}"\n'
