@@ -12,12 +12,15 @@ from photon.config.rpc import Context, Service
 if TYPE_CHECKING:
     from photon.config.metrics.readings import ProcessMetrics
 
+# Metadata of a call: the health name of the part that is meant, where a server is shared (config/serving.py).
+PART = "photon-part"
 METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 
 class MetricsService:
     def __init__(self, metrics: ProcessMetrics, address: str) -> None:
-        """``address``: where it is asked, as in the deployment file."""
+        """``address``: where it is asked, as in the deployment file; of a part of a shared server with its health
+        name."""
         self._metrics = SERVED[address] = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APPLIED = ".photon-applied.toml"
 """Next to the deployment file: a copy of the settings that the running processes were started with by this script."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
-ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "spark", "status", "wan")
+ORDER = ("registry", "datacentre", "joiner", "spark", "wan")
 """Order in which kinds of processes are restarted."""
 NO_IMAGE = (
     "pull access denied",
@@ -292,12 +292,12 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 def _reads(service: str, changed: Sequence[str]) -> bool:
     """True if a service reads one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    services and the status pages; [wan] by the gateway; any other by every process of Photon."""
+    services and all with a status page; [wan] by the gateway; any other by every process of Photon."""
     kind, _, where = service.partition("-")
     for key in changed:
         table, _, rest = key.partition(".")
         if table == "datacentre":
-            if where == rest.partition(".")[0] or kind == "status":
+            if where == rest.partition(".")[0] or kind == "datacentre":
                 return True
         elif table != "wan" or kind == "wan":
             return True

@@ -264,9 +264,7 @@ primary = "p"
 foreign = "f"
 output = "output"
 state = "state"
-eventstore = "127.0.0.1:1"
-[datacentre.east.joiners.w0]
-address = "127.0.0.1:2"
+address = "127.0.0.1:1"
 """
 KEY = b"0123456789abcdef0123456789abcdef"
 
@@ -386,7 +384,7 @@ async def test_over_tls_only_operators_are_served(tmp_path: Path) -> None:
             made.start(name)
         await made.settled()
         assert (await made.good("doctor")).out == "3 replicas: nothing found\n"
-        joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "joiner-east"))
+        joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "datacentre-east"))
         with joiner:
             found = await asyncio.to_thread(joiner.inspect_all)
             assert {each.why for each in found.values()} == {"refused: the certificate shown is no operator's"}

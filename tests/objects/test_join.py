@@ -141,11 +141,7 @@ primary = "{url}/queries"
 foreign = "{url}/clicks"
 output = "output"
 state = "state"
-eventstore = "127.0.0.1:{1}"
-dispatcher = "127.0.0.1:{2}"
-verifier = "127.0.0.1:{3}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{4}"
+address = "127.0.0.1:{1}"
 [sink.lake]
 into = "{url}/lake"
 address = "127.0.0.1:{5}"

@@ -458,9 +458,7 @@ join = "{join}"
 {logs}
 output = "{join}.out"
 state = "{join}.out/.photon"
-eventstore = "127.0.0.1:{port}1"
-[datacentre.{join}.joiners.{join}-1]
-address = "127.0.0.1:{port}2"
+address = "127.0.0.1:{port}1"
 """
 
 

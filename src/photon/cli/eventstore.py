@@ -59,7 +59,7 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
     from photon.eventstore.client import EventStoreClient
 
     name, pipeline = at.pipeline
-    to = towards(at.tls, identity(Role.EVENTSTORE, name))
+    to = towards(at.tls, identity(Role.DATACENTRE, name))
     return through(lambda: EventStoreClient(pipeline.eventstore, pipeline.join, to=to), what)
 
 

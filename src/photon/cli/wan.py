@@ -100,10 +100,10 @@ def wan_serve(
         raise UsageError("name the routes by --routes FILE or by --config FILE, one of them")
     if config is not None:
         from photon.config.loader import load
-        from photon.supervision.containers import Containers
+        from photon.supervision.routes import gateway_routes
 
         settings = load(config, environment=os.environ)
-        found = Containers(settings, str(config)).routes()
+        found = gateway_routes(settings)
         if certificates is None and settings.tls is not None:
             certificates = config.parent / settings.tls.directory
     elif routes is not None:

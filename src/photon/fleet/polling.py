@@ -18,7 +18,7 @@ import orjson
 
 from photon.config.metrics import metrics_pb2 as pb
 from photon.config.metrics.families import Family, decode
-from photon.config.metrics.service import METRICS_SERVICE
+from photon.config.metrics.service import METRICS_SERVICE, PART
 from photon.config.rpc import serves
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
@@ -79,7 +79,8 @@ class Gatherer:
             channel = self._channels[process] = open_channel(process.address or "", _OPTIONS, to)
         stub = METRICS_SERVICE.stub(channel)
         try:
-            reply = await stub.Read(self._request, timeout=self._timeout)
+            part = ((PART, KINDS[process.kind].health),)
+            reply = await stub.Read(self._request, timeout=self._timeout, metadata=part)
             details = orjson.loads(reply.details or b"{}")
             return Heard(process, decode(reply.samples), details if isinstance(details, dict) else {})
         except grpc.aio.AioRpcError as error:
@@ -118,9 +119,8 @@ class Discovered:
 
 class _Finder:
     def __init__(self, settings: Settings, datacentre: str, tls: Tls | None) -> None:
-        pipeline = settings.datacentre[datacentre]
         self._named = asked_of(settings, datacentre)
-        self._joiners = Discovered(datacentre, [each.address for each in pipeline.joiners.values()])
+        self._joiners = Discovered(datacentre, settings.joiners(datacentre).values())
         self._registry: RegistryClient | None = None
         self._settings, self._tls = settings, tls
 

@@ -18,7 +18,6 @@ from photon.config.clock import Clock
 from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
-from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
@@ -219,19 +218,20 @@ async def serve_status(
     and the page's address.
     """
     settings, base, name = room.settings, room.base, room.datacentre
-    address = room.listen or room.pipeline.status
-    if address is None:
+    address = room.listen or room.pipeline.page
+    if not address:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
-    tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls(Role.STATUS)
+    tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls()
     service = StatusService(settings, name, tls, room.clock, base)
     asking = Asking(settings, base, tls, EXPLAIN_S, operator=operator)
     explained = Explained(lambda question: explain(asking, question))
-    names = [each.rpartition(":")[0] for each in (address, room.pipeline.status) if each]
+    names = [each.rpartition(":")[0] for each in (address, room.pipeline.page) if each]
     server = HttpServer(service.answer, {EXPLAIN_PATH: explained.answer}, names)
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)
         serving(name, f"http://{address.rpartition(':')[0] or '127.0.0.1'}:{server.port}/")
+        room.up()
         await service.run(room.stop)
     finally:
         await server.stop()

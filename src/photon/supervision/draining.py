@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from photon.config.errors import PhotonError, UsageError
-from photon.fleet.processes import PIPELINE
+from photon.fleet.processes import DATACENTRE
 from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER = "joiner", "dispatcher"
@@ -61,13 +61,13 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
 
 
 def _together(states: Sequence[ServiceState]) -> str:
-    names = [f"'{state.name}'" for state in states if kind_of(state) == PIPELINE]
+    names = [f"'{state.name}'" for state in states if kind_of(state) == DATACENTRE]
     whole = ", ".join(names)
-    return f"; those of a datacentre that is together run in one process: photon hold {whole}" if names else ""
+    return f"; those that are not apart run in the process of their datacentre: photon hold {whole}" if names else ""
 
 
 def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
     names = {state.name for state in paused}
-    reading = (DISPATCHER, PIPELINE)
+    reading = (DISPATCHER, DATACENTRE)
     left = [state for state in states if kind_of(state) in reading and state.name not in names]
     return sorted({state.datacentre for state in left if state.state == "up"})

@@ -30,10 +30,10 @@ def test_a_restarted_process_is_waited_for_alone(stack: Stack, monkeypatch: pyte
         config = {"Labels": {"com.docker.compose.service": service}}
         return {"Config": config, "State": {"Status": status, "ExitCode": 0}}
 
-    found = [container("cache-east", "running"), container("registry-r1", "restarting")]
+    found = [container("datacentre-east", "running"), container("registry-r1", "restarting")]
     monkeypatch.setattr(stack, "containers", lambda: found)
     assert stack.unhealthy() == "registry-r1 restarting"
-    assert stack.unhealthy("cache-east") == ""
+    assert stack.unhealthy("datacentre-east") == ""
     with pytest.raises(Failed, match="not up within 0 s: registry-r1 restarting"):
         stack.wait("up", stack.unhealthy, 0.0)
 

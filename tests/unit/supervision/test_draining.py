@@ -53,8 +53,8 @@ def test_a_dispatcher_is_all_its_workers() -> None:
     with pytest.raises(UsageError, match="--datacentre north: no dispatcher runs here"):
         dispatchers_of(EAST, "north")
     assert readers_left([*EAST, *WEST], WEST[1:]) == ["east"]
-    together = state("pipeline north", "north")
+    together = state("datacentre north", "north")
     assert readers_left([*EAST, *WEST, together], WEST[1:]) == ["east", "north"]
-    with pytest.raises(UsageError, match=r"east, west; those of .* together .*: photon hold 'pipeline north'"):
+    with pytest.raises(UsageError, match=r"east, west; those that are not apart .*: photon hold 'datacentre north'"):
         dispatchers_of([*EAST, *WEST, together], "north")
     assert readers_left(EAST, EAST[2:]) == []

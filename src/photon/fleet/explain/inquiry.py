@@ -15,6 +15,7 @@ import grpc.aio
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
+from photon.config.metrics.service import PART
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
@@ -27,7 +28,7 @@ from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
 from photon.fleet.polling import Discovered
-from photon.fleet.processes import READERS, Process, asked_of
+from photon.fleet.processes import KINDS, READERS, Process, asked_of
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
@@ -189,7 +190,7 @@ class _Datacentre:
         asked = asked_of(asking.settings, name)
         self._dispatchers = [each for each in asked if each.kind in READERS]
         self._joiners = [each for each in asked if each.kind == "joiner"]
-        found = Discovered(name, [joiner.address for joiner in self._pipeline.joiners.values()])
+        found = Discovered(name, list(asking.settings.joiners(name).values()))
         found.heard_list(slots)
         self._joiners += found.candidates()
         self._answers: Process | None = None  # a dispatcher that answers
@@ -322,7 +323,8 @@ class _Datacentre:
         channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)
-            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
+            part = ((PART, KINDS[process.kind].health),)
+            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S), metadata=part)
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:
             return None, unreachable(error, tls=self._asking.tls is not None)

@@ -48,9 +48,7 @@ primary = "queries"
 foreign = "clicks"
 output = "output"
 state = "state/east"
-eventstore = "{address}"
-[datacentre.east.joiners.east-1]
-address = "10.255.255.1:7002"
+address = "{address}"
 """
 
 
@@ -153,21 +151,21 @@ def test_certificates_and_key(tmp_path: Path) -> None:
     assert not any(pair.there for pair in gathering.pairs(settings, tmp_path, now))
     certs = tmp_path / "certs"
     begin(certs, "test", now, days=60)
-    issue_missing(certs, certs, ["joiner-east", "registry-r1"], now, days=20)
+    issue_missing(certs, certs, ["datacentre-east", "registry-r1"], now, days=20)
     pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
-    assert {name for name, pair in pairs.items() if pair.there} == {"ca", "joiner-east", "registry-r1"}
-    joiner = pairs["joiner-east"]
+    assert {name for name, pair in pairs.items() if pair.there} == {"ca", "datacentre-east", "registry-r1"}
+    joiner = pairs["datacentre-east"]
     assert (joiner.problem, joiner.key_mode) == ("", 0o600)
     assert joiner.ends is not None
     assert timedelta(days=19) < joiner.ends - now < timedelta(days=21)
-    (certs / "joiner-east.key").chmod(0o644)
+    (certs / "datacentre-east.key").chmod(0o644)
     for suffix in ("crt", "key"):  # under a wrong name
-        (certs / f"registry-r1.{suffix}").write_bytes((certs / f"joiner-east.{suffix}").read_bytes())
+        (certs / f"registry-r1.{suffix}").write_bytes((certs / f"datacentre-east.{suffix}").read_bytes())
     pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
-    assert pairs["joiner-east"].key_mode == 0o644
-    assert "joiner-east" in pairs["registry-r1"].problem
+    assert pairs["datacentre-east"].key_mode == 0o644
+    assert "datacentre-east" in pairs["registry-r1"].problem
     late = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now + timedelta(days=30))}
-    assert late["joiner-east"].problem
+    assert late["datacentre-east"].problem
 
 
 def test_the_deployments_key(tmp_path: Path) -> None:
