@@ -54,9 +54,16 @@ class SkippingSide(SideReader):
         return self._inner.header(record, file)
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        found = self._inner.headers(records, file)
-        rows = self._skipped(records, file)
-        return found._replace(others={**found.others, **{row: Skipped("skipped") for row in rows}}) if rows else found
+        skipped = self._skipped(records, file)
+        if not skipped:
+            return self._inner.headers(records, file)
+        kept = [row for row in range(len(records)) if row not in skipped]
+        found = self._inner.headers([records[row] for row in kept], file)  # a header costs more than a skip
+        rows: list[tuple[bytes, int, bytes | None]] = [(SKIPPED, 0, None)] * len(records)
+        for row, header in zip(kept, zip(found.keys, found.times, found.ids, strict=True), strict=True):
+            rows[row] = header
+        others: dict[int, BadRecord] = {kept[at]: other for at, other in found.others.items()}
+        return Headers.columns(rows, others | {row: Skipped("skipped") for row in skipped})
 
     def times(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return self._inner.times(records, file)
