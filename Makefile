@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist gate clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist gate clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -160,10 +160,8 @@ test-otlp: install       ## traces, metrics and logs, sent to a real OpenTelemet
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up
 
-compose: $(VENV)/.photon  ## docker-compose.yml, made of deploy/compose/photon.toml
-	$(BIN)/photon up deploy/compose/photon.toml --compose docker-compose.yml
 
-reload: compose          ## bring a changed deploy/compose/photon.toml to all containers; with DRY=1 only say to which
+reload:          ## bring a changed deploy/compose/photon.toml to all containers; with DRY=1 only say to which
 	$(PYTHON) deploy/docker/stack.py reload $(if $(DRY),--dry-run)
 
 down:            ## end them; their volumes go as well

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from photon.adapters.contract import AdapterError
-from photon.adapters.formats.json_lines import MISSING
+from photon.adapters.formats.json_values import MISSING
 
 PATTERN_CHARS_MAX = 8192
 Scalar = str | int | float | bool | None

@@ -27,8 +27,9 @@ from photon.adapters.formats.cri import CriSide
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.encodings import UTF8, canonical
 from photon.adapters.formats.json_lines import JsonLinesSide
-from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
+from photon.adapters.formats.key_parts import KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
+from photon.adapters.formats.part_rules import KeyPart
 from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.skipping import SkippingSide
 from photon.adapters.formats.zeek import ZeekSide
@@ -76,6 +77,7 @@ class ConfiguredAdapter(Adapter):
         if self.has_time_of_primary and not self.has_primary_time:
             todo = "name the primary event's time: time = { field = …, unit = … } in the table of the primary"
             raise AdapterError('time = "primary", and the primary has no time', f"{where}.foreign", todo)
+        self.several_keys = any(part.each for part in self.foreign_config.key_parts)
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
         self.primary_duplicates = self.primary_config.duplicates or "first"
@@ -212,12 +214,20 @@ def _parts_reader(
 def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
     key = part.field
     time = no_time if side.field_time is None else time_reader(side.field_time, f"{where}.time")
-    time_field: TimeField = None if no_time is None else key
+    time_field: TimeField = None if no_time is None else () if part.each is True else key
     if side.field_time is not None:
         time_field = side.field_time.fields or side.field_time.field
     absent = frozenset(each.encode() for each in side.absent_values)
     if side.format in ("jsonl", "json", "zeek-json"):
-        return JsonLinesSide(key, side.id_field, time_field, time, decimals=part.kind == "number", absent=absent)
+        return JsonLinesSide(
+            key,
+            side.id_field,
+            time_field,
+            time,
+            decimals=part.kind == "number",
+            lists=part.each is True,
+            absent=absent,
+        )
     if side.format == "zeek":
         return ZeekSide(key, side.id_field, time_field, time)
     if side.format == "logfmt":

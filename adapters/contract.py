@@ -339,6 +339,7 @@ class Adapter(ABC):
         raise BadRecord("the adapter reads no time of primary events")
 
     has_time_of_primary = False  # True if joined records have the primary event's time; their events have none
+    several_keys = False  # True if a foreign record's key is a list (``key_lists.list_of_keys``); for match = "all"
     has_foreign_time = True  # False if the records have no event time; all foreign events then have the same one
 
     @property

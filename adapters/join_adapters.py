@@ -121,6 +121,12 @@ def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
             where,
             "each primary event of a key counts; leave primary_duplicates alone",
         )
+    if adapter.several_keys and join.match != "all":
+        raise AdapterError(
+            f'foreign.key with each, and match = "{join.match}"',
+            where,
+            'write match = "all": such an event is joined with the primary events of all its keys',
+        )
     if matching.needs_time and not adapter.has_primary_time:
         raise AdapterError(
             f'match = "{join.match}" needs the event time of primary records',

@@ -31,7 +31,7 @@ from photon.adapters.contract import (
     Skipped,
     Unpaired,
 )
-from photon.adapters.formats.json_lines import MISSING
+from photon.adapters.formats.json_values import MISSING
 from photon.adapters.shape import KEY_BYTES, Derived, Shape, shape_from_table, side_and_path
 from photon.adapters.shown_records import MASK
 

@@ -18,7 +18,7 @@ from photon.adapters.conditions import PATTERN_CHARS_MAX, Condition, check_condi
 from photon.adapters.contract import LINES, AdapterError, Framing, check_names
 from photon.adapters.formats.encodings import UTF8, canonical
 from photon.adapters.formats.json_objects import JsonObjects
-from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart, named_part
+from photon.adapters.formats.part_rules import PARTS_MAX, KeyPart, named_part
 from photon.adapters.formats.text_lines import BLANKS, LINE_END, TextLines
 
 FORMATS = ("jsonl", "json", "csv", "tsv", "blanks", "w3c", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
@@ -106,7 +106,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
     comment: str | None = None  # lines that begin with this are left out
     # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
-    # (docs/adapters.md#one-event-is-many-lines).
+    # (docs/adapters.md#one-event-is-many-lines); with ``framing = "cri"`` those of one stream.
     begins: str | None = None
     continues: str | None = None  # instead of ``begins``: a line that matches belongs to the record before it
     colours: bool = False  # terminals' colours are taken out of the lines
@@ -178,10 +178,12 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             continues=(self.continues or "").encode(),
             joint=LINE_END if self.format in (*DELIMITED, "regex") else b"\t",
             colours=self.colours,
+            cri=self.framing is not None,
+            before=None if self.framing is None else Framing(self.framing),
         )
-        before = None if text == TextLines(joint=text.joint) else text
         if self.framing is not None:
-            return Framing(self.framing, before=before)
+            return text if self.gathers or self.colours else Framing(self.framing)
+        before = None if text == TextLines(joint=text.joint) else text
         if self.format in ("zeek", "w3c"):
             return Framing("zeek", before=before)
         if self.format == "protobuf":
@@ -255,12 +257,14 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "absent", side.absent, todo)
     check_links(side.follow_links, where)
     _check_names_exist(side, where)
-    _check_key(side, where)
+    _check_key(side, where, foreign=foreign)
     _check_skip(side, where)
     if side.id_field == "":
         raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
     if side.id_part is not None:
         _check_part(side.id_part, f"{where}.id")
+        if side.id_part.each:
+            raise _wrong(f"{where}.id", "each", side.id_part.each, "remove it: an event has one id")
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
     if foreign and side.duplicates is not None:
@@ -417,7 +421,9 @@ def _check_text(side: SideConfig, where: str) -> None:
             raise AdapterError(f"{name} = {value!r}: {error}", where, "correct the regular expression") from None
     given = [name for name in TEXT_SETTINGS if getattr(side, name)]
     allowed: tuple[str, ...] = TEXT_SETTINGS if side.format in LINE_FORMATS else ("encoding",)
-    if side.framing is not None or side.join is not None or side.format == "protobuf":
+    if side.framing is not None:
+        allowed = ("begins", "continues", "colours")
+    elif side.join is not None or side.format == "protobuf":
         allowed = ()
     if side.multiline:
         allowed = tuple(name for name in allowed if name not in ("begins", "continues"))
@@ -464,7 +470,7 @@ def _check_protobuf(side: SideConfig, where: str) -> None:
         raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
 
 
-def _check_key(side: SideConfig, where: str) -> None:
+def _check_key(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.key and isinstance(side.key, str):
         return
     fields = [part.field for part in side.key_parts]
@@ -478,6 +484,19 @@ def _check_key(side: SideConfig, where: str) -> None:
         raise _wrong(where, "key", fields, f"{twice!r} stands there twice; name each field once")
     for part in side.key_parts:
         _check_part(part, f"{where}.key")
+    _check_each(side, where, foreign=foreign)
+
+
+def _check_each(side: SideConfig, where: str, *, foreign: bool) -> None:
+    lists = [part for part in side.key_parts if part.each]
+    for part in lists:
+        if not foreign or len(lists) > 1:
+            todo = "remove it: one field of the foreign side may hold several keys"
+        elif part.each is True and side.format not in ("jsonl", "json", "zeek-json"):
+            todo = 'write the text that separates them, as each = ","; true is for lists in JSON'
+        else:
+            continue
+        raise _wrong(f"{where}.key", "each", part.each, todo)
 
 
 def _check_part(part: KeyPart, where: str) -> None:

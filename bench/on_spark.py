@@ -51,7 +51,7 @@ primary = "{data.queries}"
 foreign = "{data.clicks}"
 output = "output"
 state = "state"
-eventstore = "127.0.0.1:{ports[1]}"
+address = "127.0.0.1:{ports[1]}"
 """
 
 

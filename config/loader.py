@@ -17,12 +17,11 @@ from photon.config.passwords import INSTEAD, holds_password
 from photon.config.settings import (
     NAME,
     SIDES,
-    CacheNode,
     ComputeSettings,
     Duration,
     Join,
-    JoinerSlot,
     ObserveSettings,
+    Part,
     Pipeline,
     Replica,
     Settings,
@@ -77,7 +76,7 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     problem = next(iter(problems(settings)), None)
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
-    return _with_relayed(settings)
+    return _with_directories(settings)
 
 
 def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
@@ -106,15 +105,20 @@ def _without_empty(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, tls=tls, datacentre=pipelines)
 
 
-def _with_relayed(settings: Settings) -> Settings:
-    """Adds all log directories to pipelines: for other joins' output, the one where the relay puts it."""
-    pipelines = {
-        name: msgspec.structs.replace(
-            pipeline, **{side: pipeline.logs(side) or pipeline.relayed_directory(side) for side in SIDES}
-        )
-        for name, pipeline in settings.datacentre.items()
+def _with_directories(settings: Settings) -> Settings:
+    """Adds all directories: for other joins' output, the one where the relay puts it."""
+    pipelines = {}
+    for name, each in settings.datacentre.items():
+        own = {key: getattr(each, key) or f"{name}/{key}" for key in ("output", "state")}
+        placed = msgspec.structs.replace(each, **own)
+        logs = {side: placed.logs(side) or placed.relayed_directory(side) for side in SIDES}
+        pipelines[name] = msgspec.structs.replace(placed, **logs)
+    replicas = {
+        name: msgspec.structs.replace(each, directory=each.directory or f"registry/{name}")
+        for name, each in settings.registry.replicas.items()
     }
-    return msgspec.structs.replace(settings, datacentre=pipelines)
+    registry = msgspec.structs.replace(settings.registry, replicas=replicas)
+    return msgspec.structs.replace(settings, registry=registry, datacentre=pipelines)
 
 
 _T = TypeVar("_T")
@@ -138,11 +142,6 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
     registry, datacentres = raw.get("registry"), raw.get("datacentre")
     if isinstance(registry, dict):
         each(registry.get("replicas"), "registry.replicas", Replica)
-    if isinstance(datacentres, dict):
-        for name, pipeline in datacentres.items():
-            if isinstance(pipeline, dict):
-                each(pipeline.get("joiners"), f"datacentre.{name}.joiners", JoinerSlot)
-                each(pipeline.get("caches"), f"datacentre.{name}.caches", CacheNode)
     each(raw.get("join"), "join", Join)
     each(raw.get("observe"), "observe", ObserveSettings)
     each(datacentres, "datacentre", Pipeline)
@@ -162,8 +161,6 @@ def problems(settings: Settings) -> list[str]:
         ("registry.replicas", settings.registry.replicas),
         ("observe", settings.observe),
     ]
-    for table in ("joiners", "caches"):
-        names += [(f"datacentre.{dc}.{table}", getattr(each, table)) for dc, each in settings.datacentre.items()]
     for table, keys in names:
         found += [
             f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
@@ -189,12 +186,7 @@ def problems(settings: Settings) -> list[str]:
         if pipeline.join not in settings.join:
             known = ", ".join(sorted(settings.join)) or "none"
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
-        if len(pipeline.caches) > CACHES_MAX:
-            found.append(f"datacentre.{dc}.caches: there are {len(pipeline.caches)}, at most {CACHES_MAX} can be")
-        if pipeline.on_spark and pipeline.together:
-            found.append(
-                f"datacentre.{dc}.together: joins services into one process; leave it out with pipeline = spark"
-            )
+        found += _part_problems(settings, dc)
         if pipeline.on_spark and settings.output.copies > 1:
             found.append(
                 f"datacentre.{dc}.pipeline = spark: what Spark joins is kept in one place; set output.copies = 1"
@@ -203,25 +195,34 @@ def problems(settings: Settings) -> list[str]:
     found += _id_problems(settings)
     found += _bound_problems(settings)
     found += _copy_problems(settings)
-    for dc, pipeline in settings.datacentre.items():
-        if pipeline.together and (pipeline.dispatchers > 1 or not pipeline.joiners):
-            which = "several dispatchers" if pipeline.dispatchers > 1 else "no joiner of its own"
-            found.append(f"datacentre.{dc}.together: is one process, and the datacentre has {which}; leave it out")
-    slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
-    found += [
-        f"slot {slot}: this name is a dispatcher's own in the rejected log; choose another"
-        for slot in slots
-        if re.fullmatch(r"dispatcher(-\d+of\d+)?", slot)
-    ]
+    slots = [slot for dc in settings.datacentre for slot in settings.joiners(dc)]
     on_spark = {pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items()}
     found += [
         f"slot {slot}: this name is the join on Spark's own; choose another" for slot in slots if slot in on_spark
     ]
     slots += [pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items() if pipeline.on_spark]
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
-    nodes = [node for pipeline in settings.datacentre.values() for node in pipeline.caches]
-    found += [f"cache node {node}: named twice; names are unique over all datacentres" for node in _twice(nodes)]
     return found
+
+
+def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
+    """Checks which parts of a datacentre are apart, and that each process has an address."""
+    pipeline, at = settings.datacentre[dc], f"datacentre.{dc}"
+    counts = {"joiner": pipeline.joiners, "dispatcher": pipeline.dispatchers}
+    for part, said in pipeline.apart.items():
+        if part not in (known := get_args(Part)):
+            close = difflib.get_close_matches(part, known, n=1)
+            yield f"{at}.apart.{part}: no such part; {f'did you mean {close[0]!r}?' if close else ', '.join(known)}"
+            continue
+        count = len(said) if part == "cache" and isinstance(said, list) else counts.get(part, 1)
+        if isinstance(said, list) and (len(said) != count or not count):
+            yield f"{at}.apart.{part}: names {len(said)} addresses, and there must be {count or 'one'}; name as many"
+        if count > CACHES_MAX:
+            yield f"{at}.apart.cache: names {count} cache nodes; at most {CACHES_MAX} can be"
+    if "status" in pipeline.apart and pipeline.status is not None:
+        yield f"{at}.status: a status page that is apart listens where apart.status says; leave status out"
+    if pipeline.join in settings.join and not pipeline.address and settings.inside(dc):
+        yield f'{at}.address: is missing; write where its process listens, as address = "127.0.0.1:7100"'
 
 
 def _chain_problems(settings: Settings) -> list[str]:
@@ -361,12 +362,10 @@ def _bound_problems(settings: Settings) -> list[str]:
 
 def _copy_problems(settings: Settings) -> list[str]:
     """Checks that each datacentre's output has another one to keep its copy."""
-    keepers = [dc for dc, pipeline in settings.datacentre.items() if pipeline.copies is not None]
-    if settings.output.copies < 2 or len(keepers) >= 2:
+    if settings.output.copies < 2 or len(settings.datacentre) >= 2:
         return []
     return [
-        f'output.copies = 2: needs at least two datacentres with copies = "host:port"; there are: '
-        f"{', '.join(keepers) or 'none'}"
+        f"output.copies = 2: needs at least two datacentres; there are: {', '.join(settings.datacentre) or 'none'}"
     ]
 
 
@@ -381,9 +380,10 @@ def _registry_problems(settings: Settings) -> list[str]:
         found.append(f"registry.tolerate = {registry.tolerate}: needs {need} replicas; there are {replicas}")
     for name, replica in registry.replicas.items():
         pipeline = settings.datacentre.get(replica.datacentre)
-        if replica.together and not (pipeline and pipeline.together):
-            where = f"datacentre.{replica.datacentre}" if replica.datacentre else "a datacentre that it names"
-            found.append(f"registry.replicas.{name}.together: runs in a pipeline's process; set together in {where}")
+        if replica.together and not (pipeline and pipeline.address):
+            found.append(
+                f"registry.replicas.{name}.together: runs in its datacentre's process; write datacentre.NAME.address"
+            )
     if not 1 <= registry.shards <= 4096:
         found.append(f"registry.shards = {registry.shards}: must be from 1 to 4096")
     addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]
@@ -399,12 +399,13 @@ def _registry_problems(settings: Settings) -> list[str]:
     ]
     found += _sink_problems(settings)
     for dc, pipeline in settings.datacentre.items():
-        own = {key: getattr(pipeline, key) for key in ("eventstore", "relay", "copies", "dispatcher")}
-        own |= {f"dispatcher {each} of {pipeline.dispatchers}": pipeline.dispatcher_at(each)
-                for each in range(2, pipeline.dispatchers + 1)}  # fmt: skip
-        for table in ("joiners", "caches"):
-            own |= {f"{table}.{n}": each.address for n, each in getattr(pipeline, table).items()}
-        addresses += [(f"datacentre.{dc}.{key}", address) for key, address in own.items() if address is not None]
+        own = {"address": pipeline.address, "status": pipeline.page}
+        own |= {f"apart.{part}": at for part in pipeline.apart for at in pipeline.at(part)[:1] if part != "status"}
+        for part in (each for each in get_args(Part) if pipeline.is_apart(each)):
+            own |= {f"{part} {number}": at for number, at in enumerate(pipeline.at(part)[1:], 2)}
+            if part not in pipeline.apart:
+                own[f"{part} 1"] = pipeline.at(part)[0]
+        addresses += [(f"datacentre.{dc}.{key}", address) for key, address in own.items() if address]
     for name, each in settings.observe.items():
         addresses += [(f"observe.{name}.addresses", address) for address in each.addresses]
         if not each.addresses:
@@ -413,8 +414,14 @@ def _registry_problems(settings: Settings) -> list[str]:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             found.append(f"{key}: address {address!r} must be host:port, for instance 127.0.0.1:7101")
-    twice = _twice([address for _, address in addresses])
-    return found + [f"address {address}: used twice; each process listens on its own" for address in twice]
+    users: dict[str, list[str]] = {}
+    for key, address in addresses:
+        users.setdefault(address, []).append(key)
+    return found + [
+        f"address {address}: used twice, by {' and '.join(keys)}; each process listens on its own"
+        for address, keys in users.items()
+        if len(keys) > 1
+    ]
 
 
 def _sink_problems(settings: Settings) -> Iterator[str]:
@@ -445,10 +452,8 @@ _POSITIVE_LIMITS = (
 def _positive(settings: Settings) -> list[tuple[str, float]]:
     limits = settings.limits
     joins = [(f"join.{name}.file_map_bytes", join.file_map_bytes) for name, join in settings.join.items()]
-    caches = [(f"{dc}.caches.{n}", node) for dc, p in settings.datacentre.items() for n, node in p.caches.items()]
     return [
         *joins,
-        *((f"datacentre.{where}.size", 1 if node.size is None else node.size) for where, node in caches),
         *((f"limits.{name}", getattr(limits, name)) for name in _POSITIVE_LIMITS),
         ("registry.epoch", settings.registry.epoch),
         ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),

@@ -40,10 +40,10 @@ DatacentreOf = Callable[[str, Any], str]
 
 _ANY = Right()
 _HERE = Right(same_datacentre=True)
-_EVERYBODY = dict.fromkeys(Role, _ANY)
+_OWN = Right(names_own="datacentre")
 _OPERATOR = {Role.OPERATOR: _ANY}
-_OWN_SLOT = Right(owns=OWNED_SLOT)
-_OWN_COPIES = {Role.JOINER: Right(names_own="datacentre")}
+_EVERYBODY = dict.fromkeys(Role, _ANY)
+_JOINING = (Role.DATACENTRE, Role.SPARK)  # what joins a datacentre's events: its own processes, or Spark
 
 Rights = Mapping[str, Mapping[Role, Right]]
 
@@ -51,38 +51,21 @@ RIGHTS: Rights = {
     "/grpc.health.v1.Health/Check": _EVERYBODY,
     "/grpc.health.v1.Health/List": {},  # not implemented by gRPC's own health service
     "/grpc.health.v1.Health/Watch": _EVERYBODY,
-    "/photon.v1.Registry/OpenSlot": dict.fromkeys((Role.JOINER, Role.SPARK), Right(names_own="slot.datacentre")),
-    "/photon.v1.Registry/Insert": dict.fromkeys(
-        (Role.JOINER, Role.SPARK), Right(names_own="slot.datacentre", owns=OWNED_CALLER)
-    ),
-    "/photon.v1.Registry/Clear": {Role.VERIFIER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/ClearBelow": {Role.VERIFIER: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/LookUp": {**dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _ANY), **_OPERATOR},
-    "/photon.v1.Registry/Describe": {
-        **dict.fromkeys(
-            (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK, Role.STATUS), _ANY
-        ),
-        **_OPERATOR,
-    },
-    "/photon.v1.Registry/ReadWitness": {Role.JOINER: _OWN_SLOT, Role.SPARK: _OWN_SLOT, **_OPERATOR},
-    "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
-    "/photon.v1.Registry/ListSlots": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.STATUS), _ANY),
-        **_OPERATOR,
-    },
-    "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/JudgeBy": dict.fromkeys(
-        (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.SPARK), Right(names_own="datacentre")
-    ),
-    "/photon.v1.Registry/KeepSamples": {
-        **dict.fromkeys(
-            (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), Right(names_own="datacentre")
-        ),
-        **_OPERATOR,
-    },
-    "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},
+    "/photon.v1.Registry/OpenSlot": dict.fromkeys(_JOINING, Right(names_own="slot.datacentre")),
+    "/photon.v1.Registry/Insert": dict.fromkeys(_JOINING, Right(names_own="slot.datacentre", owns=OWNED_CALLER)),
+    "/photon.v1.Registry/Clear": {**dict.fromkeys(_JOINING, _ANY), **_OPERATOR},
+    "/photon.v1.Registry/ClearBelow": {Role.DATACENTRE: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/LookUp": {**dict.fromkeys(_JOINING, _ANY), **_OPERATOR},
+    "/photon.v1.Registry/Describe": {**dict.fromkeys(_JOINING, _ANY), **_OPERATOR},
+    "/photon.v1.Registry/ReadWitness": {**dict.fromkeys(_JOINING, Right(owns=OWNED_SLOT)), **_OPERATOR},
+    "/photon.v1.Registry/ExtendWitness": {Role.DATACENTRE: Right(owns=OWNED_SLOT)},
+    "/photon.v1.Registry/ListSlots": {Role.DATACENTRE: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/Trace": {**dict.fromkeys(_JOINING, _ANY), **_OPERATOR},
+    "/photon.v1.Registry/JudgeBy": dict.fromkeys(_JOINING, _OWN),
+    "/photon.v1.Registry/KeepSamples": {**dict.fromkeys(_JOINING, _OWN), **_OPERATOR},
+    "/photon.v1.Registry/ScanOwned": {Role.DATACENTRE: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/ScanReopened": {**dict.fromkeys(_JOINING, _ANY), **_OPERATOR},
+    "/photon.v1.Registry/Reopen": {Role.DATACENTRE: Right(without="operator"), **_OPERATOR},
     "/photon.v1.Registry/RetireSlot": _OPERATOR,
     "/photon.v1.Registry/Reshard": _OPERATOR,
     "/photon.v1.Registry/ReadClock": {Role.REGISTRY: _ANY},
@@ -95,24 +78,21 @@ RIGHTS: Rights = {
     "/photon.v1.RegistryOperator/Follow": _OPERATOR,
     "/photon.v1.RaftPeer/Exchange": {Role.REGISTRY: _ANY},
     "/photon.v1.Timestamps/Take": {Role.OBSERVE: _ANY, Role.SPARK: _ANY, **_OPERATOR},
-    "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE, Role.SPARK: _HERE},
-    "/photon.v1.EventStore/Progress": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _HERE),
-        **_OPERATOR,
-    },
+    "/photon.v1.EventStore/LookUp": dict.fromkeys(_JOINING, _HERE),
+    "/photon.v1.EventStore/Progress": {**dict.fromkeys(_JOINING, _HERE), **_OPERATOR},
     "/photon.v1.EventStore/Forget": _OPERATOR,
-    "/photon.v1.EventStore/Arrived": {Role.DISPATCHER: _HERE, Role.SPARK: _HERE},
-    "/photon.v1.EventStore/Seek": {Role.DISPATCHER: _HERE, Role.SPARK: _HERE},
-    "/photon.v1.Cache/Feed": {Role.EVENTSTORE: _HERE},
-    "/photon.v1.Cache/Find": {Role.EVENTSTORE: _HERE},
-    "/photon.v1.Cache/Counts": {Role.EVENTSTORE: _HERE, **_OPERATOR},
-    "/photon.v1.Joiner/Join": {Role.DISPATCHER: _HERE},
-    "/photon.v1.Copies/Open": _OWN_COPIES,
-    "/photon.v1.Copies/Look": _OWN_COPIES,
-    "/photon.v1.Copies/Extend": _OWN_COPIES,
-    "/photon.v1.Copies/Read": _OWN_COPIES,
-    "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, Role.VERIFIER: _HERE, **_OPERATOR},
-    "/photon.v1.Explain/Event": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.EventStore/Arrived": dict.fromkeys(_JOINING, _HERE),
+    "/photon.v1.EventStore/Seek": dict.fromkeys(_JOINING, _HERE),
+    "/photon.v1.Cache/Feed": {Role.DATACENTRE: _HERE},
+    "/photon.v1.Cache/Find": {Role.DATACENTRE: _HERE},
+    "/photon.v1.Cache/Counts": {Role.DATACENTRE: _HERE, **_OPERATOR},
+    "/photon.v1.Joiner/Join": {Role.DATACENTRE: _HERE},
+    "/photon.v1.Copies/Open": {Role.DATACENTRE: _OWN},
+    "/photon.v1.Copies/Look": {Role.DATACENTRE: _OWN},
+    "/photon.v1.Copies/Extend": {Role.DATACENTRE: _OWN},
+    "/photon.v1.Copies/Read": {Role.DATACENTRE: _OWN},
+    "/photon.v1.Metrics/Read": {Role.DATACENTRE: _ANY, **_OPERATOR},
+    "/photon.v1.Explain/Event": {Role.DATACENTRE: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,
     "/photon.v1.Wan/List": _OPERATOR,
 }

@@ -10,27 +10,20 @@ class Role(enum.StrEnum):
     """The first word of an identity."""
 
     REGISTRY = "registry"
-    EVENTSTORE = "eventstore"
-    CACHE = "cache"
-    JOINER = "joiner"
-    DISPATCHER = "dispatcher"
-    VERIFIER = "verifier"
-    RELAY = "relay"
-    COPIES = "copies"
+    DATACENTRE = "datacentre"  # all parts of a datacentre, in one process or apart
     COMPUTE = "compute"
     OBSERVE = "observe"
     SINK = "sink"
-    STATUS = "status"
     SPARK = "spark"
     WAN = "wan"
     OPERATOR = "operator"
 
 
 # Roles whose identities name a replica (``registry-r1``), a computation (``compute-spend``), observers
-# (``observe-dedup``), a sink (``sink-lake``) or a datacentre (``joiner-east``).
+# (``observe-dedup``), a sink (``sink-lake``) or a datacentre (``datacentre-east``).
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
 # Nobody calls them, so their certificates are not for servers: none of them can pose as a service.
-CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.STATUS})
+CLIENTS_ONLY = frozenset({Role.OPERATOR})
 
 _ROLES = {str(role): role for role in Role}
 
@@ -47,7 +40,7 @@ def identity(role: Role, place: str) -> str:
 
 
 def identity_parts(identity: str) -> Identity | None:
-    """Returns ``None`` for an identity that is not ours. ``joiner-us-east`` is the joiner of ``us-east``."""
+    """Returns ``None`` for an identity that is not ours. ``datacentre-us-east`` is ``us-east``."""
     word, dash, place = identity.partition("-")
     role = _ROLES.get(word)
     if role is None or (dash and not place) or (role in PLACED and not place) or (role is Role.WAN and place):

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from photon.config.authorisation import Authorisation
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.metrics.service import METRICS_SERVICE, MetricsService
+from photon.config.metrics.service import METRICS_SERVICE, PART, MetricsService
 from photon.config.rights import DatacentreOf
 from photon.config.rpc import Service
 from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListen, Tls, bind
 
-__all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
+__all__ = ["CannotListen", "HealthyServer", "SharedServer", "listen", "listen_for", "make_server"]
 
 CONNECTIONS_MAX = 1024  # connections of one port; further ones are refused
 # Requests in progress on one connection: with the message size it bounds the memory for a connection.
 STREAMS_MAX = 256
 REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that set no size
+SHARED_REQUESTS_MAX = 512  # in flight at a server that several parts share; more than any of them takes
 REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # the largest reply of these services: what their callers accept
 # A connection that has not completed HTTP/2's preface (and shown its identity) by then is closed.
 HANDSHAKE_MS = 10_000
@@ -64,27 +65,90 @@ def make_server(
     )
 
 
+Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
+
+
 @dataclass(frozen=True, slots=True)
 class HealthyServer:
-    """A listening server. ``port`` has no meaning for a unix socket."""
+    """A listening server, or a part's share of one. ``port`` has no meaning for a unix socket."""
 
     server: grpc.aio.Server
     health: Any  # grpc_health.v1.health.aio.HealthServicer, which is untyped
     name: str
     port: int
+    shared: SharedServer | None = None  # the server that it is a part of
 
     async def serving(self) -> None:
-        for each in ("", self.name):
+        for each in (self.name,) if self.shared is not None else ("", self.name):
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Reports not serving, lets requests in progress end within ``grace_s`` seconds, stops."""
+        if self.shared is not None:
+            await self.health.set(self.name, health_pb2.HealthCheckResponse.NOT_SERVING)
+            self.shared.parts.pop(self.name, None)
+            return
         await self.health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
 
 
+class _Parts(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
+    """Finds the handler of a call among those of several parts: of the part in its metadata, or of any."""
+
+    def __init__(self, parts: dict[str, list[Handler]]) -> None:
+        self._parts = parts
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        wanted = next((value for key, value in details.invocation_metadata or () if key == PART), None)
+        parts: Iterable[list[Handler]]
+        parts = self._parts.values() if wanted is None else (self._parts.get(str(wanted), []),)
+        found = (each.service(details) for handlers in parts for each in handlers)
+        return next((handler for handler in found if handler is not None), None)
+
+
+class _Part:
+    """What a part adds its services to."""
+
+    def __init__(self, handlers: list[Handler]) -> None:
+        self._handlers = handlers
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Handler]) -> None:
+        self._handlers.extend(handlers)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServer:
+    """One server at one address for all parts of a process. Each part has its own health and metrics; the health of
+    the whole is that of ``own``. The largest of the parts' limits holds for all of them."""
+
+    own: HealthyServer
+    address: str
+    parts: dict[str, list[Handler]] = field(default_factory=dict)
+
+
+# Where a service listens: host:port (port 0: a free one), unix:/path, or a server that it shares.
+Address: TypeAlias = str | SharedServer
+
+
+async def listen_shared(
+    address: str, listen_at: str, name: str, services: Iterable[Service], tls: Tls | None
+) -> SharedServer:
+    """Listens for parts that are still to come. ``address``: as in the deployment file; ``services``: theirs, for
+    their limits. Raises CannotListen."""
+    sizes: dict[str, int] = {}
+    for limit, size in (each for service in services for each in service.sizes):
+        sizes[limit] = max(size, sizes.get(limit, 0))
+    parts: dict[str, list[Handler]] = {}
+
+    def add(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((_Parts(parts),))
+
+    own = await _listen(listen_at, name, add, list(sizes.items()), SHARED_REQUESTS_MAX, tls)
+    return SharedServer(own, address, parts)
+
+
 async def listen(
-    address: str,
+    address: Address,
     name: str,
     add: Callable[[grpc.aio.Server], None] = lambda server: None,
     *,
@@ -93,15 +157,31 @@ async def listen(
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
-    """Listens at ``host:port`` (port 0: a free one) or ``unix:/path``; not serving yet.
+    """Listens at ``address``; not serving yet.
 
     ``add`` adds the services; ``name`` is the service name for health, besides "". More than ``requests_max``
     concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are plain text.
     ``metrics``: the report; ``None`` means only the metrics of every process. Raises CannotListen.
     """
+    metrics = metrics or ProcessMetrics()
+
+    def add_all(server: Any, at: str) -> None:
+        add(server)
+        METRICS_SERVICE.add(server, MetricsService(metrics, at))
+
+    if isinstance(address, str):
+        return await _listen(address, name, lambda server: add_all(server, address), options, requests_max, tls)
+    add_all(_Part(address.parts.setdefault(name, [])), f"{address.address} {name}")
+    await address.own.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+    return HealthyServer(address.own.server, address.own.health, name, address.own.port, address)
+
+
+async def _listen(
+    address: str, name: str, add: Callable[[grpc.aio.Server], None], options: Sequence[tuple[str, int]],
+    requests_max: int | None, tls: Tls | None,
+) -> HealthyServer:  # fmt: skip
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
-    METRICS_SERVICE.add(server, MetricsService(metrics or ProcessMetrics(), address))
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for each in ("", name):
@@ -112,7 +192,7 @@ async def listen(
 
 
 async def listen_for(
-    address: str,
+    address: Address,
     service: Service,
     servicer: object,
     *,

@@ -29,6 +29,14 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file."""
 
 
+# What a datacentre consists of; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
+Part = Literal["eventstore", "cache", "copies", "joiner", "verifier", "dispatcher", "spark", "relay", "status"]
+SEVERAL: Mapping[str, int] = {
+    "joiner": 10,
+    "dispatcher": 80,
+}  # parts in any number, and their ports above ``address``
+
+
 class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``within = { before = "1h", after = "5m" }``: bounds on a primary time relative to the foreign event's."""
 
@@ -106,7 +114,9 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[limits]``: bounds on everything that can grow."""
 
     batch_events: int = 1000  # Events in a batch from dispatcher to joiner
-    batch_wait: Duration = Duration(0.005)  # How long a batch may wait to fill
+    # How long an event may wait for others; each batch costs all processes the same, regardless of its size
+    # (docs/benchmarks.md#latency); 0: never.
+    latency: Duration = Duration(0.05)
     batches_in_flight: int = 8  # Batches under way to one joiner
     record: Size = Size(1 << 20)  # A longer record is rejected
     # An adapter that takes longer is ended, and its event rejected in the end, see
@@ -134,8 +144,8 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ``gzip``: a closed file becomes ``.jsonl.gz`` once all its ids are cleared; see docs/output.md.
     compress: Literal["none", "gzip"] = "none"
     joined_at: bool = True  # Write ``joined_at`` into each record
-    # 2: each slot's output is also kept in another datacentre; needs two datacentres with ``copies`` in their table;
-    # see docs/datacentres.md#copies-of-the-output.
+    # 2: each slot's output is also kept in another datacentre; needs two datacentres; see
+    # docs/datacentres.md#copies-of-the-output.
     copies: Literal[1, 2] = 1
     # How long readers wait for a keeper that does not answer; then what is durable in one place is shown, with an
     # alarm.
@@ -213,10 +223,10 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[registry.replicas.NAME]``: one registry process."""
 
     address: str  # host:port, for clients and for the other replicas
-    directory: str
+    directory: str = ""  # Directory of its log and snapshots; unset: registry/NAME
     datacentre: str = ""  # the datacentre whose failure takes it down; it may have no pipeline
     region: str = ""  # unset: that of its datacentre
-    # ``photon up`` runs it in the process of its datacentre's pipeline, which has ``together`` set.
+    # It runs in its datacentre's process.
     together: bool = False
 
 
@@ -235,23 +245,6 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     # Of the membership in which a new registry begins; later its replicas keep it, and ``photon registry replace``
     # counts it up there.
     epoch: int = 1
-
-
-class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[datacentre.NAME.joiners.SLOT]``: one joiner process and its slot."""
-
-    address: str
-
-
-class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[datacentre.NAME.caches.NODE]``: one cache process.
-
-    The event store reads these tables again when the file changes; adding or removing a node moves only its share of
-    the keys.
-    """
-
-    address: str  # host:port
-    size: Size | None = None  # most that it keeps; unset: limits.cache
 
 
 class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -334,19 +327,18 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign_topic: str | None = None  # The same for the foreign side
     # File with properties of Kafka's clients (docs/kafka.md), as librdkafka names them.
     kafka_client: str | None = None
-    output: str  # Directory of the output
-    state: str  # Directory for slots, dispatcher state and file map
-    eventstore: str  # host:port of the event store
-    # Tables ``[datacentre.NAME.joiners.SLOT]`` with ``address``; slot names are unique over all datacentres.
-    # ``photon serve joiner auto`` needs none (docs/dispatcher.md#scaling).
-    joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)
-    # Tables ``[datacentre.NAME.caches.NODE]``, the pipeline's cache processes (see below).
-    caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
+    output: str = ""  # Directory of the output; unset: NAME/output
+    state: str = ""  # Directory for slots, dispatcher state and file map; unset: NAME/state
+    # host:port of its process, ``photon serve datacentre NAME``: all parts that are not ``apart``.
+    address: str = ""
+    # Parts in processes of their own (``photon serve PART``) and their addresses, as ``{ verifier = "host:port" }``.
+    # Of several joiners, dispatchers or cache nodes: a list, or the first one's, and each next port is 1 higher.
+    apart: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
+    # Joiners, each with its slot ``NAME-K``. Several are apart; unset in ``apart``: at the ports from 10 above
+    # ``address``. 0: all are started by ``photon serve joiner auto`` (docs/dispatcher.md#scaling).
+    joiners: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
     # Table ``[datacentre.NAME.hbase]``: the event store's file map is a table of HBase; unset: it is in ``state``.
     hbase: HBaseSettings | None = None
-    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place. Of several
-    # dispatchers the Kth has the port K - 1 higher.
-    dispatcher: str | None = None
     # The joining processes: services, or ``"spark"``: one application of Spark (docs/spark.md#join) in their
     # place.
     pipeline: Literal["services", "spark"] = "services"
@@ -354,17 +346,11 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spark: dict[str, str] = msgspec.field(default_factory=dict)
     # The slot that Spark writes; unset: NAME-spark. Another name is needed once that slot was retired.
     slot: str | None = None
-    # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
-    # (docs/deployment.md#together-or-apart).
-    together: bool = False
     # Dispatchers on one machine, among which its foreign logs are divided (docs/dispatcher.md#several-dispatchers).
+    # Several are apart; unset in ``apart``: at the ports from 80 above ``address``.
     dispatchers: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
-    verifier: str | None = None  # host:port of the verifier's health; unset: it has none
-    # host:port of the health of its relay, which it has where its join builds on another one (docs/chains.md) or a
-    # side is a topic (docs/kafka.md); unset: it has none.
-    relay: str | None = None
-    copies: str | None = None  # host:port of its keeper of copies of other datacentres' output; unset: it keeps none
-    # host:port of its status page, plain HTTP (docs/watching.md#photon-status); unset: it has none.
+    # host:port of its status page, plain HTTP (docs/watching.md#photon-status); unset: 127.0.0.1 and the port after
+    # ``address``'s; empty: it has none.
     status: str | None = None
     # How changes in its log directories are noticed. ``auto``: inotify, polling on network file systems; ``native``:
     # always inotify; ``poll``: always polling (docs/dispatcher.md#tailing).
@@ -397,10 +383,31 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         count = self.dispatchers
         return [""] if count == 1 else [f"{number}of{count}" for number in range(1, count + 1)]
 
-    def dispatcher_at(self, number: int) -> str | None:
-        """Returns the address of one of its dispatchers, which count from 1."""
-        host, colon, port = (self.dispatcher or "").rpartition(":")
-        return f"{host}:{int(port) + number - 1}" if colon and port.isdigit() else self.dispatcher
+    def at(self, part: str) -> list[str]:
+        """Returns the addresses of a part's processes, or that of the datacentre's process if it runs there."""
+        count = {"joiner": self.joiners, "dispatcher": self.dispatchers}.get(part, 1)
+        said = self.apart.get(part) or (_shifted(self.address, SEVERAL[part]) if count > 1 else self.address)
+        return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
+
+    def is_apart(self, part: str) -> bool:
+        """True if the part runs in processes of its own."""
+        return part in self.apart or (part in SEVERAL and len(self.at(part)) > 1)
+
+    @property
+    def eventstore(self) -> str:
+        """The event store's address."""
+        return self.at("eventstore")[0]
+
+    @property
+    def page(self) -> str:
+        """The status page's address; empty if there is none."""
+        own = _shifted(f"127.0.0.1:{self.address.rpartition(':')[2]}", 1) if self.address else ""
+        return (self.at("status")[0] if "status" in self.apart else own) if self.status is None else self.status
+
+
+def _shifted(address: str, by: int) -> str:
+    host, colon, port = address.rpartition(":")
+    return f"{host}:{int(port) + by}" if colon and port.isdigit() else address
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -441,7 +448,27 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def slots(self, datacentre: str) -> list[str]:
         """Returns the slots that write a datacentre's output, besides those of ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
-        return [pipeline.spark_slot(datacentre)] if pipeline.on_spark else list(pipeline.joiners)
+        return [pipeline.spark_slot(datacentre)] if pipeline.on_spark else list(self.joiners(datacentre))
+
+    def joiners(self, datacentre: str) -> dict[str, str]:
+        """Returns slot -> address of a datacentre's joiners, besides those of ``serve joiner auto``."""
+        at = self.datacentre[datacentre].at("joiner")
+        return {f"{datacentre}-{number}": address for number, address in enumerate(at, 1)}
+
+    def inside(self, datacentre: str) -> list[Part]:
+        """Returns the parts that run in a datacentre's process."""
+        pipeline = self.datacentre[datacentre]
+        wanted: dict[Part, object] = {
+            "eventstore": True, "copies": self.output.copies > 1,
+            "joiner": pipeline.joiners and not pipeline.on_spark, "verifier": True,
+            "dispatcher": not pipeline.on_spark, "relay": self.relayed(datacentre), "status": pipeline.page,
+        }  # fmt: skip
+        return [part for part, wants in wanted.items() if wants and not pipeline.is_apart(part)]
+
+    def caches(self, datacentre: str) -> dict[str, str]:
+        """Returns name -> address of a datacentre's cache nodes; empty: the event store keeps recent records."""
+        at = self.datacentre[datacentre].at("cache") if "cache" in self.datacentre[datacentre].apart else []
+        return {f"{datacentre}-c{number}": address for number, address in enumerate(at, 1)}
 
     def needs(self, join: str) -> set[str]:
         """Returns the join and those whose output it reads, directly or indirectly."""
@@ -501,6 +528,4 @@ def tables() -> Mapping[str, type[_Table]]:
         "sink.NAME": SinkSettings,
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.hbase": HBaseSettings,
-        "datacentre.NAME.joiners.SLOT": JoinerSlot,
-        "datacentre.NAME.caches.NODE": CacheNode,
     }

@@ -1,13 +1,13 @@
 """Follows arrivals, reported by the event store, of primary events that others wait for; tries these at once.
 
 Theory of operation. The event store remembers the keys that were looked up in vain, and reports which of them have
-arrived (``eventstore.awaited_keys``). A report wakes events in memory (``Core.arrived``) and rows of the retry store
-(``RetryLoader.arrived``). A dispatcher that has lost its place, by its own or the event store's restart, seeks all
-keys it waits for once, some thousands at a time: existing ones count as arrived, the others are remembered again.
-An attempt on its way may have asked the previous process of the
-store, which remembers nothing any more: if it misses, it is tried once more.
+arrived (``eventstore.awaited_keys``). Events in memory (``Waiting.arrived``) and rows of the retry store
+(``RetryLoader.arrived``) that wait for them are then tried. A dispatcher that has lost its place, by its own or the
+event store's restart, seeks all keys it waits for once, some thousands at a time: existing ones count as arrived,
+the others are remembered again. An attempt on its way may have asked the previous process of the store, which
+remembers nothing any more: if it misses, it is tried once more.
 
-Being woken only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
+An arrival only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
 whose wake-up is lost is tried by its back-off.
 """
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from photon.config.clock import Clock
 from photon.config.stopping import end
-from photon.dispatcher.core import Core
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
+from photon.dispatcher.waiting import Waiting
 from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
 WAIT_S = 5.0  # how long one question to the store waits for arrivals
@@ -35,10 +35,10 @@ TO_SEEK_MAX = 1_000_000  # most keys of events in memory that are still to be so
 
 @dataclass(eq=False)
 class Arrivals:
-    """Serves one core and its state. Calls ``moved`` when there is something to try."""
+    """Serves one dispatcher's memory and state. Calls ``moved`` when there is something to try."""
 
     store: ArrivalNotices
-    core: Core
+    waiting: Waiting
     state: State
     retries: RetryLoader
     clock: Clock
@@ -62,32 +62,32 @@ class Arrivals:
         epoch = number = 0
         while True:
             began = self.clock.monotonic()
-            came = await self.store.arrived(epoch, number, WAIT_S)
-            if came is None:
-                self.core.followed = False
+            news = await self.store.arrived(epoch, number, WAIT_S)
+            if news is None:
+                self.waiting.followed = False
                 await asyncio.sleep(AGAIN_S)
                 continue
-            epoch, number = came.epoch, came.next
-            self._heard(came)
-            if came.keys or came.lost:
+            epoch, number = news.epoch, news.next
+            self._heard(news)
+            if news.keys or news.lost:
                 await asyncio.sleep(GATHER_S)
             elif self.clock.monotonic() - began < WAIT_S / 2:  # it is ending, or has too many questions to answer
                 await asyncio.sleep(AGAIN_S)
 
-    def _heard(self, came: KeyArrivals) -> None:
-        if came.lost:
+    def _heard(self, news: KeyArrivals) -> None:
+        if news.lost:
             self._to_seek.clear()
             self._keys_to_seek = 0
             self._row = 0
             self._round += 1
-            self.core.arrivals_lost()
-            self.seek(self.core.waiting_keys())
-        self._arrived(came.keys)
-        self.core.followed = not self.seeking
+            self.waiting.recent.lose()
+            self.seek(self.waiting.room.keys())
+        self._arrived(news.keys)
+        self.waiting.followed = not self.seeking
 
     def _arrived(self, keys: Sequence[bytes]) -> None:
         if keys:
-            self.core.arrived(keys)
+            self.waiting.arrived(keys)
             self.retries.arrived(keys)
             self.moved()
 
@@ -118,7 +118,7 @@ class Arrivals:
                 done()
             if not self.seeking:
                 self._more.clear()
-                self.core.followed = True
+                self.waiting.followed = True
             await asyncio.sleep((self.clock.monotonic() - began) * SEEK_REST)
 
     def _next(self) -> tuple[Sequence[bytes], Callable[[], None]]:

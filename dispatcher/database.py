@@ -27,9 +27,9 @@ _MINUTE = f"({{0}}.event_time_ns - (({{0}}.event_time_ns % {MINUTE_NS}) + {MINUT
 # Rounds towards minus infinity; division in SQLite rounds towards 0.
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
--- proof: of a position (LogPosition). anew: the log holds other bytes than were counted up to high (core).
+-- proof: of a position (LogPosition). rewritten: the log holds other bytes than were counted up to high (core).
 CREATE TABLE logs (identity TEXT PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, offset INTEGER NOT NULL,
-  high INTEGER NOT NULL, proof BLOB NOT NULL, anew INTEGER NOT NULL) WITHOUT ROWID;
+  high INTEGER NOT NULL, proof BLOB NOT NULL, rewritten INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, UNIQUE (path, header));
 CREATE TABLE retries (id INTEGER PRIMARY KEY AUTOINCREMENT, event_id BLOB NOT NULL, digest BLOB NOT NULL,
   event_time_ns INTEGER NOT NULL, key BLOB NOT NULL, record BLOB NOT NULL, file INTEGER NOT NULL,

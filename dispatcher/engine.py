@@ -22,6 +22,7 @@ from photon.adapters.logs.problems import AMBIGUOUS, UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.batch.columns import Mask
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.stopping import end, until
 from photon.config.structured import get_logger
@@ -35,12 +36,12 @@ from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.homes import Homes
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.ledger import Ledger, Verdict, figures
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
+from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, divergences, must_know, settle
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.queues import Shares
-from photon.dispatcher.replay.guests import LineRules
 from photon.dispatcher.replay.rereading import Sources, rereading
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
@@ -58,7 +59,7 @@ Measure = Callable[[], Awaitable[float | None]]
 
 # Called before blocks are processed. If it returns False, they must not be, and the dispatcher ends.
 Begun = Callable[[Sequence[Block]], Awaitable[bool]]
-AWAY_S, AWAY_MAX_S = 0.2, 30.0  # first and longest wait for an adapter that cannot read now
+AWAY = BackOff(first=0.2, most=30.0)  # waits for an adapter that cannot read now
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05  # longest reading of the follower before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
@@ -84,6 +85,7 @@ class Options:
     first_measure_s: float = 0.25  # the same until the first result
     commit_s: float = 0.2
     scan_s: float = 0.02
+    gather_s: float = 0.0  # least time between two looks at changed logs: lines that come meanwhile are one batch
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
     stop_s: float = 5.0  # longest wait of a graceful stop for answers on their way
@@ -161,27 +163,28 @@ class DispatcherEngine:
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
         self._contents = Contents(state.database) if options.guessed_ids else None
         self._core = Core(
-            adapter=world.adapter,
-            digester=world.digester,
-            datacentre=world.datacentre,
-            patience=policy.patience,
-            envelope=world.envelope,
-            limits=limits,
+            LineRules(world.adapter, world.digester, policy.patience),
+            world.envelope,
+            limits,
+            world.datacentre,
             random=world.random,
             highs=state.highs(),
-            anew=state.anew(),
-            retry_bytes=state.retry_bytes,
+            rewritten=state.rewritten(),
             retry_rows=state.retry_rows,
-            shares=self._shares,
+            retry_bytes=state.retry_bytes,
             homes=homes,
+            shares=self._shares,
             identical_copies=options.identical_copies,
             uncertainty_ns=options.uncertainty_ns,
             seen=None if self._contents is None else self._contents.see,
         )
         self._troubles = Troubles(self._log)
         self._wake = asyncio.Event()
+        waiting = self._core.waiting
         pace = Pace(options.progress_s, options.idle_progress_s, once=options.once)
-        self._store = ProgressWatch(world.progress, self._core, state, self._troubles, clock, self._wake.set, pace)
+        self._store = ProgressWatch(
+            world.progress, waiting, state, self._troubles, clock, self._wake.set, pace, policy.patience.slack_ns
+        )
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # state when it last stopped reading
         self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
@@ -195,22 +198,28 @@ class DispatcherEngine:
         timeout_s = options.join_timeout_s
         self._calls = Calls(world.joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
         self._before = Counter(state.counts())
-        self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=options.scan_s)
-        rules = LineRules(world.adapter, world.digester, policy.patience)
+        self._tail = Tail(
+            follower,
+            watcher,
+            clock.monotonic,
+            report=self._log.warning,
+            scan_s=options.scan_s,
+            gather_s=options.gather_s,
+        )
         self._rereads, self._reopened = (
             ([], None)
             if sources is None
-            else rereading(self._core, state, self._look_ups, clock, rules, self._wake.set, sources)
+            else rereading(self._core, state, self._look_ups, clock, self._wake.set, sources)
         )
         self._stopping = False
-        self._away_s = 0.0  # last wait for an adapter that cannot read now
+        self._away = 0  # consecutive failures of an adapter that cannot read now
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has returned everything
-        self._retries = RetryLoader(self._core, state, once=options.once, now_ns=clock.now_ns())
+        self._retries = RetryLoader(waiting, state, once=options.once, now_ns=clock.now_ns())
         self._arrivals: Arrivals | None = None
         if world.waking is not None and not options.once:
-            self._arrivals = Arrivals(world.waking, self._core, state, self._retries, clock, self._wake.set)
+            self._arrivals = Arrivals(world.waking, waiting, state, self._retries, clock, self._wake.set)
         self._next_commit = self._next_retimed = 0.0
         self._clock_ns = state.clock_ns  # the latest time seen
         self._early_told = False
@@ -227,7 +236,7 @@ class DispatcherEngine:
 
     @property
     def times(self) -> JoinTimes:
-        return self._core.times
+        return self._core.counting.times
 
     @property
     def core(self) -> Core:
@@ -235,10 +244,10 @@ class DispatcherEngine:
 
     def status(self) -> Status:
         counts = self._before.copy()
-        counts.update(self._core.live)
+        counts.update(self._core.counting.live)
         read, known = self._follower.backlog()
         stored_ns = self._state.oldest_first_read_ns()
-        oldest = [ns for ns in (self._core.oldest_first_read_ns(), stored_ns) if ns is not None]
+        oldest = [ns for ns in (self._core.logs.oldest_first_read_ns(), stored_ns) if ns is not None]
         return Status(
             **figures(counts),
             bytes_read=read,
@@ -251,9 +260,9 @@ class DispatcherEngine:
             look_ups=self._look_ups.looked_up,
             attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
-            caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
-            woken=self._core.woken,
-            followed=self._core.followed,
+            caught_up=self._follower.caught_up() and self._core.logs.window_bytes == 0,
+            arrived=self._core.waiting.arrivals,
+            followed=self._core.waiting.followed,
             reopened=self._reopened.listed if self._reopened is not None else 0,
             reopened_missing=self._reopened.missing if self._reopened is not None else 0,
             left=self._core.queues.left,
@@ -263,11 +272,11 @@ class DispatcherEngine:
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
-            alike=tuple(map(str, self._follower.unread(AMBIGUOUS))) if self._core.placed else (),
+            alike=tuple(map(str, self._follower.unread(AMBIGUOUS))) if self._core.intake.placed else (),
         )
 
     def oldest(self, limit: int) -> list[Pending]:
-        held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
+        held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.logs.heads(), limit))
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def conflicts(self) -> tuple[int, Conflict | None]:
@@ -324,7 +333,7 @@ class DispatcherEngine:
     def _look_at_clock(self, now_ns: int) -> None:
         """Checks if the clock is behind a time it showed before, in this process or an earlier one."""
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
-        if back_ns > max(CLOCK_BACK_NS, self._core.patience.slack_ns):
+        if back_ns > max(CLOCK_BACK_NS, self._core.intake.rules.patience.slack_ns):
             self._log.warning(
                 "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; "
                 "correct it if it is behind",
@@ -382,7 +391,7 @@ class DispatcherEngine:
             self._core.queues.look_first = self._look_first(now)
         took = False
         while (
-            self._core.room()
+            self._core.intake.room()
             and self._unsettled < (UNSETTLED_BUSY if self._shares.busy(now) else UNSETTLED_MAX)
             and now - begun < READ_SHARE_S
             and not self._stopping
@@ -395,7 +404,7 @@ class DispatcherEngine:
             took = True
             await self._take(blocks)
             now = self._clock.monotonic()
-        if self._core.placed:
+        if self._core.intake.placed:
             self._follower.speak()
         self._caught_up = self._follower.caught_up()
         return took
@@ -421,20 +430,20 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         # Reread blocks of one log at a time: two logs may hold the same lines.
-        for again, some in groupby(blocks, lambda block: block.identity if self._core.back(block) else ""):
-            take = self._backlog.take if whole or again else self._core.take
+        for repeated, some in groupby(blocks, lambda block: block.identity if self._core.logs.repeats(block) else ""):
+            take = self._backlog.take if whole or repeated else self._core.intake.take
             for block in some:
                 for _ in take(block, now_ns, self._clock.monotonic()):
                     self._send(self._clock.monotonic())
                     await asyncio.sleep(0)
-                    if not self._core.away:
-                        self._away_s = 0.0
+                    if not self._core.intake.away:
+                        self._away = 0
                     elif not await self._until_back():
                         return  # the block is incomplete, so it is read again
-            if whole or again:
+            if whole or repeated:
                 self._unsettled += 1
                 question = self._backlog.question()
-                self._begin(self._settle_again(question) if again else self._settle(question))
+                self._begin(self._settle_repeated(question) if repeated else self._settle(question))
 
     async def _compare_first(self, block: Block) -> None:
         """Raises AdapterError if another process computes other headers for a run's first records."""
@@ -454,12 +463,12 @@ class DispatcherEngine:
 
     async def _until_back(self) -> bool:
         """Waits before the adapter is asked again; returns False if the engine is to stop."""
-        if not self._away_s:
-            self._log.warning("the adapter cannot read records now and is asked again", why=self._core.away)
-        until = self._clock.monotonic() + self._away_s
-        self._away_s = min(2 * self._away_s or AWAY_S, AWAY_MAX_S)
+        if not self._away:
+            self._log.warning("the adapter cannot read records now and is asked again", why=self._core.intake.away)
+        self._away += 1
+        until = self._clock.monotonic() + AWAY.delay(self._away)
         while not self._stopping and self._clock.monotonic() < until:
-            await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(AWAY.first)
             self._send(self._clock.monotonic())
         return not self._stopping
 
@@ -493,7 +502,7 @@ class DispatcherEngine:
 
     def _patience_s(self) -> tuple[bool, float]:
         """Returns True if nothing more can be read now, and how long fresh events wait for others."""
-        if self._read_to_end or not self._core.room():
+        if self._read_to_end or not self._core.intake.room():
             return True, 0.0
         flush, wait_s = self._follower.caught_up(), self._limits.batch_wait_s
         return flush, self._flow.company_s(wait_s) if flush else wait_s
@@ -538,25 +547,26 @@ class DispatcherEngine:
         found = await self._look_ups.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
-        self._core.asked(batch, settle(self._core, batch, found, self._clock.now_ns(), now), now)
+        left = settle(self._core, batch, found, self._clock.now_ns(), now)
+        self._core.queues.asked(left, len(batch), now, patient=batch.patient)
 
     async def _settle(self, question: Batch) -> None:
         found = await self._look_ups.look_up(question.events.digests, question.events.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
-    async def _settle_again(self, question: Batch) -> None:
+    async def _settle_repeated(self, question: Batch) -> None:
         """Looks up reread events. None is sent before it is known which were counted."""
         while not self._stopping and self._failure is None:
-            if self._core.clear(question.stretches):
+            if self._core.logs.clear(question.stretches):
                 # A row leaves the store only after its verdict exists: so ask the store first.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
                 found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
-                    places = {} if found is None else departures(question, found, waiting)
+                    places = {} if found is None else divergences(question, found, waiting)
                     for identity, at in places.items():
-                        self._core.departs(identity, at)
+                        self._core.logs.diverge(identity, at)
                     self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic(), waiting)
                     if places:
                         self._commit(self._clock.monotonic(), at_once=True)
@@ -565,54 +575,54 @@ class DispatcherEngine:
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
         """Keeps the head start in line with the registry's commit time, which is unknown before the first commit."""
-        pause_s = self._options.first_measure_s
+        pauses = BackOff(self._options.first_measure_s, self._options.measure_s).pauses()
         while True:
+            pause_s = next(pauses)
             try:
                 commit_s = await measure()
                 if commit_s is not None:
                     homes.head_start.measured(commit_s)
                     pause_s = self._options.measure_s
-                else:
-                    pause_s = min(2 * pause_s, self._options.measure_s)
                 self._troubles.well(COMMIT_TIME, self._clock.monotonic())
             except Exception as error:
                 self._troubles.met(COMMIT_TIME, f"{type(error).__name__}: {error}", self._clock.monotonic())
             await asyncio.sleep(pause_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
-    def _commit(self, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
-        if self._core.retimed is not None and now >= self._next_retimed:
-            tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])
-            self._core.retimed, self._next_retimed = None, now + RETIMED_S
+    def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> None:
+        counting, committing = self._core.counting, self._core.committing
+        if counting.retimed is not None and now >= self._next_retimed:
+            tell_retimed(self._log, counting.retimed, counting.live[Verdict.RETIMED])
+            counting.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
-        changes = self._core.changes(now_ns, now, spill_all=spill_all)
+        changes = committing.changes(now_ns, now, store_all=store_all)
         # At once, between two blocks: the claim would not be of all that was read.
-        if not at_once and (changes or spill_all or self._claims.due(now)):
-            changes.also += self._claims.change(self._core.undecided(), now_ns, now)
+        if not at_once and (changes or store_all or self._claims.due(now)):
+            changes.also += self._claims.change(committing.undecided(), now_ns, now)
         elif not changes:
             return
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))
         if self._contents is not None:
             changes.also += self._contents.changes()
         self._state.commit(changes)
-        self._core.committed()
+        committing.committed()
         if changes.exports:
             self._exports.flush()
 
     def _done(self) -> bool:
         """True if nothing is left to read, and nothing can change in this run."""
-        core, state = self._core, self._state
-        if not self._read_to_end or core.open or self._attempts:
+        waiting, state = self._core.waiting, self._state
+        if not self._read_to_end or waiting.open or self._attempts:
             return False
-        self._commit(self._clock.monotonic(), spill_all=True)
+        self._commit(self._clock.monotonic(), store_all=True)
         if state.retry_rows and not self._retries.swept:
             return False
         if state.retry_rows and state.waits_for_something(SETTLED_NS):
             return False
-        if core.given_up:
+        if waiting.given_up:
             self._log.warning(
                 "events could not be decided and wait for the next run: is a primary log gone that was read before?",
-                events=core.given_up,
+                events=waiting.given_up,
             )
         return True
 
@@ -622,4 +632,4 @@ class DispatcherEngine:
             return
         if self._attempts:
             await asyncio.wait(self._attempts, timeout=self._options.stop_s)
-        self._commit(self._clock.monotonic(), spill_all=True)
+        self._commit(self._clock.monotonic(), store_all=True)

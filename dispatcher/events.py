@@ -5,18 +5,16 @@ The log's offset advances over a ``Stretch`` only when each of its events has a 
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
-from photon.adapters.logs.api import Block
 from photon.batch.columns import I64, U8, RowIndexes
 from photon.batch.events import Events
-from photon.dispatcher.ledger import Verdict, unknown_cell
-from photon.dispatcher.limits import Limits
+from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
 
@@ -43,9 +41,9 @@ class Batch:
         return len(self.rows)
 
     @property
-    def back(self) -> bool:
+    def repeated(self) -> bool:
         """True if the events of its stretches may be counted, or be waiting in the retry store."""
-        return bool(self.stretches) and self.stretches[0].back
+        return bool(self.stretches) and self.stretches[0].repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Stretch:
     file: LogFile
     begin: int
     end: int
-    seen_to: int  # lines before this offset were read before, and are counted
+    counted_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
     number: int = 0  # greater than those of all stretches begun before
@@ -85,28 +83,28 @@ class Stretch:
     events: int = 0
     left: int = 0  # events without a verdict
     settled: int = 0  # of these, events that get none in this run
-    parked: int = 0  # of these, events that wait for their next try
-    parked_at: float | None = None  # monotonic seconds; when the first one began to wait
+    waiting: int = 0  # of these, events that wait for their next try
+    waiting_since: float | None = None  # monotonic seconds; when the first one began to wait
     whole: bool = False  # all of its records have been added, and may be processed
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
     weight: int = 0  # bytes of memory
     oldest_ns: int = MAX_NS  # least event time of its records, if it has any
     newest_ns: int = MIN_NS
-    back: bool = False  # it begins before the offset up to which its log was already read
-    anew: bool = False  # its log differs from the counted one; it is not known yet from where on
-    departs: bool = False  # such a log departs from the counted one here, or before
-    spill: bool = False  # a reread log waits for it: events without a verdict become rows at once
-    # While ``anew``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.
+    repeated: bool = False  # it begins before the offset up to which its log was already read
+    rewritten: bool = False  # its log differs from the counted one; it is not known yet from where on
+    diverged: bool = False  # such a log diverges from the counted one here, or before
+    store_now: bool = False  # a repeated log waits for it: events without a verdict become rows at once
+    # While ``rewritten``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.
     unread: list[tuple[int, bytes, str]] = field(default_factory=list)
     # For events that were read and counted before, and that no log waits for: their new outcomes.
-    again: Counter[int] | None = None
+    redispatched: Counter[int] | None = None
 
     def counted(self, verdicts: U8) -> U8:
         """Returns the ledger's columns for events of this stretch with these verdicts."""
-        if self.again is None:
+        if self.redispatched is None:
             return verdicts
-        self.again.update(verdicts.tolist())
+        self.redispatched.update(verdicts.tolist())
         return np.full_like(verdicts, Verdict.REREAD)
 
     def overlaps(self, other: Stretch) -> bool:
@@ -123,87 +121,3 @@ class Stretch:
         A log that is read in parts is one log there.
         """
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)
-
-
-@dataclass(slots=True)
-class OpenLog:
-    """The stretches of one log that are not before its offset, in order."""
-
-    stretches: deque[Stretch] = field(default_factory=deque)
-    end: int = 0  # the highest offset this log was ever read up to
-    anew: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
-
-
-def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:
-    """Returns a stretch for the whole block, with its records still to be added."""
-    weight = len(block.data) + sum(len(o.head) for o in block.oversized)
-    back = block.offset < seen_to
-    if back:
-        seen_to = _whole_to(block, seen_to)
-    return Stretch(
-        block.identity,
-        block.file,
-        block.offset,
-        block.end,
-        seen_to,
-        read_at,
-        block.proof,
-        number,
-        weight=weight,
-        back=back,
-    )
-
-
-def _whole_to(block: Block, seen_to: int) -> int:
-    """Returns the start of the record that contains ``seen_to``: in its present form it was not seen."""
-    at = seen_to - block.offset
-    ends = block.data[at - 1 : at + 1]
-    if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
-        return seen_to
-    return block.offset + block.data.rfind(b"\n", 0, at) + 1
-
-
-def add_rejected(stretch: Stretch, line: bytes) -> None:
-    """Counts and exports a record that has no id or time: the dispatcher itself rejects it."""
-    stretch.cells[unknown_cell(Verdict.REJECTED)] += 1
-    stretch.cells[unknown_cell(Verdict.READ)] += 1
-    stretch.exports.append(Export(REJECTED, line))
-
-
-HELD_LONG = 10  # factor for how much longer a stretch with events on their way is held before they become rows too
-# Share of a stretch's events that is not waited for if finished work waits for it and memory is short.
-STRAGGLERS = 0.25
-
-
-class Spilling:
-    """Decides when events become rows. ``once``: the run ends with the logs, so reading pauses instead."""
-
-    def __init__(self, limits: Limits, *, once: bool) -> None:
-        self._limits = limits
-        self._once = once
-        self._hold_s = limits.hold_once_s if once else limits.hold_s
-
-    def may(self, stretch: Stretch, behind: Iterable[Stretch], window_bytes: int, now: float) -> bool:
-        """True if the first stretch of a log is held no longer. ``behind``: the log's later ones, in order."""
-        pressed = not self._once and window_bytes > self._limits.spill_bytes
-        if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, behind):
-            return True
-        if stretch.parked_at is None:
-            return False  # all of it is on its way: rows would cost more than the remaining work
-        held = now - stretch.parked_at
-        if stretch.left == stretch.settled + stretch.parked:
-            return not stretch.parked or pressed or held >= self._hold_s
-        return held >= HELD_LONG * self._hold_s
-
-
-def _holds_back(stretch: Stretch, behind: Iterable[Stretch]) -> bool:
-    """True if a few stragglers block more finished work than there is in this stretch itself."""
-    if stretch.left > stretch.events * STRAGGLERS:
-        return False
-    done = 0
-    for later in behind:
-        if later.whole and not later.left:
-            done += later.weight
-            if done > stretch.weight:
-                return True
-    return False

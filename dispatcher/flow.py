@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from photon.dispatcher.retry import Backoff
+from photon.config.back_off import BackOff
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers
 
 # Time for which a joiner that failed gets nothing; increases with each failure.
-EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
+EJECTION = BackOff(first=0.1, most=30.0, floor=0.05)
 LAST_S = 1.0  # its maximum while no other joiner is well
-OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
+OVERLOAD = BackOff(first=0.02, most=0.5, floor=0.005)
 PROBE_EVENTS = 100  # size of the batch that probes a joiner that failed: its events wait in vain if it fails again
 # A batch of this size without one verdict is evidence against the joiner; a smaller one perhaps only against its
 # events.

@@ -21,6 +21,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from photon.config.back_off import BackOff
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
@@ -55,7 +56,7 @@ class Changes:
 class _Candidate:
     incarnation: int
     next: float
-    pause: float = ASK_S
+    silent: int = 0  # answers missing in a row while others are used
     used: bool = False
     answered: float = 0.0  # when it last served
     asked: bool = False  # an answer is awaited
@@ -82,8 +83,7 @@ class JoinerSet:
         for address in kept:
             candidate = self._known.get(address) or _Candidate(newest[address], now)
             if newest[address] > candidate.incarnation:  # another process has started there
-                candidate.incarnation, candidate.pause = newest[address], ASK_S
-                candidate.next = now
+                candidate.incarnation, candidate.silent, candidate.next = newest[address], 0, now
             known[address] = candidate
         self._known = known
         return Changes(remove=gone)
@@ -107,13 +107,9 @@ class JoinerSet:
             return Changes()
         candidate.asked = False
         silent = what is Heard.NOTHING
-        if what is Heard.SERVES_NOT and not self.used:
-            candidate.pause = FIRST_S
-        elif silent and not candidate.used and self.used:
-            candidate.pause = min(ASK_MOST_S, 2 * candidate.pause)
-        else:
-            candidate.pause = ASK_S
-        candidate.next = now + candidate.pause
+        candidate.silent = candidate.silent + 1 if silent and not candidate.used and self.used else 0
+        is_first = what is Heard.SERVES_NOT and not self.used
+        candidate.next = now + (FIRST_S if is_first else BackOff(ASK_S, ASK_MOST_S).delay(candidate.silent + 1))
         if what is Heard.SERVES:
             candidate.answered = now
             if not candidate.used:

@@ -24,7 +24,7 @@ class Limits:
     # primary logs catch up.
     hold_once_s: float = 60.0
     # Window size above which the oldest events waiting for their next try go to the retry store earlier.
-    spill_bytes: int = 48 << 20
+    hold_bytes: int = 48 << 20
     retry_store_bytes: int = 10 << 30
-    spill_rows: int = 20_000  # most new rows of the retry store in one transaction (and one stretch more)
+    new_rows: int = 20_000  # most new rows of the retry store in one transaction (and one stretch more)
     parse_records: int = 1000

@@ -93,8 +93,8 @@ def settle(
     """
     left = np.ones(len(batch), np.bool_)
     if waiting:
-        counted = are_lines(batch.events, waiting) & core.were_read(batch.rows)
-        core.reread(batch.rows[counted])
+        counted = are_lines(batch.events, waiting) & core.counting.were_read(batch.rows)
+        core.counting.reread(batch.rows[counted])
         left &= ~counted
     if found is not None:
         present = is_present(found) & left
@@ -102,7 +102,7 @@ def settle(
         left &= ~(present | late)
         absent = left & (found.outcomes == Answer.ABSENT)
         core.looked_up(batch.rows[present], found.take(np.flatnonzero(present)), batch.rows[absent], now)
-        core.late(batch.rows[late], now_ns)
+        core.counting.late(batch.rows[late], now_ns)
     return batch.rows[left]
 
 
@@ -111,14 +111,14 @@ PROBE_EVERY = 16  # it is then tried again with one reading in this many
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:
-    """True if an answer is missing that is needed to tell where a log departs."""
-    if not any(stretch.events and stretch.anew for stretch in question.stretches):
+    """True if an answer is missing that is needed to tell where a log diverges."""
+    if not any(stretch.events and stretch.rewritten for stretch in question.stretches):
         return False
     return found is None or found.says(Answer.UNKNOWN)
 
 
-def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
-    """Returns where reread logs (``anew``) depart from the counted ones: at the first unknown line.
+def divergences(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
+    """Returns where reread logs (``rewritten``) diverge from the counted ones: at the first unknown line.
 
     Pass it to the core before the question is settled. ``waiting``: as for ``settle``.
     """
@@ -129,10 +129,13 @@ def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, in
     for stretch in question.stretches:
         begin, end = end, end + stretch.events
         its = known[begin:end]
-        if stretch.anew and stretch.identity not in places and not its.all():
+        if stretch.rewritten and stretch.identity not in places and not its.all():
             places[stretch.identity] = int(events.offsets[begin + int(its.argmin())])
     for stretch in question.stretches:
-        if stretch.anew and (at := min(places.get(stretch.identity, stretch.end), stretch.seen_to)) < stretch.end:
+        if (
+            stretch.rewritten
+            and (at := min(places.get(stretch.identity, stretch.end), stretch.counted_to)) < stretch.end
+        ):
             places[stretch.identity] = at
     return places
 
@@ -169,28 +172,29 @@ class Backlog:
         self.worth = Worth()
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Like ``Core.take``. Its events are part of the next question."""
-        stretch = self._core.begin(block, now)
+        """Like ``Intake.take``. Its events are part of the next question."""
+        intake = self._core.intake
+        stretch = self._core.logs.begin(block, now)
         self._stretches.append(stretch)
-        for events in self._core.read(stretch, block, now_ns):
-            self._rows.append(self._core.add(stretch, events, now_ns, now))
+        for events in intake.read(stretch, block, now_ns):
+            self._rows.append(intake.add(stretch, events, now_ns, now))
             yield
 
     def question(self) -> Batch:
         """Returns all events taken since the last question. Pass each question to ``settle``."""
         rows, self._rows = np.concatenate([NO_ROWS, *self._rows]), []
         stretches, self._stretches = self._stretches, []
-        return self._core.question(rows, stretches)
+        return self._core.batch(rows, stretches=stretches)
 
     def settle(
         self, question: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
     ) -> None:
         """Like ``lookups.settle``; the other events go on to a joiner."""
         left = settle(self._core, question, found, now_ns, now, waiting)
-        self._core.send(left, now)
+        self._core.queues.take(left, now)
         for stretch in question.stretches:
             stretch.whole = True
-            self._core.weigh(stretch, -EVENT_BYTES * (stretch.events - stretch.left))
-            self._core.reject(stretch, now_ns)
-        if not question.back:
+            self._core.logs.weigh(stretch, -EVENT_BYTES * (stretch.events - stretch.left))
+            self._core.counting.reject_unread(stretch, now_ns)
+        if not question.repeated:
             self.worth.observe(len(question) - len(left), len(question))

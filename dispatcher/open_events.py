@@ -31,7 +31,7 @@ _NUMBERS = np.dtype(
         *((name, np.int64) for name in ("trigger_ns", "attempts", "failed", "row_id", "group", "left_to")),
         ("placed_at", np.float64),
         ("generations", np.uint32),
-        *((name, np.bool_) for name in ("taken", "guest", "behind", "settled")),
+        *((name, np.bool_) for name in ("taken", "redispatched", "behind", "settled")),
         ("last", np.uint8),
     ]
 )
@@ -56,7 +56,30 @@ class OpenEvent(NamedTuple):
 
 
 class OpenEvents:
-    """Columns are read and changed by row. Those of the events themselves are read only, except ``as_of``."""
+    """Columns are read and changed by row; ``add`` sets all of them, ``release`` clears ``taken`` and ``group``.
+
+    | column                  | set later by                        | read by                                      |
+    | ----------------------- | ----------------------------------- | -------------------------------------------- |
+    | the event's, ``sizes``  |                                     | batches, all parts                           |
+    | ``as_of``               | ``Waiting.load``, ``ask_for_final`` | batches                                      |
+    | ``stretch``             | ``Committing`` (row)                | ``Counting``, ``Waiting``, ``Queues`` (age)  |
+    | ``first_read_ns``       | ``FirstRead.limit``                 | ``NextTries``, ``ask_for_final``, join times |
+    | ``attempts``            | ``Intake.redispatch``, ``Waiting``  | ``NextTries``, ``ask_for_final``, ``Homes``  |
+    | ``failed``              | ``Waiting``, ``LoadedRows.arrived`` | ``NextTries``, ``Waiting``                   |
+    | ``taken``               |                                     | ``Committing.undecided``                     |
+    | ``redispatched``        | ``Intake``                          | ``Counting``, ``Waiting``, ``Committing``    |
+    | ``behind``              | ``Intake``, ``Waiting.load``        | ``Queues``, ``Waiting``                      |
+    | ``last``                | ``Waiting``                         | ``Waiting``, ``Committing.undecided``        |
+    | ``row_id``              | ``Waiting.load``, ``Committing``    | ``Waiting``, ``Queues``, ``LoadedRows``      |
+    | ``settled``             | ``Waiting``                         | ``Committing``                               |
+    | ``group``               | ``WaitingRoom``                     | ``WaitingRoom``, ``Committing``              |
+    | ``next_try_ns``         | ``Waiting``, ``Committing``         | retry store                                  |
+    | ``trigger_ns``          | ``Waiting``, ``Committing``         | retry store                                  |
+    | ``left_to``             | ``Queues``, ``Waiting``             | ``Queues``, ``Homes``                        |
+    | ``placed_at``           | ``Queues``                          | ``Homes``                                    |
+
+    ``describe`` reads most of them for people.
+    """
 
     ids: Objects
     keys: Objects
@@ -73,7 +96,7 @@ class OpenEvents:
     attempts: I64
     failed: I64  # consecutive recent tries that gave no verdict although a primary event may exist
     taken: Mask  # the row has an event
-    guest: Mask  # it had a verdict before (``replay.guests``)
+    redispatched: Mask  # it had a verdict before (``replay.redispatch``)
     behind: Mask  # fresh events have priority
     last: U8  # ``Outcome`` of its last attempt
     row_id: I64  # in the retry store; 0: it belongs to a stretch
@@ -86,6 +109,7 @@ class OpenEvents:
 
     def __init__(self) -> None:
         self._free: list[int] = []
+        self.open = 0  # events that may still get a verdict in this run: neither settled nor leaving to the store
         self._objects, self._numbers = np.empty(0, _OBJECTS), np.empty(0, _NUMBERS)
         self._name_columns()
 
@@ -118,10 +142,16 @@ class OpenEvents:
         numbers["first_read_ns"], numbers["taken"] = first_read_ns, True
         numbers["last"], numbers["left_to"] = UNTRIED, NOBODY
         self._objects[rows], self._numbers[rows] = objects, numbers
+        self.open += count
         return rows
 
+    def end(self, rows: RowIndexes) -> None:
+        """Frees the rows of open events that have a verdict, or wait as rows of the retry store."""
+        self.open -= len(rows)
+        self.release(rows)
+
     def release(self, rows: RowIndexes) -> None:
-        """Frees the rows of events that are done, or became rows of the retry store that wait there."""
+        """Frees the rows of events that are no longer open."""
         self._objects[rows] = _NOTHING
         self.group[rows], self.taken[rows] = NO_GROUP, False
         self._free += rows.tolist()
@@ -234,43 +264,44 @@ NOTHING_STORED = StoredEvents.of(OpenEvents(), np.empty(0, np.intp))
 
 
 class LoadedRows:
-    """Rows of the retry store in memory. ``bytes``: their total."""
+    """Rows of the retry store in memory; ``bytes``: their total. ``stored_…``: all rows after the next commit."""
 
-    def __init__(self, table: OpenEvents) -> None:
+    def __init__(self, table: OpenEvents, stored_rows: int, stored_bytes: int) -> None:
         self._table = table
-        self._rows: dict[int, int] = {}  # id in the store -> row of the table; without those that are done
-        self._bytes: dict[int, int] = {}
+        self.stored_rows, self.stored_bytes = stored_rows, stored_bytes
+        self._bytes: dict[int, int] = {}  # by id in the store
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._bytes)
 
-    def __contains__(self, row_id: int) -> bool:
-        return row_id in self._bytes
+    def without(self, row_ids: Iterable[int]) -> list[int]:
+        return [row_id for row_id in row_ids if row_id not in self._bytes]
 
     def add(self, rows: RowIndexes) -> None:
-        ids = self._table.row_id[rows].tolist()
         sizes = (self._table.sizes[rows] + ROW_BYTES).tolist()
-        self._rows.update(zip(ids, rows.tolist(), strict=True))
-        self._bytes.update(zip(ids, sizes, strict=True))
+        self._bytes.update(zip(self._table.row_id[rows].tolist(), sizes, strict=True))
         self.bytes += sum(sizes)
 
-    def came(self, row_ids: Iterable[int]) -> None:
+    def arrived(self, row_ids: Sequence[int]) -> None:
         """Notes that primary events of these rows, if loaded, have arrived: earlier failures no longer matter."""
-        self._table.failed[[self._rows[each] for each in row_ids if each in self._rows]] = 0
+        if loaded := [each for each in row_ids if each in self._bytes]:
+            self._table.failed[np.isin(self._table.row_id, loaded)] = 0
 
-    def done(self, rows: RowIndexes) -> list[int]:
-        """Notes rows with a verdict, to be committed. Returns their ids in the store."""
-        ids: list[int] = self._table.row_id[rows].tolist()
-        for each in ids:
-            self._rows.pop(each, None)
-        return ids
+    def store(self, rows: RowIndexes) -> None:
+        """Counts events that are about to become rows."""
+        self.stored_rows += len(rows)
+        self.stored_bytes += int(self._table.sizes[rows].sum()) + ROW_BYTES * len(rows)
+
+    def delete(self, row_ids: Sequence[int]) -> int:
+        """Removes rows that are about to be deleted. Returns their bytes."""
+        freed = self.remove(row_ids)
+        self.stored_rows -= len(row_ids)
+        self.stored_bytes -= freed
+        return freed
 
     def remove(self, row_ids: Iterable[int]) -> int:
         """Removes rows whose outcome is about to be committed. Returns their bytes."""
-        freed = 0
-        for each in row_ids:
-            self._rows.pop(each, None)
-            freed += self._bytes.pop(each, 0)
+        freed = sum(self._bytes.pop(each, 0) for each in row_ids)
         self.bytes -= freed
         return freed

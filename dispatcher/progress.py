@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.stopping import until
-from photon.dispatcher.core import Core
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.state import State
 from photon.dispatcher.two_clocks import heard, passed_by_both
+from photon.dispatcher.waiting import Waiting
 from photon.eventstore.api import Progress
 
 AskProgress = Callable[[], Awaitable[Progress]]  # asks how far the event store has read the primary logs
@@ -49,15 +49,16 @@ class Pace:
 
 @dataclass(eq=False)
 class ProgressWatch:
-    """Asks the event store for its progress. Calls ``moved`` when the core was given a new position."""
+    """Asks the event store for its progress. Calls ``moved`` when ``waiting`` was given a new position."""
 
     progress: AskProgress
-    core: Core
+    waiting: Waiting
     state: State
     troubles: Troubles
     clock: Clock
     moved: Callable[[], None]
     pace: Pace
+    slack_ns: int  # clocks may differ by this
 
     def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
@@ -73,19 +74,19 @@ class ProgressWatch:
             self._wanted.clear()
             await self._ask()
             pause_s = self.pause_s()
-            if pause_s <= self.pace.busy_s or self.core.open:
+            if pause_s <= self.pace.busy_s or self.waiting.open:
                 await asyncio.sleep(pause_s)
                 continue
             await until(self._wanted, pause_s)
 
     def pause_s(self) -> float:
         """Returns seconds until the next question, if nothing happens."""
-        core, pace = self.core, self.pace
-        if pace.once or not self.may_read or (core.open and not core.followed):
+        waiting, pace = self.waiting, self.pace
+        if pace.once or not self.may_read or (waiting.open and not waiting.followed):
             return pace.busy_s
-        most_s = pace.followed_s if core.open else pace.idle_s
-        held_ns = core.next_trigger_ns()
-        stored_ns = self.state.next_trigger_ns(core.read_past_ns) if self.state.retry_rows else None
+        most_s = pace.followed_s if waiting.open else pace.idle_s
+        held_ns = waiting.room.next_trigger_ns()
+        stored_ns = self.state.next_trigger_ns(waiting.read_past_ns) if self.state.retry_rows else None
         next_ns = min((ns for ns in (held_ns, stored_ns) if ns is not None), default=None)
         if next_ns is None:
             return most_s
@@ -104,17 +105,17 @@ class ProgressWatch:
         self.troubles.well(STORE, now)
         took_ns = int((self.clock.monotonic() - now) * NS_PER_S)
         self._compare(told.ahead_ns - min(max(told.ahead_ns, 0), took_ns), now)
-        self.core.clocks(told)
+        self.waiting.first_read.hear(told)
         read_past_ns = passed_by_both(progress, asked_ns)
         may_read = not self.pace.once or progress.bytes_known - progress.bytes_read <= AHEAD_BYTES
-        if may_read != self.may_read or read_past_ns != self.core.read_past_ns:
+        if may_read != self.may_read or read_past_ns != self.waiting.read_past_ns:
             self.may_read = may_read
-            self.core.progressed(read_past_ns)
+            self.waiting.progressed(read_past_ns)
             self.moved()
 
     def _compare(self, ahead: int, now: float) -> None:
         """Reports clocks that differ by more than permitted. ``ahead``: at least, because an answer may be slow."""
-        if abs(ahead) <= self.core.patience.slack_ns:
+        if abs(ahead) <= self.slack_ns:
             self.troubles.well(CLOCKS, now)
             return
         side = "ahead of" if ahead > 0 else "behind"

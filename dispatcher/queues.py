@@ -17,16 +17,17 @@ were sent for a moment, those behind get everything. Otherwise
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from photon.adapters.times import NO_TIME_NS
 from photon.batch.columns import RowIndexes
+from photon.config.clock import NS_PER_S
 from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import NO_ROWS, OpenEvents
-from photon.dispatcher.waiting import HeadStartQueue, RowQueue
 
 BEHIND_S = 120.0  # an older event is behind
 CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for this time
@@ -55,6 +56,9 @@ class Shares:
 
     def resize(self, capacity: int) -> None:
         self._most_in_flight = max(SMALL_EVENTS, capacity // IDLE_PART)
+
+    def is_behind(self, time_ns: int, now_ns: int) -> bool:
+        return not self.alike and time_ns != NO_TIME_NS and now_ns - time_ns > BEHIND_S * NS_PER_S
 
     def busy(self, now: float) -> bool:
         return now - self._fresh_at < CALM_S
@@ -85,6 +89,85 @@ READY_BATCHES = 2  # nothing is looked up while this many batches are being look
 PROGRESS = 0.5  # in a backlog: share of the oldest events left to others that must be done to go on waiting for them
 PATIENT_S = 0.1  # interval of asking about the oldest ones while they are not done, or a head start if that is longer
 STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fresh traffic
+
+
+class RowQueue:
+    """Rows in the order in which they came, a run of them at a time."""
+
+    def __init__(self) -> None:
+        self._runs: deque[RowIndexes] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first(self) -> int:
+        return int(self._runs[0][0])
+
+    def add(self, rows: RowIndexes) -> None:
+        if len(rows):
+            self._runs.append(rows)
+            self._count += len(rows)
+
+    def put_first(self, rows: RowIndexes) -> None:
+        if len(rows):
+            self._runs.appendleft(rows)
+            self._count += len(rows)
+
+    def take(self, most: int) -> RowIndexes:
+        taken = [NO_ROWS]
+        while most > 0 and self._runs:
+            run = self._runs.popleft()
+            if len(run) > most:
+                self._runs.appendleft(run[most:])
+            taken.append(run[:most])
+            most -= len(taken[-1])
+        return self._out(taken)
+
+    def take_last(self, most: int) -> RowIndexes:
+        """Takes the most recent ones first."""
+        taken = [NO_ROWS]
+        while most > 0 and self._runs:
+            run = self._runs.pop()[::-1]
+            if len(run) > most:
+                self._runs.append(run[most:][::-1])
+            taken.append(run[:most])
+            most -= len(taken[-1])
+        return self._out(taken)
+
+    def _out(self, taken: list[RowIndexes]) -> RowIndexes:
+        rows = np.concatenate(taken)
+        self._count -= len(rows)
+        return rows
+
+
+class HeadStartQueue:
+    """Events left to other datacentres for a while. Delays hardly change: the queue of each is in order."""
+
+    def __init__(self, delays: int) -> None:
+        """``delays``: number of different delays at a time."""
+        self._queues: list[deque[tuple[float, RowIndexes, bool]]] = [deque() for _ in range(delays)]
+        self.events = 0
+
+    def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
+        """``due``: monotonic seconds, hardly earlier than that of the last events with the same delay number."""
+        self._queues[delay].append((due, rows, backlog))
+        self.events += len(rows)
+
+    def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
+        """Takes out events whose wait is over: those left at the head of the logs, and those left in a backlog."""
+        live, backlog = [NO_ROWS], [NO_ROWS]
+        for queue in self._queues:
+            while queue and queue[0][0] <= now:
+                _, rows, of_backlog = queue.popleft()
+                self.events -= len(rows)
+                (backlog if of_backlog else live).append(rows)
+        return np.concatenate(live), np.concatenate(backlog)
+
+    def next_due(self) -> float | None:
+        """Monotonic seconds."""
+        return min((queue[0][0] for queue in self._queues if queue), default=None)
 
 
 @dataclass(slots=True)
@@ -154,7 +237,7 @@ class Queues:
                 self._oldest_behind = now
             line.ready.add(own)
 
-    def again(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
+    def requeue(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
         """Takes events that are due again. They are looked up: another datacentre has had its time.
 
         ``arrived``: their primary event has, so they go before the others. It has now reached their home too: rows of

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import NamedTuple
 
-import numpy as np
-
-from photon.batch.columns import Mask, RowIndexes
+from photon.batch.columns import RowIndexes
+from photon.config.back_off import LAST_STEP, BackOff
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.open_events import OpenEvents, rows_of
 from photon.eventstore.api import ALL_BUT_ENDS_NS
@@ -21,35 +20,13 @@ SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: nothing in this run wil
 COMPLETE_NS = ALL_BUT_ENDS_NS
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Exponential with full jitter: between ``floor`` and the bound of this attempt. Seconds."""
-
-    first: float
-    most: float
-    floor: float = 0.01
-
-    def delay(self, attempts: int, random: Callable[[], float]) -> float:
-        """``attempts``: consecutive failures so far, at least 1. ``random``: uniform in [0, 1)."""
-        bound = min(self.most, self.first * 2.0 ** min(attempts - 1, LAST_STEP))
-        return max(self.floor, random() * bound)
-
-
 # The primary event is absent: news is more likely from the next read of the primary logs than from the next attempt.
 # Many events may wait for hours: if the store has very many rows, the bound grows with them.
-NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
-LAST_STEP = 60  # after this many attempts a back-off has its longest bound
-# An event whose primary is absent although the logs were read past the moment of the event's reading, but by no more
-# than this, is tried again soon: most such primaries are on their way.
-EARLY_S = 1.5
-EARLY_MOST_S = 60.0  # it is young for no longer, should the reading of the logs stop
-EARLY_BACKOFF = Backoff(first=0.08, most=2.0)  # the same each time
-# If very many wait in memory, their bound grows, so that they cause at most this many tries, or twice as many.
-EARLY_A_SECOND = 4000
+NOT_YET_BACKOFF = BackOff(first=0.2, most=300.0)
 # The bound of a back-off is long enough to try all rows of the store once in it at this rate. The mean rate is twice
 # that, with full jitter.
 RETRIES_A_SECOND = 1000
-RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
+RETRY_BACKOFF = BackOff(first=0.1, most=10.0)
 FAILED_HELD = 6  # consecutive failures up to which a row waits in memory for its next try: some seconds
 # With --once, over complete primary logs: an event without a verdict after this many attempts (about a minute) waits
 # for the next run. One whose primary log is gone waits for it at once.
@@ -124,17 +101,14 @@ class Patience:
 class Attempt:
     """An attempt that is over.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: in the retry store; ``held``: events that wait in
-    memory; ``followed``: the arrival of primary events is reported (``arrivals``); ``gone``: the primary log that
-    holds it is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: in the retry store. ``gone``: the log of its
+    primary event is gone.
     """
 
     outcome: Outcome
     read_past_ns: int
     overloaded: bool
     rows: int
-    held: int = 0
-    followed: bool = False
     gone: bool = False
 
 
@@ -146,8 +120,6 @@ class NextTry:
     trigger_ns: int = SETTLED_NS
     settled: bool = False
     given_up: bool = False
-    # For young events: after any number of such tries, the normal back-off begins with its first step.
-    early: bool = False
 
 
 class Likeness(NamedTuple):
@@ -161,15 +133,11 @@ class Likeness(NamedTuple):
 
 @dataclass(eq=False)
 class NextTries:
-    """``hold_s``: with --once, events due later than that wait for the next run.
-
-    ``own_ones``: selects digests whose home this datacentre is (``Homes.own_ones``); ``None`` if it is the only one.
-    """
+    """``hold_s``: with --once, events due later than that wait for the next run."""
 
     patience: Patience
     hold_s: float
     random: Callable[[], float]
-    own_ones: Callable[[bytes], Mask] | None = None
 
     def plans(
         self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int
@@ -179,49 +147,22 @@ class NextTries:
         The result for an event depends on its own tries, age and time, never on others in its batch; events equal in
         these share a random draw.
         """
-        early = self._early(attempt, table, rows, now_ns)
-        for soon, some in ((True, rows[early]), (False, rows[~early])):
-            alike: dict[Likeness, list[int]] = {}
-            likenesses = self._likenesses(attempt, table, some, now_ns, early=soon)
-            for row, likeness in zip(some.tolist(), likenesses, strict=True):
-                alike.setdefault(likeness, []).append(row)
-            for likeness, group in alike.items():
-                yield rows_of(group), self._soon(attempt, likeness) if soon else self.after(attempt, likeness)
+        alike: dict[Likeness, list[int]] = {}
+        for row, likeness in zip(rows.tolist(), self._likenesses(attempt, table, rows, now_ns), strict=True):
+            alike.setdefault(likeness, []).append(row)
+        for likeness, group in alike.items():
+            yield rows_of(group), self.after(attempt, likeness)
 
-    def _likenesses(
-        self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int, *, early: bool
-    ) -> Iterator[Likeness]:
+    def _likenesses(self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int) -> Iterator[Likeness]:
         if attempt.outcome == Outcome.NOT_YET:
             first_reads = table.first_read_ns[rows].tolist()
             times = table.times[rows].tolist() if self.patience.whole_sets else [0] * len(rows)
             ages = list(zip(first_reads, times, strict=True))
             triggers = {age: self.patience.trigger_ns(age[0], attempt.read_past_ns, age[1]) for age in set(ages)}
-            attempts = repeat(0) if early else table.attempts[rows].tolist()
-            return map(Likeness, attempts, repeat(0), repeat(0), [triggers[age] for age in ages])
+            return map(Likeness, table.attempts[rows].tolist(), repeat(0), repeat(0), [triggers[age] for age in ages])
         times = table.times[rows].tolist()
         steps = [_too_new_steps(ns, now_ns) for ns in times] if attempt.outcome == Outcome.TOO_NEW else repeat(0)
         return map(Likeness, table.attempts[rows].tolist(), table.failed[rows].tolist(), steps)
-
-    def _early(self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int) -> Mask:
-        """Returns the young events. With several datacentres only the home's: else all would join them at once.
-
-        Only used if nobody reports the arrival of primary events: it costs each event some twenty tries.
-        """
-        patience = self.patience
-        if attempt.outcome != Outcome.NOT_YET or patience.once or attempt.followed or patience.whole_sets:
-            return np.zeros(len(rows), np.bool_)
-        # By the reading, not by the time: if a store lags, the primary event may be in its unread lines.
-        since = max(attempt.read_past_ns - int(EARLY_S * NS_PER_S), now_ns - int(EARLY_MOST_S * NS_PER_S))
-        first_read_ns = table.first_read_ns[rows]
-        early: Mask = (first_read_ns > since) & (first_read_ns <= attempt.read_past_ns)
-        if self.own_ones is not None and early.any():
-            early[early] = self.own_ones(table.digests[rows[early]].tobytes())
-        return early
-
-    def _soon(self, attempt: Attempt, likeness: Likeness) -> NextTry:
-        bound = min(max(EARLY_BACKOFF.first, attempt.held / EARLY_A_SECOND), EARLY_BACKOFF.most)
-        delay = replace(EARLY_BACKOFF, first=bound).delay(1, self.random)
-        return NextTry(delay, likeness.trigger_ns, early=True)
 
     def after(self, attempt: Attempt, likeness: Likeness) -> NextTry:
         patience = self.patience

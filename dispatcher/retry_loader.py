@@ -1,9 +1,9 @@
 """Loads due rows of the retry store, as many as may be tried now.
 
-- *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``queues``):
+- *Triggered* rows wait for a point of the primary logs that has been passed. The newest are fresh (``queues``):
   their primary arrived a moment ago, as most events' do.
-- The other woken rows, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest
-  waiting first.
+- Older ones, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest waiting
+  first.
 - *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
   at once, and tried before others of their age.
 - Rows of an earlier process: with --once all of them are tried once; otherwise those
@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from itertools import islice
 
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.core import Core
 from photon.dispatcher.queues import BEHIND_S, CALM_S
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
 from photon.dispatcher.state import State
+from photon.dispatcher.waiting import Waiting
 
 LOOK_S = 0.05  # interval of asking the store
 ROWS_MAX = 10_000
@@ -36,10 +36,10 @@ _FIRST_NS = -(2**63)
 
 
 class RetryLoader:
-    """Serves one core and its state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Serves one dispatcher's memory and state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
-    def __init__(self, core: Core, state: State, *, once: bool, now_ns: int) -> None:
-        self._core = core
+    def __init__(self, waiting: Waiting, state: State, *, once: bool, now_ns: int) -> None:
+        self._waiting = waiting
         self._state = state
         self._once = once
         self._next_look: float | None = None
@@ -59,44 +59,44 @@ class RetryLoader:
 
     def clock_went_back(self, now_ns: int) -> None:
         """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
-        self._core.clock_went_back(now_ns)
+        self._waiting.table.clock_went_back(now_ns)
         self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
         self._last_row = self._state.last_row()
 
     def look(self, now_ns: int, now: float) -> None:
         """Loads rows to be tried now; limits its own frequency."""
-        core, state = self._core, self._state
+        waiting, loaded, state = self._waiting, self._waiting.loaded, self._state
         self._look_for_arrived(now_ns, now)
-        room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
+        room = min(LOOK_ROWS, ROWS_MAX - len(loaded))
         if self._next_look is None:  # fresh events come first, and have not been read yet
             self._next_look = now + (0.0 if self._once else CALM_S)
-        if not state.retry_rows or now < self._next_look or room <= 0 or core.loaded.bytes >= BYTES_MAX:
+        if not state.retry_rows or now < self._next_look or room <= 0 or loaded.bytes >= BYTES_MAX:
             return
         self._next_look = now + LOOK_S
-        passed_ns = min(core.read_past_ns, SETTLED_NS - 1)
+        passed_ns = min(waiting.read_past_ns, SETTLED_NS - 1)
         old_ns = now_ns - int(BEHIND_S * NS_PER_S)
-        held = len(core.loaded)  # rows in memory are unchanged in the store
-        ids = core.unloaded(state.triggered_ids(passed_ns, room + held, after_ns=old_ns))[:room]
-        room = min(room - len(ids), core.room_for_rows(now))
+        held = len(loaded)  # rows in memory are unchanged in the store
+        ids = loaded.without(state.triggered_ids(passed_ns, room + held, after_ns=old_ns))[:room]
+        room = min(room - len(ids), waiting.room_for_rows(now))
         if room > 0:
             seen = room + held
             behind = state.triggered_ids(min(passed_ns, old_ns), seen) + state.due_ids(now_ns, seen)
             known = set(ids)
-            ids += [row_id for row_id in core.unloaded(dict.fromkeys(behind)) if row_id not in known][:room]
-        core.load(state.rows(ids), now_ns, now)
-        if not self.swept and (room := min(room, core.room_for_rows(now))) > 0:
+            ids += [row_id for row_id in loaded.without(dict.fromkeys(behind)) if row_id not in known][:room]
+        waiting.load(state.rows(ids), now_ns, now)
+        if not self.swept and (room := min(room, waiting.room_for_rows(now))) > 0:
             self._sweep(room, now_ns, now)
 
     def _look_for_arrived(self, now_ns: int, now: float) -> None:
-        core, state = self._core, self._state
-        room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
-        while self._arrived and room > 0 and core.loaded.bytes < BYTES_MAX:
+        waiting, loaded, state = self._waiting, self._waiting.loaded, self._state
+        room = min(LOOK_ROWS, ROWS_MAX - len(loaded))
+        while self._arrived and room > 0 and loaded.bytes < BYTES_MAX:
             keys = list(islice(self._arrived, ARRIVED_AT_ONCE))
-            seen = room + len(core.loaded)
+            seen = room + len(loaded)
             found = state.ids_of_keys(keys, seen)
-            core.loaded.came(found)
-            ids = core.unloaded(found)[:room]
-            core.load(state.rows(ids), now_ns, now, arrived=True)
+            loaded.arrived(found)
+            ids = loaded.without(found)[:room]
+            waiting.load(state.rows(ids), now_ns, now, arrived=True)
             if len(found) == seen:
                 return  # there may be more of them
             for _ in keys:
@@ -105,8 +105,8 @@ class RetryLoader:
 
     def _sweep(self, room: int, now_ns: int, now: float) -> None:
         found = self._state.far_ids(self._swept_to, self._last_row, room)
-        ids = self._core.unloaded([row_id for _, row_id in found])
-        self._core.load(self._state.rows(ids), now_ns, now, anew=True)
+        ids = self._waiting.loaded.without([row_id for _, row_id in found])
+        self._waiting.load(self._state.rows(ids), now_ns, now, inherited=True)
         if found:
             self._swept_to = found[-1]
         self.swept = len(found) < room

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ class Changes:
     """The changes of one transaction. ``cells``: ledger counts to add (see ``ledger.cell``)."""
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
-    cells: dict[int, int] = field(default_factory=dict)
+    cells: Counter[int] = field(default_factory=Counter)
     stored: StoredEvents = NOTHING_STORED  # new rows of the retry store
     updated: StoredEvents = NOTHING_STORED
     deleted: list[int] = field(default_factory=list)  # rows of the retry store
@@ -65,9 +66,9 @@ class Changes:
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # the parts that were read, and their times
     # The logs in ``positions`` whose bytes differ from the counted ones, and the end of the counted ones.
-    anew: dict[str, int] = field(default_factory=dict)
-    # Logs that departed from the counted ones: nothing after ``positions`` was processed.
-    departs: set[str] = field(default_factory=set)
+    rewritten: dict[str, int] = field(default_factory=dict)
+    # Logs that diverged from the counted ones: nothing after ``positions`` was processed.
+    diverged: set[str] = field(default_factory=set)
     # Further changes: SQL and its arguments, on tables of the replay's.
     also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
 
@@ -138,9 +139,9 @@ class State:
         """Returns, for each log, the highest offset ever committed."""
         return dict(self._all("SELECT identity, high FROM logs"))
 
-    def anew(self) -> set[str]:
-        """Returns logs that depart from their counted lines (up to ``highs``) at a place that is still unknown."""
-        return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE anew")}
+    def rewritten(self) -> set[str]:
+        """Returns logs that diverge from their counted lines (up to ``highs``) at a place that is still unknown."""
+        return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE rewritten")}
 
     def ledger(self) -> Ledger:
         return read_ledger_from(self._db)
@@ -271,8 +272,8 @@ class State:
                 self._db.execute("PRAGMA synchronous=FULL")
             with Transaction(self._db, self.path):
                 self._note_reached()
-                self._depart(changes.departs)
-                self._put_positions(changes.positions, changes.anew)
+                self._diverge(changes.diverged)
+                self._put_positions(changes.positions, changes.rewritten)
                 self._coverage.put(self._db, changes.spans)
                 for sql, arguments in changes.also:
                     self._db.execute(sql, arguments)
@@ -308,23 +309,24 @@ class State:
             self._db.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", (upto,))
             return True
 
-    def _depart(self, identities: Iterable[str]) -> None:
+    def _diverge(self, identities: Iterable[str]) -> None:
         self._db.executemany("UPDATE logs SET high = 0 WHERE identity = ?", [(each,) for each in identities])
 
-    def _put_positions(self, positions: Mapping[str, LogPosition], anew: Mapping[str, int]) -> None:
+    def _put_positions(self, positions: Mapping[str, LogPosition], rewritten: Mapping[str, int]) -> None:
         self._db.executemany(
-            "INSERT INTO logs (identity, path, header, offset, high, proof, anew) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "INSERT INTO logs (identity, path, header, offset, high, proof, rewritten) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (identity) DO UPDATE SET path = excluded.path, header = excluded.header, "
-            "offset = excluded.offset, high = max(high, excluded.high), proof = excluded.proof, anew = excluded.anew",
+            "offset = excluded.offset, high = max(high, excluded.high), proof = excluded.proof, "
+            "rewritten = excluded.rewritten",
             [
                 (
                     p.identity,
                     p.path,
                     p.header,
                     p.offset,
-                    max(p.offset, anew.get(p.identity, 0)),
+                    max(p.offset, rewritten.get(p.identity, 0)),
                     p.proof,
-                    p.identity in anew,
+                    p.identity in rewritten,
                 )
                 for p in positions.values()
             ],

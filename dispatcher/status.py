@@ -53,7 +53,7 @@ class Status:
     oldest_stored_ns: int | None = None  # first read of the event stored longest
     joiners_failing: int = 0  # temporarily excluded
     problems: Mapping[str, int] = field(default_factory=dict)
-    woken: int = 0  # events tried because their primary event had arrived
+    arrived: int = 0  # events tried because their primary event had arrived
     followed: bool = False  # the event store reports arrivals
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
     reopened_missing: int = 0  # of these, ids that are in no log here
@@ -215,7 +215,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
             "unpaired_total": status.unpaired,
             "look_ups_total": status.look_ups,
             "attempts_total": status.attempts,
-            "woken_total": status.woken,
+            "arrived_total": status.arrived,
             "arrivals_followed": status.followed,
             "pending_events": status.pending,
             "oldest_pending_seconds": _age_s(status.oldest_first_read_ns, now_ns),

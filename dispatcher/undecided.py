@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from photon.adapters.logs.lag import Unread
+from photon.adapters.logs.lag import ReadTo, Unread
 from photon.batch.columns import I64
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.database import MINUTE_NS, opened, reading
@@ -66,48 +66,40 @@ class Claims:
 
     def __init__(self, db: sqlite3.Connection, logs: Logs, who: str = "its dispatcher") -> None:
         """``who``: whose claims they are, for people."""
-        self.read_ns: int | None = None
         self._before: tuple[Counts, Counts] | None = None
+        known: int | None = None
         for read_ns, moving, waiting in db.execute("SELECT read_ns, moving, waiting FROM claims"):
-            self.read_ns, self._before = read_ns, (decoded(moving), decoded(waiting))
-        self._logs, self._who = logs, who
-        self._mark: tuple[int, Unread] | None = None
-        self._why = ""
+            known, self._before = read_ns, (decoded(moving), decoded(waiting))
+        self._read_to, self._who = ReadTo(logs, known), who
         self._next = float("-inf")
+
+    @property
+    def read_ns(self) -> int | None:
+        return self._read_to.read_ns
 
     def scanned(self, at_ns: int) -> None:
         """Notes that a scan begun at this time is over, and everything returned before has been processed."""
         self._look()
-        if self._mark is None:
-            unread = self._logs.unread_now()
-            self._why = unread.doubt
-            if not unread.doubt:
-                self._mark = (at_ns, unread)
+        self._read_to.scanned(at_ns)
 
     def _look(self) -> None:
-        if self._mark is None:
-            return
-        at_ns, unread = self._mark
-        behind = unread.next()
-        self._why = behind and f"{behind} is not read to its end"
-        if not behind:
-            self._mark = self._before = None
-            self.read_ns = at_ns if self.read_ns is None else max(self.read_ns, at_ns)
+        if self._read_to.look():
+            self._before = None
 
     def due(self, now: float) -> bool:
         return now >= self._next
 
     def change(self, times: tuple[I64, I64], at_ns: int, now: float) -> list[Statement]:
-        """Returns the statements to commit with the core's last ``changes``, once all blocks are processed.
+        """Returns the statements to commit with the last ``Committing.changes``, once all blocks are processed.
 
-        ``times``: ``Core.undecided``.
+        ``times``: ``Committing.undecided``.
         """
         self._next = now + PERIOD_S
         self._look()
         moving, waiting = map(counts_of, times)
         if self._before is not None:
             moving, waiting = summed(moving, self._before[0]), summed(waiting, self._before[1])
-        row = (self._who, at_ns, self.read_ns, self._why, encoded(moving), encoded(waiting))
+        row = (self._who, at_ns, self._read_to.read_ns, self._read_to.why, encoded(moving), encoded(waiting))
         return [("DELETE FROM claims", ()), ("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)]
 
 

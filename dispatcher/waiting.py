@@ -1,21 +1,36 @@
-"""Events that wait in memory. Pure.
+"""Events that got no verdict and wait for their next try. Pure.
 
-They wait for their next try, until a time or until the primary logs are read past a point; or for their home
-datacentre to take them.
+They wait until a time, until the primary logs are read past a point, or until their primary event arrives: first in
+memory, later as rows of the retry store. (Those that wait for their home datacentre are in ``queues``.)
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 
 import numpy as np
 
-from photon.batch.columns import Mask, RowIndexes
-from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvents, rows_of
+from photon.batch.columns import U8, Mask, RowIndexes
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.events import Batch, Stretch
+from photon.dispatcher.homes import NOBODY
+from photon.dispatcher.open_events import (
+    NO_GROUP,
+    NO_ROWS,
+    NOTHING_STORED,
+    LoadedRows,
+    OpenEvents,
+    StoredEvents,
+    rows_of,
+)
+from photon.dispatcher.queues import Queues, Shares
+from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries
+from photon.dispatcher.two_clocks import FirstRead
+from photon.joiner.api import Outcome
 
 RECENT_KEYS = 20_000  # recent arrivals that are remembered: an attempt on its way at that time may have missed them
 
@@ -39,13 +54,11 @@ class WaitingRoom:
         self._numbers = count(NO_GROUP + 1)
         self._groups: dict[int, _Group] = {}
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, without a dict
-        self.held = 0  # events that wait here
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
         """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
         group = _Group(next(self._numbers), rows, len(rows))
         self._groups[group.number] = group
-        self.held += len(rows)
         self._table.group[rows] = group.number
         by_key = self._by_key
         for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
@@ -116,7 +129,6 @@ class WaitingRoom:
         group.rows, group.left = NO_ROWS, 0
 
     def _strike(self, rows: RowIndexes) -> None:
-        self.held -= len(rows)
         self._table.group[rows] = NO_GROUP
         by_key = self._by_key
         for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
@@ -161,80 +173,191 @@ class ArrivedKeys:
         return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
 
 
-class RowQueue:
-    """Rows in the order in which they came, a run of them at a time."""
+@dataclass(eq=False)
+class Waiting:
+    """Events without a verdict until their next try, in memory or as ``loaded`` rows of the retry store."""
 
-    def __init__(self) -> None:
-        self._runs: deque[RowIndexes] = deque()
-        self._count = 0
+    table: OpenEvents
+    loaded: LoadedRows
+    queues: Queues
+    shares: Shares
+    next_tries: NextTries
+    first_read: FirstRead
 
-    def __len__(self) -> int:
-        return self._count
+    def __post_init__(self) -> None:
+        self.room = WaitingRoom(self.table)
+        self._due: list[int] = []  # rows of events whose next try has come
+        self._arrived: list[int] = []  # rows of events whose primary event has arrived
+        self.recent = ArrivedKeys()
+        self._to_update: dict[bytes, list[int]] = {}  # rows of the retry store to be changed there, by key
+        self.read_past_ns = -(2**63)
+        self.followed = False  # the event store reports when a primary event arrives (``arrivals``)
+        self.arrivals = 0  # events tried because their primary event had arrived
+        self.given_up = 0  # events that wait for the next run because they could not be decided in this one
 
     @property
-    def first(self) -> int:
-        return int(self._runs[0][0])
+    def open(self) -> int:
+        """The number of events in memory that may still get a verdict in this run."""
+        return self.table.open
 
-    def add(self, rows: RowIndexes) -> None:
-        if len(rows):
-            self._runs.append(rows)
-            self._count += len(rows)
+    # -- in ----------------------------------------------------------------------------------------------------------
+    def wait(
+        self,
+        batch: Batch,
+        outcomes: U8,
+        waits: Mask,
+        overloaded: bool,
+        now_ns: int,
+        now: float,
+        *,
+        gone: bool = False,
+    ) -> None:
+        """Takes those events of a batch that got no verdict. ``gone``: the logs of their primary events are gone."""
+        table = self.table
+        for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
+            tried = batch.rows[waits & (outcomes == outcome)]
+            self.first_read.limit(table, tried, now_ns, now)
+            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.loaded.stored_rows, gone)
+            arrived = self.recent.since(table.keys[tried].tolist(), batch.arrivals)
+            if arrived.any():
+                table.failed[tried[arrived]] = 0
+                if outcome == Outcome.NOT_YET:
+                    self._try_again(tried[arrived])
+                    tried = tried[~arrived]
+            for rows, plan in self.next_tries.plans(attempt, table, tried, now_ns):
+                self.given_up += len(rows) * plan.given_up
+                trigger, settled = plan.trigger_ns, plan.settled
+                if not overloaded:
+                    table.attempts[rows] += 1
+                table.failed[rows] = 0 if outcome == Outcome.NOT_YET else table.failed[rows] + (not overloaded)
+                table.next_try_ns[rows] = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
+                table.settled[rows], table.left_to[rows], table.last[rows] = settled, NOBODY, outcome
+                table.trigger_ns[rows] = SETTLED_NS if settled else trigger
+                if settled:
+                    self._settle(rows, now)
+                    continue
+                passed = batch.read_past_ns < trigger <= self.read_past_ns  # during the attempt
+                self._park(rows, now, now if passed else now + plan.delay_s, trigger)
 
-    def put_first(self, rows: RowIndexes) -> None:
-        if len(rows):
-            self._runs.appendleft(rows)
-            self._count += len(rows)
+    def _try_again(self, rows: RowIndexes) -> None:
+        self.table.attempts[rows] += 1
+        self.table.left_to[rows], self.table.last[rows] = NOBODY, Outcome.NOT_YET
+        self._arrived += rows.tolist()
+        self.arrivals += len(rows)
 
-    def take(self, most: int) -> RowIndexes:
-        taken = [NO_ROWS]
-        while most > 0 and self._runs:
-            run = self._runs.popleft()
-            if len(run) > most:
-                self._runs.appendleft(run[most:])
-            taken.append(run[:most])
-            most -= len(taken[-1])
-        return self._out(taken)
+    def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int) -> None:
+        """Makes held events wait in memory, and stored ones in the store, except after their first few failures.
 
-    def take_last(self, most: int) -> RowIndexes:
-        """Takes the most recent ones first."""
-        taken = [NO_ROWS]
-        while most > 0 and self._runs:
-            run = self._runs.pop()[::-1]
-            if len(run) > most:
-                self._runs.append(run[most:][::-1])
-            taken.append(run[:most])
-            most -= len(taken[-1])
-        return self._out(taken)
+        Those would wait behind everything that is due there.
+        """
+        table = self.table
+        hold = table.row_id[rows] == 0
+        hold |= (table.last[rows] == Outcome.RETRY) & (table.failed[rows] <= FAILED_HELD)
+        held = rows[hold]
+        for stretch, which in self._of_stretches(held, now):
+            stretch.waiting += len(which)
+        stored = rows[~hold]
+        self._update(stored)
+        table.open -= len(stored)
+        if len(held):
+            self.room.add(held, due, trigger_ns)
 
-    def _out(self, taken: list[RowIndexes]) -> RowIndexes:
-        rows = np.concatenate(taken)
-        self._count -= len(rows)
-        return rows
+    def _settle(self, rows: RowIndexes, now: float) -> None:
+        """Puts events off to the next run. Redispatched ones are kept, as still to be sent, by their sender."""
+        table = self.table
+        table.open -= len(rows)
+        hold = table.row_id[rows] == 0
+        held = rows[hold]
+        for stretch, which in self._of_stretches(held, now):
+            stretch.settled += len(which)
+        self._update(rows[~hold])
+        table.release(held[table.redispatched[held]])
 
+    def _of_stretches(self, rows: RowIndexes, now: float) -> Iterator[tuple[Stretch, RowIndexes]]:
+        for stretch, which in self.table.by_stretch(rows):
+            if stretch is not None:
+                if stretch.waiting_since is None:
+                    stretch.waiting_since = now
+                yield stretch, which
 
-class HeadStartQueue:
-    """Events left to other datacentres for a while. Delays hardly change: the queue of each is in order."""
+    def _update(self, rows: RowIndexes) -> None:
+        for row, key in zip(rows.tolist(), self.table.keys[rows].tolist(), strict=True):
+            self._to_update.setdefault(key, []).append(row)
 
-    def __init__(self, delays: int) -> None:
-        """``delays``: number of different delays at a time."""
-        self._queues: list[deque[tuple[float, RowIndexes, bool]]] = [deque() for _ in range(delays)]
-        self.events = 0
+    def load(
+        self, stored: StoredEvents, now_ns: int, now: float, *, inherited: bool = False, arrived: bool = False
+    ) -> None:
+        """Takes rows of the retry store that are to be tried now, and are not ``loaded``.
 
-    def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
-        """``due``: monotonic seconds, hardly earlier than that of the last events with the same delay number."""
-        self._queues[delay].append((due, rows, backlog))
-        self.events += len(rows)
+        ``inherited``: rows of an earlier process; ``arrived``: their primary event has arrived.
+        """
+        table = self.table
+        rows = table.add(stored.events, None, stored.first_read_ns)
+        table.as_of[rows] = self.next_tries.patience.at_first_ns
+        table.row_id[rows] = stored.row_ids
+        table.attempts[rows] = 0 if inherited else stored.attempts
+        table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero
+        table.behind[rows] = [self.shares.is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
+        self.first_read.limit(table, rows, now_ns, now)
+        (self._arrived if arrived else self._due).extend(rows.tolist())
+        self.loaded.add(rows)
+        self.arrivals += len(rows) * arrived
 
-    def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
-        """Takes out events whose wait is over: those left at the head of the logs, and those left in a backlog."""
-        live, backlog = [NO_ROWS], [NO_ROWS]
-        for queue in self._queues:
-            while queue and queue[0][0] <= now:
-                _, rows, of_backlog = queue.popleft()
-                self.events -= len(rows)
-                (backlog if of_backlog else live).append(rows)
-        return np.concatenate(live), np.concatenate(backlog)
+    def room_for_rows(self, now: float) -> int:
+        behind = self.table.behind[rows_of(self._due + self._arrived)]
+        return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
-    def next_due(self) -> float | None:
-        """Monotonic seconds."""
-        return min((queue[0][0] for queue in self._queues if queue), default=None)
+    # -- news --------------------------------------------------------------------------------------------------------
+    def progressed(self, read_past_ns: int) -> None:
+        """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
+        self.read_past_ns = read_past_ns  # less than before if the store has restarted
+        self._due += self.room.triggered(read_past_ns).tolist()
+
+    def arrived(self, keys: Sequence[bytes]) -> None:
+        """Tries events in memory at once that wait for these keys, which the event store now has.
+
+        The same applies to rows whose last try is not committed: in the store they still count as being in memory.
+        """
+        self.recent.add(keys)
+        waited = self.room.arrived(keys)
+        self._leave_stretches(waited)
+        stored = [row for key in keys for row in self._to_update.pop(key, ())]
+        self.table.open += len(stored)
+        rows = [*waited.tolist(), *stored]
+        self.table.failed[rows_of(rows)] = 0
+        self._arrived += rows
+        self.arrivals += len(rows)
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+    def requeue(self, now: float) -> None:
+        """Queues the events whose next try has come."""
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            self.queues.requeue(rows_of(arrived), now, arrived=True)
+        due = self.room.due(now)
+        if len(due) or self._due:
+            rows = np.concatenate([due, rows_of(self._due)])
+            self._due = []
+            self._leave_stretches(rows)
+            self.queues.requeue(rows, now)
+
+    def _leave_stretches(self, rows: RowIndexes) -> None:
+        for stretch, which in self.table.by_stretch(rows):
+            if stretch is not None:
+                stretch.waiting -= len(which)
+
+    def store(self, rows: RowIndexes) -> None:
+        """Ends the wait in memory of events that become rows of the retry store."""
+        self.room.leave(rows)
+        self.table.end(rows)
+
+    def updates(self) -> StoredEvents:
+        """Returns the changes of rows of the retry store, which leave memory; to be committed."""
+        if not self._to_update:
+            return NOTHING_STORED
+        rows = rows_of([row for rows in self._to_update.values() for row in rows])
+        self._to_update.clear()
+        updated = StoredEvents.of(self.table, rows)
+        self.loaded.remove(updated.row_ids.tolist())
+        self.table.release(rows)
+        return updated

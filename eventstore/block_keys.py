@@ -17,7 +17,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, LogFile, Skipped
 from photon.adapters.faults import key_fault
-from photon.adapters.formats.json_scan import cut_lines
+from photon.adapters.formats.cut_lines import cut_lines
 from photon.adapters.logs.api import Block
 from photon.config.clock import NEVER_NS
 from photon.eventstore.file_map import UNKNOWN_TIME_NS

@@ -106,6 +106,7 @@ class EventStoreConfig:
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
     watch: Watch = Watch.AUTO  # how to notice changes of the logs
+    gather_s: float = 0.0  # least time between two looks at changed logs
     last_line_after_s: float = 0.0
     """``once``: a last line without line end waits until its file was not written to for this time; 0 means that it
     does not wait.
@@ -227,7 +228,7 @@ class EventStoreEngine:
         config, tell = self.config, self._tell
         watcher = open_watcher(config.directory, config.watch, tell)
         self._follower = _follower(config, self._adapter, self._map, tell, watcher, self._clock)
-        self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell)
+        self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell, gather_s=config.gather_s)
         self._finder = self._key_finder()
         self._reader = PrimaryReader(
             self._tail,

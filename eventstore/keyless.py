@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from photon.adapters.contract import Adapter, LogFile
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.versioned_file import sealed, unsealed
@@ -24,7 +25,7 @@ FILE_NAME = "keyless-records"
 MAGIC = b"PHKR 1 "
 KEPT_MAX = 1000
 """Records that can be retried; of further ones only the number is known, and the file map has to be rebuilt."""
-AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+AGAIN = BackOff(first=1.0, most=60.0)
 _REASON_CHARS_MAX = 500
 
 
@@ -97,7 +98,7 @@ class KeylessRecords:
         reason = reason[:_REASON_CHARS_MAX]
         made = KeylessRecord(identity, file.path, header, offset, record, reason, self.clock.now_ns())
         self._store(_Kept([*kept.records, made], kept.more))
-        self._tries, self._due = 0, self.clock.monotonic() + AGAIN_S[0]
+        self._tries, self._due = 1, self.clock.monotonic() + AGAIN.first
         self.report(f"{made}; its key is not known, so no event is called unmatched until it is")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
@@ -117,7 +118,7 @@ class KeylessRecords:
         if len(left) < len(self._kept.records):
             self._store(_Kept(left, self._kept.more))
             self.report("keys of primary records that were not known are known now")
-        self._due = self.clock.monotonic() + AGAIN_S[min(self._tries, len(AGAIN_S) - 1)]
+        self._due = self.clock.monotonic() + AGAIN.delay(self._tries)
         self._tries += 1
 
     def _store(self, kept: _Kept) -> None:

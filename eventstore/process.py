@@ -17,7 +17,7 @@ from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort
-from photon.config.serving import HealthyServer, listen_for
+from photon.config.serving import Address, HealthyServer, listen_for
 from photon.config.stopping import end, until
 from photon.config.tls import Tls, Towards
 from photon.eventstore import columns
@@ -76,7 +76,10 @@ class EventStoreService:
 
 
 async def start_server(
-    stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
+    stores: Mapping[str, OperatedStore],
+    address: Address,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
     """Listens, not serving yet: see config.serving.listen_for. Raises CannotListen."""
     service = EventStoreService(stores)
@@ -103,7 +106,7 @@ class ServedJoin:
 async def serve(
     joins: Sequence[ServedJoin],
     *,
-    address: str,
+    address: Address,
     clock: Clock,
     disk: Disk,
     ready: Callable[[int, Mapping[str, EventStoreEngine]], None],

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
@@ -37,7 +38,7 @@ from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
 
-PAUSE_FIRST_S, PAUSE_MOST_S = 10.0, 600.0
+PAUSES = BackOff(first=10.0, most=600.0)
 """First wait before retrying a slot that could not be finished, doubled each time, and the longest wait."""
 SLOTS_MAX = 1024  # watched slot directories of one pipeline
 
@@ -57,7 +58,7 @@ class _Free:
     since: float
     taken: int
     next: float = 0.0
-    pause: float = 0.0
+    tries: int = 0
 
 
 class Orphans:
@@ -88,9 +89,10 @@ class Orphans:
         """
         free = self._free.setdefault(slot, _Free(now, taken))
         free.taken = taken
-        free.pause = min(PAUSE_MOST_S, 2 * free.pause) if free.pause and not moved else PAUSE_FIRST_S
-        free.next = now + free.pause
-        return free.pause
+        free.tries = 1 if moved else free.tries + 1
+        pause = PAUSES.delay(free.tries)
+        free.next = now + pause
+        return pause
 
 
 LOOK_S = 5.0  # interval of looking at the directories, times a random 0.5 to 1.5

@@ -31,6 +31,7 @@ import numpy as np
 from photon.batch.columns import U8, Mask, RowIndexes, split_digests, take_digests
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
+from photon.config.back_off import BackOff
 from photon.config.clock import NEVER_NS
 from photon.idregistry.api import Answer, Kind, token_of
 from photon.joiner.api import Outcome
@@ -132,8 +133,7 @@ class CoreLimits:
     """Time after the first UNKNOWN for which the caller waits for the remaining rows, once its others are known; then
     it is told that some are unknown.
     """
-    retry_first_s: float = 0.05
-    retry_max_s: float = 2.0
+    retry: BackOff = BackOff(first=0.05, most=2.0)
     sync_output_after_s: float = 0.5
     sync_output_after_bytes: int = 64 << 20
     carry_over_behind_bytes: int = 128 << 20
@@ -168,7 +168,7 @@ class _Frame:
     early: int = 0  # open rows that were TOO_NEW at the last request
     asked_before: bool = False  # an insert of these rows may have been applied without an answer reaching us
     retry_at: float = 0.0
-    retry_delay: float = 0.0
+    tries: int = 0
     last_write: int = 0
     carried_by: int | None = None
     carries: tuple[int, ...] = ()
@@ -408,9 +408,8 @@ class SlotCore:
         if len(unknown):
             self._outstanding.update(split_digests(take_digests(frame.rows.digests, unknown)))
             frame.asked_before = True
-            limits = self._limits
-            frame.retry_delay = min(limits.retry_max_s, max(limits.retry_first_s, frame.retry_delay * 2))
-            frame.retry_at = now + frame.retry_delay
+            frame.tries += 1
+            frame.retry_at = now + self._limits.retry.delay(frame.tries)
 
     def _reply(self, frame: _Frame) -> list[Instruction]:
         if frame.replied:
@@ -477,7 +476,7 @@ class SlotCore:
         number, appended = self.submit(rows, deadline=0.0)
         carrier = self._open[number]
         carrier.replied = carrier.asked_before = True
-        carrier.retry_delay = max(frame.retry_delay for frame in sources)
+        carrier.tries = max(frame.tries for frame in sources)
         carrier.carries = tuple(frame.number for frame in sources)
         if self._past and not self._past.isdisjoint(carrier.carries):
             self._past.add(number)

@@ -322,7 +322,7 @@ class JoinerEngine:
     async def _decide(self, events: Events) -> Decided:
         store = self._world.store
         with span("joiner.look_up", keys=len(events)):
-            found = await store.look_up(events.keys, events.as_of.tolist(), self._judge.times_to_ask(events))
+            found = await self._judge.look_up(store, events)
         core = self.shell.core
         try:
             decided = self._judge.decide(events, found, core.outstanding, core.early)

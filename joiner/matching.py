@@ -1,7 +1,8 @@
 """Chooses which of a key's primary events an event is joined with, if not simply the first. Pure.
 
-``match = "all"``: all within the bounds, in file order. ``match = "latest"``: the one with the latest event time
-among those within the bounds and not after the event; of several with the same time the last in file order.
+``match = "all"``: all within the bounds, in file order; an event of several keys has them key by key.
+``match = "latest"``: the one with the latest event time among those within the bounds and not after the event; of
+several with the same time the last in file order.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from photon.adapters.containment import Fault, Guard, primary_keys_of
-from photon.adapters.contract import BadRecord, Matching
+from photon.adapters.contract import Adapter, BadRecord, Matching
 from photon.adapters.faults import printed
+from photon.adapters.key_lists import keys_in, keys_named
+from photon.batch.columns import I64
 from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCode
@@ -51,9 +54,54 @@ def suits(matching: Matching, found: EventLookUps) -> bool:
     return len(found.found) == found.codes.count(LookUpCode.FOUND) and LookUpCode.TOO_MANY not in found.codes
 
 
+class Question(NamedTuple):
+    """The arguments of ``EventStore.look_up`` for a batch: each key that its events name."""
+
+    keys: Sequence[bytes]
+    as_of: list[int]
+    times: list[int] | None
+    rows: I64 | None  # the event that names each key, ascending; ``None`` if each event names one
+
+
+def question(adapter: Adapter, events: Events) -> Question:
+    times = events.times if adapter.matching.match == "latest" else None
+    if not adapter.several_keys:
+        return Question(list(events.keys), events.as_of.tolist(), None if times is None else times.tolist(), None)
+    each = [keys_in(key) for key in events.keys]
+    rows = np.repeat(np.arange(len(events)), list(map(len, each)))
+    return Question([key for keys in each for key in keys], events.as_of[rows].tolist(), None, rows)
+
+
+def of_events(asked: Question, found: EventLookUps) -> EventLookUps:
+    """The answers for events from those for the keys that they name: one set, in the order of the keys.
+
+    An event has its set once all its keys have theirs.
+    """
+    rows = asked.rows
+    if rows is None:
+        return found
+    each, counts = np.frombuffer(found.codes, np.uint8), np.zeros(len(rows), np.int64)
+    counts[each == LookUpCode.FOUND] = found.per_row()
+    codes = np.full(rows[-1] + 1 if len(rows) else 0, LookUpCode.ABSENT, np.uint8)
+    for code in _OF_EVENT:
+        codes[rows[each == code]] = code
+    total = np.bincount(rows, counts, len(codes))
+    of_record = np.repeat(rows, counts)
+    size = np.bincount(of_record, list(map(len, found.found.records)), len(codes))
+    codes[(codes == LookUpCode.FOUND) & ((total > SET_MAX) | (size > SET_BYTES_MAX))] = LookUpCode.TOO_MANY
+    has = codes == LookUpCode.FOUND
+    kept = found.found.take(np.flatnonzero(has[of_record]))
+    return EventLookUps(codes.tobytes(), kept, {}, None if found.counts is None else total[has].astype(np.uint32))
+
+
+# Codes by rising weight: that of an event is the last one that one of its keys has.
+_OF_EVENT = (LookUpCode.FOUND, LookUpCode.TOO_MANY, LookUpCode.GONE, LookUpCode.UNAVAILABLE, LookUpCode.NOT_YET)
+
+
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:
     """``found``: whole sets. Records with another key than the event names are left out."""
     records, codes = found.found, bytearray(found.codes)
+    adapter = guard.adapter
     keys, times = primary_keys_of(guard, records), _times(matching, guard, records)
     waits = (events.as_of == WAIT_NS).tolist()
     sets: dict[int, Sequence[int]] = {}
@@ -62,7 +110,13 @@ def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps
     end = 0
     for row, count in zip(found.rows().tolist(), found.per_row().tolist(), strict=True):
         its = range(end, end := end + count)
-        named = [at for at in its if keys[at] == events.keys[row]]
+        wanted = frozenset(keys_named(adapter, events.keys[row]))
+        named = [at for at in its if keys[at] in wanted]
+        if len(wanted) > 1:  # a record has one key, whatever the store found it by
+            first: dict[PrimaryRecord, int] = {}
+            for at in named:
+                first.setdefault(records.row(at), at)
+            named = list(first.values())
         if waits[row]:  # from any source, it is not final
             codes[row] = LookUpCode.NOT_YET
         elif unknown := next(((at, key) for at in its if isinstance(key := keys[at], Fault)), None):

@@ -24,7 +24,7 @@ from photon.joiner.copies.shipper import Shipper
 from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
 from photon.joiner.copies.taking import CopySilent
 from photon.joiner.shell import Die
-from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, OutOfStep, SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.identity import ASK_AGAIN, OutOfStep, SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.slot import AGES, STATE_NAME, Ages, SlotPaths, SlotStore, incarnations_in
 from photon.joiner.slot.witness import ask_witness
 
@@ -120,7 +120,7 @@ async def register_standing(slot: Slot, incarnation: int, store: SlotStore, regi
             answers = (await registry.insert(rows.inserts(left), timeout=REGISTER_S)).outcomes
             left = left[answers == Answer.UNKNOWN]
             if len(left):
-                await pause(ASK_AGAIN_FIRST_S)
+                await pause(ASK_AGAIN.first)
 
 
 async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused | None:
@@ -188,8 +188,8 @@ async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float,
         answer = await ask()
         if answer is not None or waited >= wait_s:
             return answer
-        await pause(ASK_AGAIN_FIRST_S)
-        waited += OPEN_S + ASK_AGAIN_FIRST_S
+        await pause(ASK_AGAIN.first)
+        waited += OPEN_S + ASK_AGAIN.first
 
 
 def shipping(

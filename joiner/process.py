@@ -15,7 +15,7 @@ from photon.config.errors import PhotonError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort, seconds_left
-from photon.config.serving import HealthyServer, listen_for
+from photon.config.serving import Address, HealthyServer, listen_for
 from photon.config.stopping import Stopped, end, first, unless_stopped
 from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
@@ -96,7 +96,7 @@ class JoinerService:
 
 async def start_server(
     joiners: Mapping[str, Joiner],
-    address: str,
+    address: Address,
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
@@ -132,7 +132,7 @@ class JoinerFailed(PhotonError):
 async def serve(
     joins: Sequence[Served],
     *,
-    address: str,
+    address: Address,
     stop: asyncio.Event,
     ready: Callable[[int], None] = lambda _: None,
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,

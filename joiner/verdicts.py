@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -27,6 +27,7 @@ from photon.adapters.contract import (
 )
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import are_payloads, joined_fault, payload_fault, printed
+from photon.adapters.key_lists import names
 from photon.adapters.logs.identity import log_name
 from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
@@ -44,6 +45,8 @@ from photon.joiner.matching import (
     TOO_LONG_REASON,
     TOO_MANY_REASON,
     choose,
+    of_events,
+    question,
     suits,
 )
 from photon.joiner.rows import Rows
@@ -108,6 +111,14 @@ class Decided:
         return np.frombuffer(self.kinds, np.uint8).nonzero()[0]
 
 
+class LooksUp(Protocol):
+    """The part of an event store that decisions need (see api.EventStore)."""
+
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps: ...
+
+
 class Judge:
     """Applies an adapter to the store's answers. Remembers only the events on which the adapter hung."""
 
@@ -117,9 +128,10 @@ class Judge:
         self._check = check_payloads
         self._hung: dict[bytes, int] = {}
 
-    def times_to_ask(self, events: Events) -> list[int] | None:
-        """``times`` of the look-up that ``decide`` needs (see api.EventStore)."""
-        return events.times.tolist() if self._adapter.matching.match == "latest" else None
+    async def look_up(self, store: LooksUp, events: Events) -> EventLookUps:
+        """Asks for all that ``decide`` needs."""
+        asked = question(self._adapter, events)
+        return of_events(asked, await store.look_up(asked.keys, asked.as_of, asked.times))
 
     def decide(
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
@@ -176,7 +188,7 @@ class Judge:
                 decided.add_undone(row, Kind.REJECTED, TOO_MANY_REASON)
             elif chosen is not None and (fault := chosen.faults.get(row)) is not None:
                 self._settle(decided, row, digests[row], records.row(at), fault)
-            elif (key := keys[at]) == named[row]:
+            elif names(self._adapter, named[row], key := keys[at]):
                 rows.append(row)
                 at_record.append(at)
             elif isinstance(key, Fault):

@@ -14,8 +14,7 @@ from photon.idregistry.api import BATCH_BITS, Kind
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED
 from photon.idregistry.core.state_machine import MAX_SLOTS
 from photon.idregistry.operate.backup import config_of, read_manifest
-from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
-from photon.idregistry.operate.id_columns import IdColumns
+from photon.idregistry.operate.backup_ids import IdColumns, IdsPart, plan_ids, read_part
 from photon.spark import schemas
 from photon.spark.sources import RegistrySource, TimeRange
 from photon.spark.tasks import fair_bytes, frame, packed

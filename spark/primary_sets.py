@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.key_lists import keys_named as keys_of
 from photon.eventstore.api import SET_BYTES_MAX, SET_MAX
 from photon.eventstore.block_keys import times_of
 from photon.eventstore.file_map import UNKNOWN_TIME_NS
@@ -31,6 +32,26 @@ def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], r
     each = sql.struct(*order, *rest)
     sets = few.where(sql.col("before") <= SET_BYTES_MAX).groupBy(*key)
     return sets.agg(sql.sort_array(sql.collect_list(each)).alias("primaries"))
+
+
+def keys_named(events: DataFrame, make_adapter: Callable[[], Adapter]) -> DataFrame:
+    """Returns ``named``, ``at`` and the columns of ``events``: a row for each key that a ``key`` of these lists."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        adapter = make_adapter()
+        for batch in batches:
+            named = [keys_of(adapter, key) for key in batch.column("key").to_pylist()]
+            rows = pa.array([row for row, keys in enumerate(named) for _ in keys], pa.int64())
+            keys = pa.array([key for keys in named for key in keys], pa.binary())
+            at = pa.array([at for keys in named for at in range(len(keys))], pa.int32())
+            yield pa.RecordBatch.from_arrays([keys, at, *batch.take(rows).columns], ["named", "at", *columns])
+
+    columns = events.columns
+    fields = [StructField("named", BinaryType()), StructField("at", IntegerType()), *events.schema.fields]
+    return events.mapInArrow(run, StructType(fields))
 
 
 def versions(
@@ -106,4 +127,4 @@ def is_too_large(records: Sequence[bytes]) -> bool:
     return len(records) > SET_MAX or sum(map(len, records)) > SET_BYTES_MAX
 
 
-__all__ = ["is_too_large", "versions", "whole_sets"]
+__all__ = ["is_too_large", "keys_named", "versions", "whole_sets"]

@@ -32,12 +32,19 @@ def replica(address: str, name: str = "r1") -> str:
 
 
 def datacentre(free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "") -> str:
-    """``services``: what has an address each, as ``dispatcher`` or ``joiners.east-1``; ``base``: of its directories,
-    with a slash; ``more``: further lines of its table."""
+    """Each part is apart. ``services``: those that take their address from ``free``, and ``joiners.NAME`` or
+    ``caches.NAME`` for each of several; ``base``: of its directories, with a slash; ``more``: further lines."""
+    on_spark = 'pipeline = "spark"' in more
+    apart: dict[str, list[str]] = {}
+    for each in services:
+        part = {"joiners": "joiner", "caches": "cache"}.get(each.partition(".")[0], each)
+        part = "spark" if on_spark and each == "dispatcher" else part
+        apart.setdefault(part, []).append(next(free))
+    for part in ("eventstore", "verifier", *(() if on_spark else ("dispatcher",))):
+        apart.setdefault(part, [f"127.0.0.1:{port}" for port in free_ports(1)])
     lines = [f"[datacentre.{name}]", 'join = "clicks"', f'primary = "{base}queries"', f'foreign = "{base}clicks"']
-    lines += [f'output = "{base}output"', f'state = "{base}state"', more]
-    lines += [f'{each} = "{next(free)}"' for each in services if "." not in each]
-    lines += [f'[datacentre.{name}.{each}]\naddress = "{next(free)}"' for each in services if "." in each]
+    lines += [f'output = "{base}output"', f'state = "{base}state"', f"joiners = {len(apart.get('joiner', ()))}", more]
+    lines += [f"apart.{part} = {at if len(at) > 1 else at[0]!r}" for part, at in apart.items()]
     return "\n".join([*lines, ""])
 
 

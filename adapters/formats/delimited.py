@@ -25,9 +25,9 @@ import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places, without
+from photon.adapters.formats.cut_lines import I64, Mask, cut_lines
 from photon.adapters.formats.encodings import UTF16, looks_utf16
 from photon.adapters.formats.field_text import escaped, field_pattern
-from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.formats.text_lines import BLANKS, LINE_END
 from photon.adapters.times import TimeReader
 
@@ -122,10 +122,9 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
-        count = block.count(b"\n")
-        if layout.fault or not count:
-            return [None] * count
         array, starts, ends = cut_lines(block)
+        if layout.fault or not len(ends):
+            return [None] * len(ends)
         cuts = np.flatnonzero(array == self._delimiter[0])
         first = np.searchsorted(cuts, starts)
         plain = np.searchsorted(cuts, ends) - first == len(layout.names) - 1

@@ -12,33 +12,34 @@ same key). Floats, booleans, null, arrays, objects and the empty string name not
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
-import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader, TimeField, without
-from photon.adapters.formats.encodings import UTF16, looks_utf16
+from photon.adapters.formats.cut_lines import I64
 from photon.adapters.formats.json_check import are_bare, is_json
-from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
+from photon.adapters.formats.json_scan import KeyScan
+from photon.adapters.formats.json_values import (
+    MISSING,
+    NumberText,
+    encode,
+    find,
+    kind_of,
+    list_bytes,
+    name_bytes,
+    number_finder,
+    number_text,
+    parse_object,
+)
+from photon.adapters.key_lists import list_of_keys
 from photon.adapters.times import TimeReader
 
-REASON_CHARS_MAX = 200
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_PLAIN_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
 _QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
-MISSING = object()  # the value of a field that a record does not have
-
-
-class _NumberText(str):
-    """The text of a JSON number, distinguished from a JSON string by its type."""
-
-    __slots__ = ()
 
 
 class JsonLinesSide(SideReader):
@@ -52,23 +53,22 @@ class JsonLinesSide(SideReader):
         time: TimeReader | None = None,
         *,
         decimals: bool = False,
+        lists: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number; its text is taken as written.
-
-        ``absent``: texts that are not accepted as key or id.
-        """
+        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: no key, no id."""
         self._key = key
         self._decimals = decimals
+        self._lists = lists
         self._absent = absent
         self._id = id_field
         self._time_field = time_field
         self._time = time
-        self._scan = KeyScan.for_field(key)
+        self._scan = None if lists else KeyScan.for_field(key)
         one = time_field if isinstance(time_field, str) else None
-        self._number = _number_finder(one) if one else None
-        self._quick = _quick_reader(key, one, id_field) if time is not None and one else None
-        self._quick_key = _quick_key_reader(key)
+        self._number = number_finder(one) if one else None
+        self._quick = _quick_reader(key, one, id_field) if time is not None and one and not lists else None
+        self._quick_key = None if lists else _quick_key_reader(key)
 
     def key(self, record: bytes, file: LogFile) -> bytes:
         if self._quick_key is not None and record.isascii():
@@ -78,9 +78,12 @@ class JsonLinesSide(SideReader):
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
-        return self._present(
-            name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals), "key"
-        )
+        return self._key_of(parse_object(record), record)
+
+    def _key_of(self, fields: dict[str, Any], record: bytes) -> bytes:
+        if self._lists:
+            return list_of_keys(list_bytes(fields, self._key, record, decimals=self._decimals))
+        return self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
 
     def _present(self, value: bytes, role: str) -> bytes:
         """Raises BadRecord."""
@@ -144,7 +147,7 @@ class JsonLinesSide(SideReader):
 
     def _parsed_header(self, record: bytes, time: TimeReader | None) -> ForeignHeader:
         fields = parse_object(record)
-        key_bytes = self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
+        key_bytes = self._key_of(fields, record)
         time_ns = self._time_ns(fields, record, time)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
@@ -200,33 +203,20 @@ class JsonLinesSide(SideReader):
         kind = type(value)
         try:
             if kind is str:
-                return time.from_text(_encode(value))
+                return time.from_text(encode(value))
             if time.accepts_numbers:
                 if kind is int:
                     return time.from_int(value)
                 if kind is float:
-                    return time.from_text(self._number_text(name, record))
-                if kind is _NumberText:
+                    return time.from_text(number_text(self._number, name, record))
+                if kind is NumberText:
                     return time.from_text(value.encode())
         except ValueError as error:
             raise BadRecord(f"time field {name!r} {error}") from None
         if value is MISSING:
             raise BadRecord(f"time field {name!r} is missing")
         wanted = "a number or text" if time.accepts_numbers else "text"
-        raise BadRecord(f"time field {name!r} is {_kind_of(value)}, not {wanted}")
-
-    def _number_text(self, name: str, record: bytes) -> bytes:
-        """Returns the digits, as they are in the record, of a number that the parser made a float of.
-
-        The pattern's match is right if the field's name occurs in the record once, and not even escaped elsewhere.
-        """
-        if self._number is not None:
-            pattern, quoted, escaped = self._number
-            if record.count(quoted) == 1 and not (b"\\u" in record and escaped.search(record)):
-                match = pattern.search(record)
-                if match:
-                    return match[1]
-        return str(find(_parse_slowly(record), name, _parse_slowly)).encode()
+        raise BadRecord(f"time field {name!r} is {kind_of(value)}, not {wanted}")
 
 
 Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]]]
@@ -257,120 +247,3 @@ def _quick_key_reader(key: str) -> Callable[[bytes], Any] | None:
         return None
     record = msgspec.defstruct("Record", [("key", str)], rename={"key": key}, gc=False)
     return msgspec.json.Decoder(record).decode
-
-
-def parse_object(record: bytes) -> dict[str, Any]:
-    """Returns the record's fields, with text that is not UTF-8 as surrogate escapes. Raises BadRecord."""
-    try:
-        value = orjson.loads(record)
-    except orjson.JSONDecodeError as error:
-        value = _parse_not_utf8(record, error)
-    if type(value) is dict:
-        return value
-    raise BadRecord(f"is {_kind_of(value)}, not a JSON object")
-
-
-def find(fields: dict[str, Any], name: str, parse: Callable[[bytes], dict[str, Any]] = parse_object) -> Any:
-    """Returns the value at a field path, or MISSING. A field whose own name contains the dots comes first.
-
-    The path goes through objects, and with ``parse`` through text that is a JSON object.
-    """
-    value = fields.get(name, MISSING)
-    if value is not MISSING or "." not in name:
-        return value
-    at: Any = fields
-    for part in name.split("."):
-        if type(at) is str and at.lstrip().startswith("{"):
-            try:
-                at = parse(_encode(at))
-            except BadRecord:
-                return MISSING
-        if not isinstance(at, dict):
-            return MISSING
-        at = at.get(part, MISSING)
-    return at
-
-
-def name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
-    """Returns a key or id as canonical bytes; with ``decimals`` any number as written. Raises BadRecord."""
-    value = fields.get(name, MISSING)
-    if value is MISSING:
-        value = find(fields, name)
-    if type(value) is str:
-        if value:
-            return _encode(value)
-        raise BadRecord(f"{role} field {name!r} is empty")
-    if type(value) is int or type(value) is _NumberText:
-        text = str(value)
-    elif type(value) is float:
-        text = str(find(_parse_slowly(record), name, _parse_slowly))  # an integer beyond 64 bits was read as a float
-    else:
-        text = ""
-    if text.lstrip("-").isdigit():
-        return (text if text.strip("-0") else "0").encode()
-    if decimals and text:
-        return text.encode()
-    if value is MISSING:
-        raise BadRecord(f"{role} field {name!r} is missing")
-    raise BadRecord(f"{role} field {name!r} is {_kind_of(value)}, not text or an integer")
-
-
-def _encode(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape")
-
-
-def _parse_not_utf8(record: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Parses a record that orjson refused, if its only fault is text that is not UTF-8. Raises BadRecord."""
-    if not record.strip(b" \t\r\n"):
-        raise BadRecord("is empty")
-    try:
-        record.decode()
-    except UnicodeDecodeError:
-        if looks_utf16(record):
-            raise BadRecord(UTF16) from None
-        if _SURROGATE.search(record):
-            raise BadRecord("is not UTF-8 and has escaped surrogates") from None
-        return _parse_slowly(record)
-    raise BadRecord(UTF16 if looks_utf16(record) else f"is not JSON: {error}"[:REASON_CHARS_MAX])
-
-
-def _parse_slowly(record: bytes) -> Any:
-    """Parses with the standard library: numbers as text, bytes that are not UTF-8 as surrogate escapes."""
-    try:
-        return json.loads(
-            record.decode("utf-8", "surrogateescape"),
-            parse_float=_NumberText,
-            parse_int=_NumberText,
-            parse_constant=_refuse_constant,
-        )
-    except ValueError as error:
-        reason = str(error).encode("utf-8", "backslashreplace").decode()
-        raise BadRecord(f"is not JSON: {reason}"[:REASON_CHARS_MAX]) from None
-    except RecursionError:
-        raise BadRecord("is not JSON: nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-def _number_finder(name: str) -> tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]] | None:
-    """Returns (pattern of the field with a number, quoted name, escaped spellings); ``None``: parse it slowly."""
-    escaped = escaped_spelling(name)
-    if escaped is None or "." in name:
-        return None
-    quoted = b'"' + name.encode() + b'"'
-    return re.compile(re.escape(quoted) + rb"[ \t\r]*:[ \t\r]*" + _PLAIN_NUMBER), quoted, escaped
-
-
-_KINDS = {dict: "an object", list: "an array", bool: "a boolean", type(None): "null", str: "text", int: "a number"}
-
-
-def _kind_of(value: object) -> str:
-    return _KINDS.get(type(value), "a number")
-
-
-__all__ = ["MISSING", "JsonLinesSide", "find", "name_bytes", "parse_object"]

@@ -35,15 +35,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-I64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from photon.adapters.formats.cut_lines import CHUNK_BYTES, I64, Block, Mask, all_have, cut_lines, outside
 
 INTEGER_DIGITS_MAX = 18
 ONE_LENGTH_MAX = 256  # longer texts cost more to copy than to find
-# Bytes scanned at once: their vectors stay in the cache (2.0 instead of 1.7 million keys a second)
-CHUNK_BYTES = 256 * 1024
 PROBE_BYTES = 4096  # first bytes of a chunk: text that occurs there once a line may do so throughout
-_QUOTE, _BRACE, _BRACE_END, _BACKSLASH, _NEWLINE = b'"{}\\\n'
+_QUOTE, _BRACE, _BRACE_END, _BACKSLASH = b'"{}\\'
 _AFTER_NAME = re.compile(rb'([ \t]*:[ \t]*)(?:(")|[0-9]+([,}\t\r ]))')
 _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
 
@@ -58,30 +55,6 @@ def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
     codes = sorted({f"{ord(c):02x}" for c in name})
     spelled = "|".join("".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in code) for code in codes)
     return re.compile(rf"\\u00(?:{spelled})".encode())
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A block and its lines: line i is ``data[starts[i]:ends[i]]``, its newline at ends[i]."""
-
-    data: bytes
-    bytes_: npt.NDArray[np.uint8]
-    starts: I64
-    ends: I64
-    backslashes: bool
-
-    def line_of(self, at: I64) -> I64:
-        return np.searchsorted(self.ends, at)
-
-
-def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
-    """Returns (the block as an array, first byte of each line, its newline)."""
-    array = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(array == _NEWLINE)
-    starts = np.empty_like(ends)
-    starts[:1] = 0
-    starts[1:] = ends[:-1] + 1
-    return array, starts, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +96,7 @@ class KeyScan:
     ) -> list[bytes | None]:
         if not len(ends):
             return []
-        lines = _Block(block, array, starts, ends, b"\\" in block)
+        lines = Block(block, array, starts, ends, b"\\" in block)
         if (same := self._keys_at_one_place(lines)) is not None:
             return same  # type: ignore[return-value]  # a list of keys is one of keys or None
         pieces = block.split(self.quoted)
@@ -143,7 +116,7 @@ class KeyScan:
             out[row] = parse(block[start:end].removesuffix(b"\r"))
         return out
 
-    def _keys_at_one_place(self, lines: _Block) -> list[bytes] | None:
+    def _keys_at_one_place(self, lines: Block) -> list[bytes] | None:
         """Returns the keys if all lines are flat and have name and colon at one position, as programs write them.
 
         Checks points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each
@@ -157,7 +130,7 @@ class KeyScan:
         value = after.end()
         if value + 1 >= int((ends - starts).min()) or not (bytes_[starts] == _BRACE).all():
             return None
-        if not _all_have(data, bytes_, starts, at, value):
+        if not all_have(data, bytes_, starts, at, value):
             return None
         if not self._once_a_line(data, bytes_, len(ends)):
             return None
@@ -190,7 +163,7 @@ class KeyScan:
                 break
         return int(np.count_nonzero(bytes_ == _BRACE)) == lines and data.count(quoted) == lines
 
-    def _plain_keys(self, lines: _Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
+    def _plain_keys(self, lines: Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
         """Returns the rows whose key was proved, ascending, and their keys."""
         after = _AFTER_NAME.match(pieces[1])
         if after is None:
@@ -225,7 +198,7 @@ class KeyScan:
             return rows, texts
         return rows[np.array(plain, np.bool_)], list(compress(texts, plain))
 
-    def _well_placed(self, lines: _Block, at: I64, rows: I64) -> Mask:
+    def _well_placed(self, lines: Block, at: I64, rows: I64) -> Mask:
         """Checks points 1 to 3 for each occurrence of the quoted name."""
         count = len(lines.ends)
         if len(at) == count and bool((rows == np.arange(count)).all()):
@@ -247,7 +220,7 @@ class KeyScan:
             good &= self._outermost(lines, at, starts)
         return good
 
-    def _outermost(self, lines: _Block, at: I64, starts: I64) -> Mask:
+    def _outermost(self, lines: Block, at: I64, starts: I64) -> Mask:
         """Checks point 3 for lines that have more than one brace."""
         braces = np.flatnonzero(lines.bytes_ == _BRACE)
         only = np.searchsorted(braces, at) - np.searchsorted(braces, starts) == 1
@@ -255,7 +228,7 @@ class KeyScan:
             return np.asarray(only, np.bool_)
         ends = np.flatnonzero(lines.bytes_ == _BRACE_END)
         quotes = np.flatnonzero(lines.bytes_ == _QUOTE)
-        depth = _outside(lines, braces, quotes, at, starts) - _outside(lines, ends, quotes, at, starts)
+        depth = outside(lines, braces, quotes, at, starts) - outside(lines, ends, quotes, at, starts)
         return np.asarray(only | (depth == 1), np.bool_)
 
 
@@ -275,20 +248,3 @@ def _keys_of_one_length(
     if (letters == _QUOTE).any() or not letters.all():  # numpy drops zero bytes at a text's end
         return None
     return cast(list[bytes], texts.tolist())
-
-
-def _all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: int, end: int) -> bool:
-    """True if the bytes [begin, end), counted from each line's start, are the same in all lines."""
-    if end - begin < 8:
-        return all((bytes_[starts + place] == data[place]).all() for place in range(begin, end))
-    words: npt.NDArray[np.uint64] = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))  # at every byte
-    places = [*range(begin, end - 7, 8), end - 8]
-    return all((words[starts + place] == words[place]).all() for place in places)
-
-
-def _outside(lines: _Block, marks: I64, quotes: I64, at: I64, starts: I64) -> I64:
-    """Counts the marks in ``[starts, at)`` that are outside strings (no backslashes in the block)."""
-    mark_starts = lines.starts[np.minimum(lines.line_of(marks), len(lines.starts) - 1)]
-    before = np.searchsorted(quotes, marks) - np.searchsorted(quotes, mark_starts)
-    marks = marks[before % 2 == 0]
-    return np.searchsorted(marks, at) - np.searchsorted(marks, starts)

@@ -19,7 +19,7 @@ import orjson
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats.base import FieldsSide, without
-from photon.adapters.formats.json_scan import CHUNK_BYTES, I64, Mask, cut_lines
+from photon.adapters.formats.cut_lines import CHUNK_BYTES, I64, Mask, cut_lines
 
 _SPACE, _TAB, _QUOTE, _NEWLINE, _RETURN = b' \t"\n\r'
 _NAME = re.compile(rb'[^\s="\\]+')

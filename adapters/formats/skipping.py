@@ -14,7 +14,7 @@ import numpy.typing as npt
 from photon.adapters.conditions import Condition, value_test
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile, Skipped
 from photon.adapters.formats.base import SidePayloads, SideReader, Stop
-from photon.adapters.formats.json_lines import find
+from photon.adapters.formats.json_values import find
 
 SKIPPED = b""  # the key of a skipped record, in columns
 _decode = msgspec.json.Decoder(dict).decode
@@ -54,9 +54,16 @@ class SkippingSide(SideReader):
         return self._inner.header(record, file)
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        found = self._inner.headers(records, file)
-        rows = self._skipped(records, file)
-        return found._replace(others={**found.others, **{row: Skipped("skipped") for row in rows}}) if rows else found
+        skipped = self._skipped(records, file)
+        if not skipped:
+            return self._inner.headers(records, file)
+        kept = [row for row in range(len(records)) if row not in skipped]
+        found = self._inner.headers([records[row] for row in kept], file)  # a header costs more than a skip
+        rows: list[tuple[bytes, int, bytes | None]] = [(SKIPPED, 0, None)] * len(records)
+        for row, header in zip(kept, zip(found.keys, found.times, found.ids, strict=True), strict=True):
+            rows[row] = header
+        others: dict[int, BadRecord] = {kept[at]: other for at, other in found.others.items()}
+        return Headers.columns(rows, others | {row: Skipped("skipped") for row in skipped})
 
     def times(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return self._inner.times(records, file)

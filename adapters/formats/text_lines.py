@@ -7,6 +7,9 @@ of the file's bytes, however they are divided: what a line is, its first LINE_BY
 A record of several lines has ``joint`` in place of the line ends inside. Only the next line tells that it is whole,
 so its line end is handed out with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends, and the next line
 begins another: a pattern that never matches costs no memory.
+
+With ``cri`` the lines are those that ``cri_source`` makes, and what is said here of a line is said of its content. A
+record has the time and stream of its first line, and ends where a line of the other stream follows.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from photon.adapters.contract import Cut, Framing
+from photon.adapters.formats.cri import CRI_TIME
 from photon.adapters.formats.encodings import UTF8, Bytes, bytes_of, with_state
 
 LINES_MAX = 1000
@@ -24,6 +28,7 @@ LINE_BYTES = 16 << 10  # bytes of a line that tell what it is
 PART_BYTES = 4 * LINE_BYTES  # a line without end is handed out in parts from this length on
 LINE_END = b"\v"  # in place of a line end in a record; ``\n`` in the payload
 BLANKS = b" \t"  # a delimiter: runs of blanks and tabs
+_LABEL, _STREAMS = re.compile(CRI_TIME + rb" std(out|err) "), {b"out": 1, b"err": 2}
 COLOUR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _COLOUR_BYTES = 32  # longer ones are text
 _KEPT, _DROPPED = 1, 2  # a line whose beginning was handed out, or left out
@@ -36,6 +41,7 @@ class _Place(NamedTuple):
     lines: int = 0  # of the record that the next line may belong to; 0: it belongs to none
     size: int = 0  # of that record
     inside: int = 0  # _KEPT or _DROPPED: the byte continues a line
+    stream: int = 0  # of that record, with ``cri``: 1 for stdout, 2 for stderr, 0 for no line of CRI
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class TextLines(Framing):
     continues: bytes = b""  # a line that matches belongs to the record before
     joint: bytes = LINE_END
     colours: bool = False
+    cri: bool = False
 
     @property
     def gathers(self) -> bool:
@@ -65,7 +72,7 @@ class TextLines(Framing):
         if self.colours:
             text = COLOUR.sub(b"", text)
         records, at = self._records(text, at)
-        return Cut(records, end, b"%s %d %d %d %d" % (way.codec.encode(), *at))
+        return Cut(records, end, b"%s %d %d %d %d %d" % (way.codec.encode(), *at))
 
     def _at(self, data: bytes, state: bytes) -> tuple[Bytes | None, _Place]:
         if not state:
@@ -76,7 +83,7 @@ class TextLines(Framing):
     def _records(self, text: bytes, at: _Place) -> tuple[bytes, _Place]:
         if at.skipped == self.skip_lines and not (self.comment or self.gathers):
             return text, at
-        skipped, lines, size, inside = at
+        skipped, lines, size, inside, stream = at
         out: list[bytes] = []
         *whole, part = text.split(b"\n")
         for line, ended in [*((each, True) for each in whole), *([(part, False)] if part else ())]:
@@ -88,11 +95,16 @@ class TextLines(Framing):
                     inside = _DROPPED
                 else:
                     inside = _KEPT
-                    if lines and not self._belongs(line, lines, size):
+                    before, content = stream, line
+                    if self.cri and line.strip():  # a blank line has no label
+                        label = _LABEL.match(line)
+                        stream, content = (_STREAMS[label[1]], line[label.end() :]) if label else (0, line)
+                    if lines and not (stream == before and self._belongs(content, lines, size)):
                         out.append(b"\n")
                         lines = size = 0
                     elif lines:
                         out.append(self.joint)
+                        line = content
                     lines += 1
             if inside == _KEPT:
                 kept = line.removesuffix(b"\r") if ended and self.gathers else line
@@ -102,7 +114,7 @@ class TextLines(Framing):
                     out.append(b"\n")
                     lines = size = 0
             inside = 0 if ended else inside
-        return b"".join(out), _Place(skipped, lines, size, inside)
+        return b"".join(out), _Place(skipped, lines, size, inside, stream)
 
     def _belongs(self, line: bytes, lines: int, size: int) -> bool:
         """True if a line belongs to the record before it, as blank ones do."""

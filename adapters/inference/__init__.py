@@ -30,6 +30,7 @@ from photon.adapters.inference.moments import (
     candidates,
     find_time,
     implausible,
+    tai64n_times,
     unnamed_times,
     yearless_times,
     zone_between,
@@ -449,7 +450,7 @@ def _likely_time(side: Side) -> TimeConfig | None:
     names = side.all_names()
     if ambiguous := ambiguous_times(side):
         return ambiguous[0]
-    if undated := yearless_times(side):
+    if undated := [*yearless_times(side), *tai64n_times(side)]:
         return undated[0]
     numbers = [name for name in names if all(map(_PLAIN_NUMBER.fullmatch, side.values(name)))]
     named = [name for name in numbers if is_named_time(name)]

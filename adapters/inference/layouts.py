@@ -10,8 +10,8 @@ import orjson
 
 from photon.adapters.contract import BadRecord
 from photon.adapters.formats.encodings import UTF8, looks_utf16
-from photon.adapters.formats.json_lines import parse_object
 from photon.adapters.formats.json_objects import JsonObjects
+from photon.adapters.formats.json_values import parse_object
 from photon.adapters.formats.text_lines import COLOUR, LINE_END
 
 OBJECTS_BYTES = 1 << 20  # of each file that are looked at for JSON over several lines

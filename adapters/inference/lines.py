@@ -16,19 +16,21 @@ REST = "(?: (?P<rest>.+))?"
 
 _TOKENS = re.compile(
     r"(?P<T>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?= |$)"
+    r"|(?P<S>[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}(?:\.[0-9]+)?)(?= |$)"
     r"|(?P<B>\[[^\]]*\])(?= |$)"
     r'|(?P<Q>"(?:[^"\\]|\\.)*")(?= |$)'
     r'|(?P<N>[A-Za-z_][\w.-]*=(?:"[^"]*"|[^ "]*))(?= |$)'
     r"|(?P<W>[^ ]+)(?= |$)"
 )
-_GROUPS = {"T": "(?P<{}>{})", "B": r"\[(?P<{}>[^\]]*)\]", "Q": r'"(?P<{}>(?:[^"\\]|\\.)*)"', "W": "(?P<{}>[^ ]+)"}
+_GROUPS = {"B": r"\[(?P<{}>[^\]]*)\]", "Q": r'"(?P<{}>(?:[^"\\]|\\.)*)"', "W": "(?P<{}>[^ ]+)"}
 _ROOT = r'"(?P<{0}>(?:[^"]*?Root=(?P<trace_id>[^";]+))?[^"]*)"'
 _TIMES = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9:]+)?"
+_SYSLOG_TIMES = r"[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}(?:\.[0-9]+)?"
 _BRACKETED_TIME = re.compile(r"\[[0-9]{1,2}/[A-Za-z]{3}/[0-9]{4}:.*\]|\[[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*\]")
 _ACCESS = "WWWBQWW"  # the common log format of web servers; the combined one has two more quoted fields
 _ACCESS_NAMES = ("client", "ident", "user", "time", "request", "status", "bytes", "referrer", "agent")
 
-Token = tuple[str, str, str]  # kind (T, B, Q, N or W), name (of N), text
+Token = tuple[str, str, str]  # kind (T, S, B, Q, N or W), name (of N), text
 
 
 def pattern_of(records: Sequence[bytes]) -> str | None:
@@ -100,7 +102,7 @@ def _is_root(lines: Sequence[Sequence[Token]], place: int) -> bool:
 
 def _has_time(lines: Sequence[Sequence[Token]], width: int) -> bool:
     return any(
-        all(tokens[place][0] == "T" or _BRACKETED_TIME.fullmatch(tokens[place][2]) for tokens in lines)
+        all(tokens[place][0] in "TS" or _BRACKETED_TIME.fullmatch(tokens[place][2]) for tokens in lines)
         for place in range(width)
     )
 
@@ -111,7 +113,7 @@ def _names(tokens: Sequence[Token], shape: str) -> list[str]:
         return names + [f"f{place}" for place in range(len(names) + 1, len(shape) + 1)]
     names = []
     for place, kind in enumerate(shape):
-        timed = kind == "T" or _BRACKETED_TIME.fullmatch(tokens[place][2])
+        timed = kind in "TS" or _BRACKETED_TIME.fullmatch(tokens[place][2])
         names.append("time" if timed and "time" not in names else f"f{place + 1}")
     return names
 
@@ -119,7 +121,8 @@ def _names(tokens: Sequence[Token], shape: str) -> list[str]:
 def _group(kind: str, name: str) -> str:
     if kind == "R":
         return _ROOT.format(name)
-    return _GROUPS[kind].format(name, _TIMES) if kind == "T" else _GROUPS[kind].replace("{}", name)
+    times = {"T": _TIMES, "S": _SYSLOG_TIMES}.get(kind)
+    return _GROUPS[kind].replace("{}", name) if times is None else f"(?P<{name}>{times})"
 
 
 def _behind(lines: Sequence[Sequence[Token]], width: int, needed: float) -> list[tuple[str, str]]:

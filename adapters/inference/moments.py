@@ -39,6 +39,11 @@ ZONE_SHARE = 0.9
 _ZONE = re.compile(r"[0-9](?:Z|z| ?[+-][0-9]{2}:?(?:[0-9]{2})?)$")
 
 
+def tai64n_times(side: Side) -> list[TimeConfig]:
+    found = [name for name in side.names() if (v := side.values(name)) and all(map(_TAI64N.fullmatch, v))]
+    return [TimeConfig(field=name, format="tai64n") for name in found]
+
+
 def find_time(side: Side) -> TimeConfig | str | None:
     """Returns a text that says what is unclear, or ``None`` if the records have no time-like field."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
@@ -196,8 +201,8 @@ def _none_fits(side: Side) -> str | None:
             f"{undated[0].field} has no year; name that of each file's first line, or \"name\" if the files' names "
             "have a date"
         )
-    elif tai := [name for name in side.names() if (v := side.values(name)) and all(map(_TAI64N.fullmatch, v))]:
-        which = f"{tai[0]} looks like TAI64N; if multilog, svlogd or s6-log wrote it, its format is tai64n"
+    elif tai := tai64n_times(side):
+        which = f"{tai[0].field} looks like TAI64N; if multilog, svlogd or s6-log wrote it, its format is tai64n"
     elif of_day:
         which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
     elif odd:

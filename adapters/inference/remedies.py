@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from photon.adapters.formats.key_parts import HEADERS, KeyPart
+from photon.adapters.formats.part_rules import HEADERS, KeyPart
 from photon.adapters.inference.keys import (
     BITS_MIN,
     CONTAINED_MIN,

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from photon.adapters.contract import BadRecord
-from photon.adapters.formats.json_lines import parse_object
-from photon.adapters.formats.key_parts import KeyPart
+from photon.adapters.formats.json_values import parse_object
 from photon.adapters.formats.logfmt import parse_pairs
+from photon.adapters.formats.part_rules import KeyPart
 from photon.adapters.formats.zeek import zeek_row
 from photon.adapters.inference.layouts import BOM, gathered, json_objects, plain
 from photon.adapters.inference.lines import pattern_of

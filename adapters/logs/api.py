@@ -46,7 +46,7 @@ class Block:
     oversized: tuple[OversizedRecord, ...] = ()
     proof: bytes = b""  # proof of the position ``end``
     before: bytes = b""  # the ``place_ids.CONTEXT_BYTES`` before ``offset``, or fewer at the start of the log
-    anew: bool = False  # first block of a log whose bytes before the resumed position turned out to be different
+    rewritten: bool = False  # first block of a log whose bytes before the resumed position turned out to be different
 
 
 class Changes(NamedTuple):

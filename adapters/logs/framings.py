@@ -22,7 +22,7 @@ SCAN_BYTES = 1 << 20
 def as_lines(source: Source, framing: Framing, *, settled: bool = False) -> Source:
     """Converts an open file to lines. ``settled``: see OwnSource."""
     if framing.before is not None:
-        source = OwnSource(source, framing.before, settled=settled)
+        source = as_lines(source, framing.before, settled=settled)
     if framing.kind == OWN:
         return OwnSource(source, framing, settled=settled)
     if framing.kind == "cri":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nlargest
+from typing import Protocol
 
 from photon.adapters.logs.tracked_logs import TrackedLog
 
@@ -94,6 +95,42 @@ def unread_of(behind: Iterable[TrackedLog], doubt: str = "") -> Unread:
     """``behind``: as for ``lag_of_all``."""
     logs = [(log, log.file) for log in behind if not log.is_done()]
     return Unread(tuple((log, file.key, file.size) for log, file in logs if file is not None), doubt)
+
+
+class _Logs(Protocol):
+    def unread_now(self) -> Unread: ...
+
+
+class ReadTo:
+    """The moment up to which all lines of the logs have been returned by their follower."""
+
+    def __init__(self, logs: _Logs, read_ns: int | None = None) -> None:
+        """``read_ns``: as known before a start."""
+        self.read_ns, self.why = read_ns, ""  # ``why`` it does not move, for people
+        self._logs = logs
+        self._mark: tuple[int, Unread] | None = None
+
+    def scanned(self, at_ns: int) -> None:
+        """Notes that a scan begun at this time is over."""
+        self.look()
+        if self._mark is None:
+            unread = self._logs.unread_now()
+            self.why = unread.doubt
+            if not unread.doubt:
+                self._mark = (at_ns, unread)
+
+    def look(self) -> bool:
+        """True if a moment has been reached."""
+        if self._mark is None:
+            return False
+        at_ns, unread = self._mark
+        behind = unread.next()
+        self.why = behind and f"{behind} is not read to its end"
+        if behind:
+            return False
+        self._mark = None
+        self.read_ns = at_ns if self.read_ns is None else max(self.read_ns, at_ns)
+        return True
 
 
 def _reaches(log: TrackedLog, key: tuple[int, int], size: int) -> bool:

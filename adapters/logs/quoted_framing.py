@@ -14,9 +14,9 @@ import re
 import numpy as np
 
 from photon.adapters.contract import Framing
+from photon.adapters.formats.cut_lines import cut_lines
 from photon.adapters.formats.delimited import LINE_END_MARK, in_order
 from photon.adapters.formats.field_text import plain_text, quoted_text
-from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.forward import ForwardBytes
 from photon.adapters.logs.reader import Source
 

@@ -141,10 +141,10 @@ class LogReader:
             return [log.block(piece, proof, self._last.ahead_of(piece.offset))]
         try:
             blocks = headed_blocks(log, piece, self._source(log))
-            anew, log.anew = log.anew, log.anew and not blocks
+            rewritten, log.rewritten = log.rewritten, log.rewritten and not blocks
             last = self._last
             return [
-                replace(block, proof=last.proof(block.end), before=last.ahead_of(block.offset), anew=anew)
+                replace(block, proof=last.proof(block.end), before=last.ahead_of(block.offset), rewritten=rewritten)
                 for block in blocks
             ]
         except OSError as err:
@@ -247,7 +247,7 @@ class LogReader:
             self._files.hold(file, name)
         elif same:
             at, shrunk = log.next, not file.compressed and min(file.size, old_size) < log.next
-            log.next, log.proof, log.long, log.done, log.anew = log.data_start, b"", None, None, True
+            log.next, log.proof, log.long, log.done, log.rewritten = log.data_start, b"", None, None, True
             kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
             now = "is shorter now" if shrunk else "holds other bytes before it now"
             what = f"was read up to byte {at}, and {now}: it is read again from its start"

@@ -48,13 +48,18 @@ class Tail:
         report: Callable[[str], None] = lambda line: None,
         scan_s: float = SCAN_S,
         idle_s: float = IDLE_S,
+        gather_s: float = 0.0,
     ) -> None:
-        """The caller closes the follower; ``close`` closes the watcher. ``report`` receives the watcher's failure."""
+        """``gather_s``: least time between two scans, in which changes gather. A change after a quiet time is seen at
+        once.
+
+        The caller closes the follower; ``close`` closes the watcher. ``report`` receives the watcher's failure."""
         self.follower = follower
         self._watcher = watcher
         self._monotonic = monotonic
         self._report = report
-        self._scan_s = scan_s
+        self._scan_s = max(scan_s, gather_s)
+        self._changed_s = max(CHANGED_S, gather_s)
         self._idle_s = idle_s
         self._notified = False
         self._soon_at = self._idle_at = self._whole_at = self._dangling_at = self._others_at = float("-inf")
@@ -90,7 +95,7 @@ class Tail:
             self._idle_at = self._soon_at = ended + min(max(self._scan_s, took / SCAN_SHARE), SCAN_MOST_S)
         else:
             share = SCAN_SHARE if whole else CHANGED_SHARE
-            self._soon_at = ended + min(max(CHANGED_S, took / share), SCAN_MOST_S)
+            self._soon_at = ended + min(max(self._changed_s, took / share), SCAN_MOST_S)
             self._idle_at = max(ended + self._idle_s, self._soon_at)
         self._listen()
 

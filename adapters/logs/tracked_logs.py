@@ -76,7 +76,7 @@ class TrackedLog:
     consumed: int = 0  # bytes on disk, for a compressed file
     unread: int = 0  # unread bytes of a file when it was overwritten; a copy of it may still appear
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
-    anew: bool = False  # read from its start, as another log than was read before
+    rewritten: bool = False  # read from its start, as another log than was read before
     queued: bool = False  # in the follower's queue of logs to read
     counted: int = 0  # its bytes on disk that are included in the sum over all logs
     # (size on disk, mtime in ns) at each scan that saw it grow beyond the bytes read, oldest first.
@@ -93,7 +93,7 @@ class TrackedLog:
     def block(self, piece: Piece, proof: bytes, before: bytes) -> Block:
         """Returns the next block."""
         file = LogFile(self.path, self.header)
-        anew, self.anew = self.anew, False
+        rewritten, self.rewritten = self.rewritten, False
         return Block(
             self.identity,
             file,
@@ -103,7 +103,7 @@ class TrackedLog:
             piece.oversized,
             proof=proof,
             before=before,
-            anew=anew,
+            rewritten=rewritten,
         )
 
     def is_done(self, *, final: bool = False) -> bool:

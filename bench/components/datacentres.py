@@ -156,8 +156,7 @@ class Site:
         return out
 
     async def _served(self, name: str, progress: Progress, began: float) -> None:
-        address = self.deployment.settings.datacentre[name].dispatcher
-        assert address is not None
+        address = self.deployment.settings.datacentre[name].at("dispatcher")[0]
         health = KINDS["dispatcher"].health
         while await ask_health(address, health, 1.0) is not Health.SERVING:  # noqa: ASYNC110 -- of another process
             await asyncio.sleep(SAMPLE_S)
@@ -172,7 +171,7 @@ def _noun(service: Service) -> str:
 
 
 def _toml(joiners: int, round_trip_s: float) -> str:
-    ports = iter(free_ports(len(REPLICAS) + len(NAMES) * (2 + joiners) + 1))
+    ports = iter(free_ports(len(REPLICAS) + len(NAMES) * (3 + joiners) + 1))
     text = """\
 key_file = "key"
 [join.clicks]
@@ -197,10 +196,11 @@ tolerate = 1
         text += f'datacentre = "{datacentre}"\n' if datacentre in NAMES else f'region = "{datacentre}"\n'
     for name in NAMES:
         text += f'[datacentre.{name}]\njoin = "clicks"\nprimary = "{name}/queries"\nforeign = "{name}/clicks"\n'
-        text += f'output = "{name}/output"\nstate = "{name}/state"\neventstore = "127.0.0.1:{next(ports)}"\n'
-        text += f'dispatcher = "127.0.0.1:{next(ports)}"\n'
-        for number in range(1, joiners + 1):
-            text += f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "127.0.0.1:{next(ports)}"\n'
+        text += f'output = "{name}/output"\nstate = "{name}/state"\nstatus = ""\n'
+        text += f"joiners = {joiners}\n[datacentre.{name}.apart]\n"
+        parts = {each: next(ports) for each in ("eventstore", "verifier", "dispatcher")}
+        text += "".join(f'{part} = "127.0.0.1:{port}"\n' for part, port in parts.items())
+        text += f"joiner = {[f'127.0.0.1:{next(ports)}' for _ in range(joiners)]}\n"
     return text
 
 

@@ -1,4 +1,4 @@
-"""A process's report: numbers in Prometheus text format, and details for the status page.
+"""A process's report: samples of its metrics, and details for the status page.
 
 All values are read from existing counters at the moment of the request; events cost nothing extra.
 """

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#photon/config/metrics/metrics.proto\x12\tphoton.v1\"2\n\x0eMetricsRequest\x12\x0f\n\x07\x64\x65tails\x18\x01 \x01(\x08\x12\x0f\n\x07no_text\x18\x02 \x01(\x08\"-\n\x0cMetricsReply\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\x0c\x32\x45\n\x07Metrics\x12:\n\x04Read\x12\x19.photon.v1.MetricsRequest\x1a\x17.photon.v1.MetricsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#photon/config/metrics/metrics.proto\x12\tphoton.v1\"5\n\x0eMetricsRequest\x12\x0f\n\x07\x64\x65tails\x18\x01 \x01(\x08\x12\x12\n\nno_samples\x18\x02 \x01(\x08\"0\n\x0cMetricsReply\x12\x0f\n\x07samples\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\x0c\x32\x45\n\x07Metrics\x12:\n\x04Read\x12\x19.photon.v1.MetricsRequest\x1a\x17.photon.v1.MetricsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'photon.config.metrics.metri
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_METRICSREQUEST']._serialized_start=50
-  _globals['_METRICSREQUEST']._serialized_end=100
-  _globals['_METRICSREPLY']._serialized_start=102
-  _globals['_METRICSREPLY']._serialized_end=147
-  _globals['_METRICS']._serialized_start=149
-  _globals['_METRICS']._serialized_end=218
+  _globals['_METRICSREQUEST']._serialized_end=103
+  _globals['_METRICSREPLY']._serialized_start=105
+  _globals['_METRICSREPLY']._serialized_end=153
+  _globals['_METRICS']._serialized_start=155
+  _globals['_METRICS']._serialized_end=224
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,4 @@
-"""Reads the metrics of a process: sources put values, which are rendered as Prometheus text."""
+"""Reads the metrics of a process, which its sources put. Only ``/metrics`` makes text of them."""
 
 from __future__ import annotations
 
@@ -91,12 +91,6 @@ class ProcessMetrics:
 
     def add(self, source: Source) -> None:
         self._sources.append(source)
-
-    async def text(self) -> bytes:
-        """``families`` as Prometheus text."""
-        from photon.config.metrics.prometheus import text_of
-
-        return text_of(await self.families())
 
     async def families(self) -> list[Family]:
         """Returns all current metrics. A source that fails is left out, and logged once."""

@@ -65,7 +65,7 @@ _DISPATCHER = [
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
         look_ups="Events asked about in the registry, since the start.",
         attempts="Batches sent to joiners, since the start.",
-        woken="Tries of events because their primary event had come, since the start.",
+        arrived="Tries of events because their primary event had arrived, since the start.",
     ),
     *_counters("photon_dispatcher", ("join", "verdict"), events="Events with a verdict, by verdict."),
     *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems met in log files, by kind."),

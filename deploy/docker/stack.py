@@ -32,7 +32,7 @@ APPLIED = ".photon-applied.toml"
 CONFIG = ("--config", "/etc/photon/photon.toml")
 RESTART_SECONDS = 12.0
 """Usual time of one restart: the container's end and start, and its first answer."""
-ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "spark", "status", "wan")
+ORDER = ("registry", "datacentre", "joiner", "spark", "wan")
 """Order in which the kinds of processes of one datacentre are restarted."""
 NO_IMAGE = (
     "pull access denied",
@@ -333,12 +333,12 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 def _reads(service: str, changed: Sequence[str]) -> bool:
     """True if a service reads one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    services and the status pages; [wan] by the gateway; any other by every process of Photon."""
+    services and all with a status page; [wan] by the gateway; any other by every process of Photon."""
     kind, _, where = service.partition("-")
     for key in changed:
         table, _, rest = key.partition(".")
         if table == "datacentre":
-            if where == rest.partition(".")[0] or kind == "status":
+            if where == rest.partition(".")[0] or kind == "datacentre":
                 return True
         elif table != "wan" or kind == "wan":
             return True

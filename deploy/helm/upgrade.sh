@@ -10,7 +10,7 @@ set -eu
 release=$1 values=$2
 shift 2
 chart=$(dirname "$0")/photon
-names=$(sed -n '/^  datacentres:/,/^  [a-z]/ s/.*{name: "\{0,1\}\([a-z0-9-]*\)"\{0,1\},.*/\1/p' "$values")
+names=$(sed -n '/^    "datacentres": \[/,/^    \]/ s/^ *"name": "\([a-z0-9-]*\)".*/\1/p' "$values")
 [ -n "$names" ] || { echo "upgrade: $values: names no datacentre; make it by photon up FILE --helm $values" >&2; exit 2; }
 kubectl=${KUBECTL:-kubectl} flag=
 for each in "$@"; do

@@ -21,13 +21,15 @@ import numpy as np
 
 from photon.batch.columns import RowIndexes
 from photon.batch.events import Events
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.core.outcomes import Refusal
@@ -44,7 +46,7 @@ ASK_S = 5.0
 PAGE_IDS = 4096
 WANTED_MAX = 20_000  # most ids, of all shards, searched for at once: each chunk is read once for all of them
 # Delay before an id that was not found is searched for again, doubled each time.
-MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
+MISSING = BackOff(first=10.0, most=600.0)
 # Most ids that were not found, and ids of one reading of the list: above it work is repeated, nothing is lost.
 REMEMBERED_MAX = 100_000
 
@@ -67,7 +69,7 @@ class _Missing:
     """When an id that was not found is searched for again. Monotonic seconds."""
 
     next_s: float
-    pause_s: float
+    tries: int
 
 
 @dataclass(eq=False)
@@ -77,7 +79,7 @@ class Reopened:
     state: State
     registry: Recovery
     reads: Reads
-    guests: Guests
+    redispatcher: Redispatcher
     clock: Clock
     rules: LineRules
     period_s: float = PERIOD_S
@@ -112,7 +114,7 @@ class Reopened:
                 if len(ids) >= WANTED_MAX:
                     missing += await self._take(ids)
                     ids.clear()
-                if not self.guests.room():
+                if not self.redispatcher.room():
                     self._cursors[shard], whole = cursor, False
                     break
                 page = await self.registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
@@ -167,7 +169,7 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                stretch = self.guests.send(Events.of(events), first_read_ns)
+                stretch = self.redispatcher.send(Events.of(events), first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
 
@@ -179,7 +181,7 @@ class Reopened:
         cells: Counter[int] = Counter()
         for stretch in done.values():
             cells.update(stretch.cells)
-        self.state.commit(Changes(cells=dict(cells)))
+        self.state.commit(Changes(cells=cells))
         self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
 
     def _is_due(self, each: Id, now: float) -> bool:
@@ -212,9 +214,9 @@ class Reopened:
                 self._missing.pop(each.name, None)
                 continue
             known = self._missing.get(each.name)
-            pause_s = min(2 * known.pause_s, MISSING_MOST_S) if known else MISSING_FIRST_S
+            tries = known.tries + 1 if known else 1
             if known or len(self._missing) < REMEMBERED_MAX:
-                self._missing[each.name] = _Missing(now + pause_s, pause_s)
+                self._missing[each.name] = _Missing(now + MISSING.delay(tries), tries)
 
     async def _find(self, wanted: Mapping[bytes, Id]) -> Mapping[bytes, ForeignEvent]:
         """Returns the event of each digest that is in a log here.
@@ -257,7 +259,7 @@ class Reopened:
     def _looks_everywhere(self, each: Id) -> bool:
         """True at the second try, once per process: it reads all logs again."""
         known = self._missing.get(each.name)
-        return known is not None and known.pause_s == MISSING_FIRST_S
+        return known is not None and known.tries == 1
 
     def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
         return event._replace(generation=each.generation)

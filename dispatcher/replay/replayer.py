@@ -1,9 +1,9 @@
 """Executes requests to dispatch a time range again (``requests``), alongside fresh events.
 
 Each log that may hold events of the range (``coverage``) is read again, chunk by chunk. Events that the registry
-knows are done; the others go to a joiner as guests. A log's position moves over the chunks at its front whose events
-all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE of the
-time, so that fresh events keep their latency.
+knows are done; the others go to a joiner (``redispatch``). A log's position moves over the chunks at its front whose
+events all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE
+of the time, so that fresh events keep their latency.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.calls import RegistryLookUps
-from photon.dispatcher.core import Core
+from photon.dispatcher.counting import Counting
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
 from photon.dispatcher.replay import requests
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
@@ -58,11 +59,11 @@ class _Work:
 class Replayer:
     """One for each dispatcher that replays; ``run`` until cancelled."""
 
-    core: Core
+    counting: Counting
     state: State
     look_ups: RegistryLookUps
     reads: Reads
-    guests: Guests
+    redispatcher: Redispatcher
     clock: Clock
     rules: LineRules
 
@@ -123,7 +124,7 @@ class Replayer:
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _read_next(self, request: requests.Request) -> bool:
         """Reads another chunk, if there is one and room for its events. Returns True if there was."""
-        if not self._parts or len(self._works) >= CHUNKS_MAX or not self.guests.room():
+        if not self._parts or len(self._works) >= CHUNKS_MAX or not self.redispatcher.room():
             return False
         part = self._parts[0]
         if self._chunks is None:
@@ -176,11 +177,11 @@ class Replayer:
             events = events.take(np.flatnonzero(~known))
         if len(events):
             work.asked += len(events)
-            work.sent.append(self.guests.send(events, request.asked_ns))
+            work.sent.append(self.redispatcher.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:
         work.known += len(times)
-        self.core.live[Verdict.REREAD] += len(times)
+        self.counting.live[Verdict.REREAD] += len(times)
         hours, counts = np.unique(times // HOUR_NS, return_counts=True)
         for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
             work.cells[hour << VERDICT_BITS | Verdict.REREAD] += count
@@ -206,7 +207,7 @@ class Replayer:
         if done:
             also.append(requests.ended(request.number, self.clock.now_ns()))
         if also:
-            self.state.commit(Changes(cells=dict(cells), also=also))
+            self.state.commit(Changes(cells=cells, also=also))
         if not self._works:
             self._tell_failed(request)
         if done:

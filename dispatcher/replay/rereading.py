@@ -12,8 +12,8 @@ from photon.config.clock import Clock
 from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.replay.coverage import rows_of_gone, too_many
-from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.dispatcher.replay.reopened import PERIOD_S, Reopened
 from photon.dispatcher.replay.replayer import Replayer
 from photon.dispatcher.state import Changes, State
@@ -52,7 +52,6 @@ def rereading(
     state: State,
     look_ups: RegistryLookUps,
     clock: Clock,
-    rules: LineRules,
     wake: Callable[[], None],
     sources: Sources,
 ) -> tuple[list[Run], Reopened | None]:
@@ -60,10 +59,10 @@ def rereading(
 
     ``wake`` tells the engine's loop that there is something to send.
     """
-    reads, guests = sources.reads, Guests(core, clock, wake)
-    replayer = Replayer(core, state, look_ups, reads, guests, clock, rules)
+    reads, rules, redispatcher = sources.reads, core.intake.rules, Redispatcher(core.intake, clock, wake)
+    replayer = Replayer(core.counting, state, look_ups, reads, redispatcher, clock, rules)
     runs: list[Run] = [replayer.run, partial(tidy, state, reads)]
     if sources.registry is None:
         return runs, None
-    reopened = Reopened(state, sources.registry, reads, guests, clock, rules, period_s=sources.period_s)
+    reopened = Reopened(state, sources.registry, reads, redispatcher, clock, rules, period_s=sources.period_s)
     return [*runs, reopened.run], reopened

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from photon.config.back_off import BackOff
 from photon.config.rpc import WireError
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import eventstore_pb2 as pb
@@ -29,8 +30,7 @@ HEDGE_FACTOR = 2.0
 HEDGE_SECONDS_MIN = 0.005
 HEDGE_SECONDS_MAX = 0.1
 FAILURES_MAX = 3
-REST_SECONDS = 0.5
-REST_SECONDS_MAX = 5.0  # it doubles up to this while the node keeps failing
+REST = BackOff(first=0.5, most=5.0)  # while the node keeps failing
 
 
 class NodeHealth:
@@ -55,7 +55,7 @@ class NodeHealth:
             return True
         if now < self._rest_until:
             return False
-        self._rest_until = now + self._rest_s()
+        self._rest_until = now + REST.delay(self._rests)
         return True
 
     def answered(self, took_s: float) -> None:
@@ -71,10 +71,7 @@ class NodeHealth:
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             self._rests += 1
-            self._rest_until = now + self._rest_s()
-
-    def _rest_s(self) -> float:
-        return min(REST_SECONDS * 2.0 ** min(self._rests - 1, 10), REST_SECONDS_MAX)
+            self._rest_until = now + REST.delay(self._rests)
 
 
 FIND_TIMEOUT_SECONDS = 1.0  # a node that has not answered by then has failed; the logs were asked long before

@@ -16,7 +16,7 @@ import grpc
 
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort
-from photon.config.serving import HealthyServer, listen_for
+from photon.config.serving import Address, HealthyServer, listen_for
 from photon.config.telemetry.spans import span
 from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
@@ -114,7 +114,9 @@ class CacheService:
         self._feeding.shutdown(wait=True)
 
 
-async def start_server(node: CacheNode, address: str, tls: Tls | None = None) -> tuple[HealthyServer, CacheService]:
+async def start_server(
+    node: CacheNode, address: Address, tls: Tls | None = None
+) -> tuple[HealthyServer, CacheService]:
     """Listens and serves: see config.serving.listen_for. Raises CannotListen."""
     service = CacheService(node)
     metrics, frames = ProcessMetrics([node_metrics(node)]), (("grpc.http2.max_frame_size", FRAME_BYTES),)
@@ -129,7 +131,7 @@ STOP_GRACE_SECONDS = 1.0
 
 
 async def serve(
-    *, address: str, bytes_max: int, ready: Callable[[int], None], stop: asyncio.Event, tls: Tls | None = None
+    *, address: Address, bytes_max: int, ready: Callable[[int], None], stop: asyncio.Event, tls: Tls | None = None
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls``: ``None`` means plain text.
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import SCAN_ROWS, Cells, HBaseRefused, HBaseUnavailable, Put, Region
@@ -20,8 +21,7 @@ from photon.rows.hbase.connection import ANSWER_SECONDS_MAX, REFUSALS, Connect, 
 
 CALL_SECONDS_MAX = 20.0
 """Limit of a call with all its repetitions, after which the pending answer is given up, too."""
-PAUSE_SECONDS = 0.05
-PAUSE_SECONDS_MAX = 1.0
+PAUSES = BackOff(first=0.05, most=1.0)
 THREADS = 4  # batches of one read or write that are under way at a time
 READ_ROWS = 1000
 WRITE_ROWS = 2000
@@ -116,8 +116,9 @@ class ThriftHBase:
     def call(self, ask: Callable[[Any], T], what: str) -> T:
         """Asks over connections until there is an answer. Raises HBaseUnavailable, HBaseRefused, UsageError."""
         began = self.clock.monotonic()
-        pause = PAUSE_SECONDS
+        pauses = PAUSES.pauses()
         while True:
+            pause = next(pauses)
             try:
                 return self._connections.ask(ask)
             except Exception as error:
@@ -129,4 +130,3 @@ class ThriftHBase:
                 if self._stopping.is_set() or self.clock.monotonic() - began + pause > self.call_seconds:
                     raise HBaseUnavailable(f"HBase at {self.address} does not {what} now: {problem}") from None
             self._stopping.wait(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)

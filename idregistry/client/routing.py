@@ -15,6 +15,7 @@ import numpy as np
 
 from photon.batch.ids import NO_IDS, Ids
 from photon.batch.verdicts import Verdicts
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.idregistry.api import I64, U8, U64, Answer, Opened, Pulse, Slot
 from photon.idregistry.client.recovery import Recovery
@@ -22,8 +23,7 @@ from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, 
 from photon.idregistry.core.sharding import split
 
 OPEN_TIMEOUT = 10.0
-_BACK_OFF_MIN = 0.01
-_BACK_OFF_MAX = 0.25
+_BACK_OFF = BackOff(first=0.01, most=0.25)
 
 _LATE = Refusal(Status.UNKNOWN, "no answer in time")
 
@@ -278,7 +278,7 @@ class RoutedRegistry:
 
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
         """Retries until an answer, a refusal that no retry can fix, or the deadline."""
-        back_off = _BACK_OFF_MIN
+        failures = 0
         before: Refusal | None = None
         while True:
             outcome = await self._within(deadline, attempt)
@@ -294,12 +294,13 @@ class RoutedRegistry:
             if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes again
                 self._stale = True
                 return outcome
-            if self._clock.monotonic() + back_off >= deadline:
+            failures += 1
+            pause = _BACK_OFF.delay(failures)
+            if self._clock.monotonic() + pause >= deadline:
                 return outcome
             # A leader that is named is asked at once, but only the first time: two replicas may name each other.
-            if not (outcome.status is Status.NOT_LEADER and outcome.leader and back_off == _BACK_OFF_MIN):
-                await asyncio.sleep(back_off)
-            back_off = min(2 * back_off, _BACK_OFF_MAX)
+            if not (outcome.status is Status.NOT_LEADER and outcome.leader and failures == 1):
+                await asyncio.sleep(pause)
 
     async def _within(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
         try:

@@ -13,14 +13,37 @@ from typing import TypeVar
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes, take_digests
 from photon.config.disk import Disk
-from photon.idregistry.api import U32
+from photon.idregistry.api import I64, U8, U32, U64
+from photon.idregistry.core.id_bucket import KIND_SHIFT, STATE_MASK, Rows, times_in
 from photon.idregistry.core.shard_snapshot import PEEK_BYTES, HeadFacts, generations_of, head_facts, ids_of, peek_ids
 from photon.idregistry.operate.backup import BackupDamaged, Manifest, damage_in
-from photon.idregistry.operate.id_columns import IdColumns, columns_of_rows
 from photon.idregistry.raft.snapshot import frames, read_chunk
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumns:
+    """n ids."""
+
+    digests: bytes  # n x 16
+    times: I64
+    tokens: U64
+    tags: U32
+    generations: U32
+    kinds: U8
+    states: U8
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: RowIndexes) -> IdColumns:
+        return IdColumns(
+            take_digests(self.digests, rows), self.times[rows], self.tokens[rows], self.tags[rows],
+            self.generations[rows], self.kinds[rows], self.states[rows],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +78,20 @@ class IdsPart:
     def size(self) -> int:
         """Bytes to read."""
         return sum(each.chunk.length for each in self.chunks)
+
+
+def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
+    """Converts packed rows of a bucket, whose event times count from ``base_ns``."""
+    pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
+    return IdColumns(
+        pairs.tobytes(),
+        times_in(rows) + base_ns,
+        rows["token"].astype(np.uint64),
+        rows["tag"].astype(np.uint32),
+        generations,
+        (rows["what"] >> KIND_SHIFT).astype(np.uint8),
+        (rows["what"] & STATE_MASK).astype(np.uint8),
+    )
 
 
 def plan_ids(disk: Disk, directory: Path, manifest: Manifest, part_bytes: int) -> Iterator[IdsPart]:

@@ -123,7 +123,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
     ) -> None:
         self._options = options
         self._random = random
-        self._take_proposals = take_proposals
+        self._checkCommandsToApply = take_proposals  # the library calls it inside its tick
         self._apply_machine = machine.apply
         self._apply_run = machine.apply_run if isinstance(machine, RunMachine) else None
         self._journal = journal
@@ -207,9 +207,6 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._apply_run(first, commands)
         self._SyncObj__raftLastApplied += len(commands)
         return True
-
-    def _checkCommandsToApply(self) -> None:  # noqa: N802
-        self._take_proposals()
 
     def _apply_next(self, command: bytes, _doApply: bool) -> Any:  # noqa: N803
         return self._apply_machine(self.applied() + 1, command)

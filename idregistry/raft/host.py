@@ -156,13 +156,6 @@ class RaftHost:
                 raise KeyError(number)
             return self._queue_change(_Change(number, None))
 
-    def transfer_leadership(self, number: int, to: str | None = None) -> None:
-        """If this replica leads the group, lets another one lead (``None``: the one that is furthest). Thread-safe.
-
-        Best effort: the caller watches ``state``. Raises KeyError, and ValueError if ``to`` is not another replica.
-        """
-        self._groups[number].transfer(to)
-
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Registers the RaftPeer service, if there are peers that use gRPC. Call before the server starts."""
         from photon.idregistry.raft.wire import GrpcNetwork
@@ -197,7 +190,7 @@ class RaftHost:
     def stop(self) -> None:
         """Ends the thread; open proposals are answered Unknown first. Idempotent."""
         self._stopping = True
-        self._wake_up()
+        self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -217,7 +210,7 @@ class RaftHost:
                 self._inbox.append((hello.name, number, payload))
                 self._inbox_bytes += len(payload)
         if messages or new:
-            self._wake_up()
+            self._wake.set()
         return None
 
     def refused(self, peer: str, refusal: Refused) -> None:
@@ -225,7 +218,7 @@ class RaftHost:
             log.warning("raft.refused", peer=peer, reason=refusal.reason)
             return
         self.failure = self.failure or RaftStopped(f"replica {self._name}: {refusal.reason}")
-        self._wake_up()
+        self._wake.set()
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> str:
         """See ``Identity.follow``."""
@@ -341,7 +334,7 @@ class RaftHost:
             clock=self._clock,
             random=self._random,
             options=self._options,
-            wake=self._wake_up,
+            wake=self._wake.set,
         )
 
     def _over(self) -> RaftStopped:
@@ -354,7 +347,7 @@ class RaftHost:
             change.done.set_exception(self._over())
         else:
             self._changes.append(change)
-            self._wake_up()
+            self._wake.set()
         return change.done
 
     def _change_groups(self, now: float) -> None:
@@ -421,9 +414,6 @@ class RaftHost:
                 log.error("raft.disk_full", replica=self._name, directory=str(self._directory))
             else:
                 log.info("raft.disk_has_room", replica=self._name)
-
-    def _wake_up(self) -> None:
-        self._wake.set()
 
     def _take_inbox(self, now: float) -> dict[int, list[tuple[str, Message]]]:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.roles import Role, identity
 from photon.config.rpc import Context, Service, abort, back_off
@@ -26,8 +27,7 @@ from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refu
 
 log = get_logger(__name__)
 
-BACK_OFF_MIN = 0.05
-BACK_OFF_MAX = 1.0
+RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
 """A stream to a peer silent for this time is opened again: its connection may be dead unnoticed."""
@@ -198,18 +198,17 @@ class _Link:
             self._thread.join()
 
     def _run(self) -> None:
-        back_off = BACK_OFF_MIN
+        pauses = RECONNECTING.pauses()
         while not self._stopped:
             began = self.now()
             pause = self._exchange()
-            if self.now() - began > 2 * BACK_OFF_MAX:
-                back_off = BACK_OFF_MIN
+            if self.now() - began > 2 * RECONNECTING.most:
+                pauses = RECONNECTING.pauses()
             with self._condition:
                 if not self._stopped:
-                    self._condition.wait_for(lambda: self._stopped, timeout=max(pause, back_off))
+                    self._condition.wait_for(lambda: self._stopped, timeout=max(pause, next(pauses)))
                 self._queue.clear()  # outdated: acknowledgements and requests that nobody waits for
                 self._bytes = 0
-            back_off = min(2 * back_off, BACK_OFF_MAX)
 
     def _exchange(self) -> float:
         """One stream from opening to end; returns the least seconds to wait before the next."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from photon.config.back_off import BackOff
 from photon.config.interval_clock import Interval, IntervalClock
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
@@ -133,14 +134,13 @@ class PeerClocks:
         await self._channels.close()
 
     async def _ask(self, peer: str) -> None:
-        pause = PAUSE_SECONDS_MIN
+        pauses = BackOff(PAUSE_SECONDS_MIN, ASK_SECONDS).pauses()
         while True:
             connected = self._channels.connected(peer)
             answered = await self._read(peer)
             if answered and not connected:  # the time to connect made it inexact
                 answered = await self._read(peer)
-            pause = ASK_SECONDS if answered else min(2 * pause, ASK_SECONDS)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(ASK_SECONDS if answered else next(pauses))
 
     async def _read(self, peer: str) -> bool:
         clock = self._watch.time.clock

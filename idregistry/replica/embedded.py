@@ -15,7 +15,7 @@ from photon.config.interval_clock import IntervalClock
 from photon.idregistry.api import Pulse
 from photon.idregistry.client.messages import refused
 from photon.idregistry.client.routing import RoutedRegistry
-from photon.idregistry.core.outcomes import Answered, Description, Refusal, Status, pulse_of
+from photon.idregistry.core.outcomes import Answered, Description, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.clocks import ClockWatch, LoneClock
 from photon.idregistry.replica.recovery import RecoveryServer
@@ -35,15 +35,24 @@ class LocalBackend:
         self._replica = replica
         self._on_close = on_close
         self._recovery = RecoveryServer(replica)
-        self.open_slot, self.insert, self.clear = replica.open_slot, replica.insert, replica.clear
+        self.open_slot = replica.open_slot
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
         return self._replica.describe()
 
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        server = self._replica.shard(shard)
+        return server if isinstance(server, Refusal) else await server.insert(caller, claim, ids, timeout=timeout)
+
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
+        server = self._replica.shard(shard)
+        return server if isinstance(server, Refusal) else await server.clear(ids, timeout=timeout)
+
     async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         if timeout <= 0:
             return Refusal(Status.UNKNOWN)
-        return self._replica.look_up(shard, ids)
+        server = self._replica.shard(shard)
+        return server if isinstance(server, Refusal) else server.look_up(ids)
 
     async def pulse(self, *, timeout: float) -> Pulse:
         return pulse_of([self._replica.describe()], {self._replica.name: 0.0})

@@ -6,7 +6,7 @@ from typing import Any
 
 from photon.config.metrics.readings import Details, Readings, Source
 from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
-from photon.idregistry.core.outcomes import GroupFacts
+from photon.idregistry.core.outcomes import GroupFacts, Refusal
 from photon.idregistry.core.resharding import Stage
 from photon.idregistry.replica.server import RegistryReplica
 
@@ -55,8 +55,8 @@ def _put_group(into: Readings, replica: RegistryReplica, facts: GroupFacts) -> N
         },
         **labels,
     )
-    server = replica.shard_server(facts.group)
-    if server is None:  # the config group
+    server = replica.shard(facts.group)
+    if isinstance(server, Refusal):  # the config group
         return
     batcher = server.batcher
     into.put_all(

@@ -121,9 +121,9 @@ class Operator:
 
     async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
         """Answers per id, for a closed shard."""
-        server = self._replica.shard_server(shard)
-        if server is None:
-            return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
+        server = self._replica.shard(shard)
+        if isinstance(server, Refusal):
+            return Refusal(Status.REFUSED, server.reason)
         if refused := not_leading(server.group.state()):
             return refused
         try:
@@ -144,7 +144,7 @@ class Operator:
         if to == self._settings.name:
             return Refusal(Status.REFUSED, f"{to} leads group {group} already")
         try:
-            self._host.transfer_leadership(group, to or None)
+            self._host.group(group).transfer(to or None)
         except ValueError:
             known = ", ".join(sorted(self._settings.peers))
             return Refusal(Status.REFUSED, f"{to}: no replica of that name; there are: {known}")

@@ -160,9 +160,7 @@ class RecoveryServer:
             raise _Refused(Refusal(Status.NOT_LEADER))
 
     def _server(self, shard: int) -> ShardServer:
-        server = self._replica.shard_server(shard)
-        if server is None:
-            raise _Refused(Refusal(Status.WRONG_SHARD, f"replica {self._replica.name} has no shard {shard}"))
+        server: ShardServer = _unless_refused(self._replica.shard(shard))
         if not server.machine.configured:
             raise _Refused(Refusal(Status.UNKNOWN, f"shard {shard} is being set up"))
         return server

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from photon.batch.ids import Ids
 from photon.config.clock import Clock, utc
 from photon.config.disk import Disk
 from photon.config.interval_clock import IntervalClock
@@ -22,7 +21,7 @@ from photon.idregistry.api import Opened, Slot
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.commands import CONFIG_GROUP, NO_TIME
 from photon.idregistry.core.config_machine import ConfigMachine
-from photon.idregistry.core.outcomes import Answered, Description, GroupFacts, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.core.outcomes import Description, GroupFacts, OpenOutcome, Refusal, Status
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
@@ -228,8 +227,8 @@ class RegistryReplica:
         )
 
     # -- requests -----------------------------------------------------------------------------------------------
-    def shard_server(self, shard: int) -> ShardServer | None:
-        return self._shards.get(shard)
+    def shard(self, shard: int) -> ShardServer | Refusal:
+        return self._shards.get(shard) or self._keeper.without_shard(shard)
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         """Compare-and-set in the config group; done when committed there."""
@@ -246,25 +245,6 @@ class RegistryReplica:
         if isinstance(opened, Opened):
             log.info("registry.slot", slot=slot.name, incarnation=opened.incarnation, refused=opened.reason or None)
         return opened
-
-    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
-        server = self._shards.get(shard)
-        return (
-            await server.insert(caller, claim, ids, timeout=timeout) if server else self._keeper.without_shard(shard)
-        )
-
-    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        server = self._shards.get(shard)
-        return await server.clear(ids, timeout=timeout) if server else self._keeper.without_shard(shard)
-
-    def look_up(self, shard: int, ids: Ids) -> Answered:
-        server = self._shards.get(shard)
-        return server.look_up(ids) if server else self._keeper.without_shard(shard)
-
-    def led(self, shard: int) -> bool:
-        """True if this replica has heard from the shard's leader lately: if not, its look-ups become outdated."""
-        group = self._groups.get(shard)
-        return group is not None and group.state().leader is not None
 
     def describe(self) -> Description:
         config = GroupFacts.of(CONFIG_GROUP, self.config_group.state())

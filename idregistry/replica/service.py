@@ -74,13 +74,16 @@ class RegistryServicer:
         )
         if isinstance(ids, Refusal):
             return ids
+        server = self._replica.shard(request.shard)
+        if isinstance(server, Refusal):
+            return server
         claim = None
         if request.HasField("slot"):
             named = request.slot
             announced = tuple(named.incarnations[: c.MAX_ANNOUNCED + 1])  # no entry could hold more
             claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), announced)
         with span("registry.insert", shard=request.shard, ids=len(ids)) as traced:
-            found = await self._replica.insert(request.shard, request.caller, claim, ids, timeout=_timeout(context))
+            found = await server.insert(request.caller, claim, ids, timeout=_timeout(context))
             if traced is not None and isinstance(found, Refusal):
                 traced.note(refused=found.status.name.lower())
         if isinstance(found, Refusal):
@@ -93,7 +96,8 @@ class RegistryServicer:
         ids = messages.ids_of(request.digests, request.times, request.tokens)
         if isinstance(ids, Refusal):
             return ids
-        found = await self._replica.clear(request.shard, ids, timeout=_timeout(context))
+        server = self._replica.shard(request.shard)
+        found = server if isinstance(server, Refusal) else await server.clear(ids, timeout=_timeout(context))
         if isinstance(found, Refusal):
             return found
         return pb.ClearReply(status=pb.STATUS_OK, answers=found.outcomes.tobytes())
@@ -101,10 +105,16 @@ class RegistryServicer:
     @_or_refusal
     async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply | Refusal:  # noqa: N802
         ids = messages.ids_of(request.digests, request.times)
-        found = ids if isinstance(ids, Refusal) else self._replica.look_up(request.shard, ids)
+        if isinstance(ids, Refusal):
+            return ids
+        server = self._replica.shard(request.shard)
+        if isinstance(server, Refusal):
+            return server
+        found = server.look_up(ids)
         if isinstance(found, Refusal):
             return found
-        return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **messages.owners(found))
+        led = server.group.state().leader is not None  # else its look-ups become outdated
+        return pb.LookUpReply(status=pb.STATUS_OK, led=led, **messages.owners(found))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
         return messages.description_reply(self._replica.describe())

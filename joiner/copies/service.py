@@ -17,7 +17,7 @@ from photon.config.disk import Disk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.rpc import Context, abort
-from photon.config.serving import listen_for
+from photon.config.serving import Address, listen_for
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.joiner.copies import copies_pb2 as pb
@@ -133,9 +133,16 @@ def _refused(why: str) -> CopyAnswer:
 
 
 async def serve(
-    disk: Disk, state: Path, keeps: Sequence[str], address: str, stop: asyncio.Event, die: Die, tls: Tls | None = None
+    disk: Disk,
+    state: Path,
+    keeps: Sequence[str],
+    address: Address,
+    stop: asyncio.Event,
+    up: Callable[[], None],
+    die: Die,
+    tls: Tls | None = None,
 ) -> None:
-    """Serves until ``stop``. Raises CannotListen."""
+    """Serves until ``stop``; calls ``up`` once it does. Raises CannotListen."""
     copies = Copies(disk, state, keeps, die)
     metrics = ProcessMetrics([copies.reads, free_space({"state": state})])
 
@@ -143,7 +150,8 @@ async def serve(
     server = await listen_for(address, wire.COPIES, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics)
     try:
         await server.serving()
-        log.info("keeper of copies serves", address=address, keeps=list(keeps))
+        log.info("keeper of copies serves", keeps=list(keeps))
+        up()
         await stop.wait()
     finally:
         await server.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from photon.config.back_off import BackOff
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, held_by_all
 
@@ -23,8 +24,7 @@ class ShipperLimits:
 
     request_bytes: int = 4 << 20
     """Bytes shipped per request, and so the most under way; a single longer line goes alone."""
-    retry_first_s: float = 0.2
-    retry_max_s: float = 5.0
+    retry: BackOff = BackOff(first=0.2, most=5.0)
     trouble_s: float = 30.0  # wait after a refusal that only an operator can resolve
 
 
@@ -78,7 +78,7 @@ class Shipper:
         self._told: Witness | None = None  # the copy's content according to the keeper; not compared yet
         self._asked: Step | None = None
         self._again_s = now
-        self._pause_s = 0.0
+        self._failures = 0
         self._waiting_since: float | None = now
         self._shown_there: Witness = ()
         self.fallback = False  # output that is durable only here is shown
@@ -194,15 +194,14 @@ class Shipper:
         return tuple(found)
 
     def _heard(self, now: float) -> None:
-        self._pause_s = 0.0
+        self._failures = 0
         self._again_s = now
         self._waiting_since = now if self._waiting_since is not None else None
         self.trouble = ""
 
     def _retry(self, now: float) -> None:
-        limits = self.limits
-        self._pause_s = min(limits.retry_max_s, max(limits.retry_first_s, 2 * self._pause_s))
-        self._again_s = now + self._pause_s
+        self._failures += 1
+        self._again_s = now + self.limits.retry.delay(self._failures)
 
     def _refused(self, why: str, now: float) -> None:
         self.trouble = why

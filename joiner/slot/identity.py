@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from photon.config.back_off import BackOff
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -23,8 +24,7 @@ _T = TypeVar("_T")
 
 SPARK_NAME = "spark"  # in the state of a slot that a join on Spark writes: its journal
 NONCE_BYTES = 16
-ASK_AGAIN_FIRST_S = 0.05
-ASK_AGAIN_MAX_S = 2.0
+ASK_AGAIN = BackOff(first=0.05, most=2.0)
 
 
 class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -82,10 +82,9 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
 
 async def until_told(ask: Callable[[], Awaitable[_T | None]], pause: Callable[[float], Awaitable[None]]) -> _T:
     """Asks until there is an answer, less and less often."""
-    wait = ASK_AGAIN_FIRST_S
+    pauses = ASK_AGAIN.pauses()
     while (told := await ask()) is None:
-        await pause(wait)
-        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+        await pause(next(pauses))
     return told
 
 

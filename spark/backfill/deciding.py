@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -19,8 +20,8 @@ from photon.config.errors import PhotonError
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Answer
 from photon.joiner.api import WAIT_NS, Outcome
-from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge, LineBuilder, rows_of, settle_mismatched
-from photon.spark.pipeline.deciding import LooksUp, Verdicts
+from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge, LineBuilder, LooksUp, rows_of, settle_mismatched
+from photon.spark.pipeline.deciding import Verdicts
 from photon.spark.pipeline.journal import Part, Plan
 from photon.spark.pipeline.part import InsertsIds
 from photon.spark.pipeline.reading import PartRead, ReadsPart
@@ -74,7 +75,9 @@ class FoundPrimaries:
         self._records = Records(files, index, structs.field("offset").to_numpy(), records)
         self._counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
 
-    async def look_up(self, keys: list[bytes], as_of: list[int], times: list[int] | None = None) -> EventLookUps:
+    async def look_up(
+        self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
+    ) -> EventLookUps:
         """Raises BackfillFailed if a key was not searched."""
         try:
             asked = zip(keys, repeat(None) if times is None else times, strict=False)
@@ -118,7 +121,7 @@ class FinalDecider:
 
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
         """Raises BackfillFailed, AdapterError."""
-        found = await self.store.look_up(list(read.events.keys), [], self.judge.times_to_ask(read.events))
+        found = await self.judge.look_up(self.store, read.events)
         is_found = np.frombuffer(found.codes, np.uint8) != LookUpCode.ABSENT
         final = is_found if self.whole_sets else np.zeros(len(read.events), np.bool_)
         events = replace(read.events, as_of=np.where(final | self.unmatched, NEVER_NS, WAIT_NS))

@@ -18,6 +18,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.idregistry.api import Digester, Slot
+from photon.joiner.matching import question
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
@@ -168,8 +169,8 @@ def _keys(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     work, events = _read(shared, group)
-    is_latest = made(work.place.join.adapter, task_directory()).matching.match == "latest"
-    asked = dict.fromkeys(zip(events.keys, events.times.tolist() if is_latest else repeat(None), strict=False))
+    wanted = question(made(work.place.join.adapter, task_directory()), events)
+    asked = dict.fromkeys(zip(wanted.keys, wanted.times or repeat(None), strict=False))
     keys, times = pa.array([key for key, _ in asked], pa.binary()), pa.array([time for _, time in asked], pa.int64())
     part = pa.repeat(pa.scalar(int(group), pa.int32()), len(keys))
     yield pa.RecordBatch.from_arrays([part, keys, times], ["part", "key", "event_time_ns"])

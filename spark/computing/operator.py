@@ -64,9 +64,12 @@ class _Nothing:
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
         return []
 
+    def parts(self, prefix: str, key: str) -> Iterable[Row]:
+        return ()
+
 
 class _OfKey(_Nothing):
-    """The set-aside records of the key that Spark has set; its row is in the stage's cache already."""
+    """The set-aside records and entries of the key that Spark has set; its row is in the stage's cache already."""
 
     def __init__(self, aside: Any) -> None:
         self.rows = aside
@@ -74,6 +77,10 @@ class _OfKey(_Nothing):
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
         found = self.rows.getValue((computation,))
         return {} if found is None else {key: Row(computation, key, bytes(found[0])) for key in keys}
+
+    def parts(self, prefix: str, key: str) -> Iterable[Row]:
+        found = [(name, data) for (name,), (data,) in self.rows.iterator() if name.startswith(prefix)]
+        return [Row(name, key, bytes(data)) for name, data in found]
 
 
 def guard_of(computation: Computation) -> guarding.Guard:

@@ -12,6 +12,7 @@ import numpy as np
 from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.records import NO_RECORDS
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.errors import PhotonError
 from photon.dispatcher.retry import Patience
@@ -19,21 +20,17 @@ from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import Outcome
 from photon.joiner.rows import Rows
-from photon.joiner.verdicts import Judge, LineBuilder, rows_of, settle_mismatched, taken
+from photon.joiner.verdicts import Judge, LineBuilder, LooksUp, rows_of, settle_mismatched, taken
 from photon.spark.pipeline.journal import Plan
 from photon.spark.pipeline.reading import PartRead
 from photon.spark.pipeline.waiting import AGAIN_S, as_of
 
 UNAVAILABLE_S = 60.0  # how long an attempt asks an event store that does not answer
-PAUSE_MAX_S = 2.0
+PAUSES = BackOff(first=0.1, most=2.0)
 
 
 class EventStoreSilent(PhotonError):
     """The event store does not answer. The batch is repeated later."""
-
-
-class LooksUp(Protocol):
-    async def look_up(self, keys: list[bytes], as_of: list[int], times: list[int] | None = None) -> EventLookUps: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +91,9 @@ class Decider:
     async def _look_up(self, events: Events) -> EventLookUps:
         if not len(events):
             return EventLookUps(b"", NO_RECORDS)
-        keys, wanted, times = list(events.keys), events.as_of.tolist(), self.judge.times_to_ask(events)
-        deadline, wait = self.clock.monotonic() + UNAVAILABLE_S, 0.1
-        while not any((found := await self.store.look_up(keys, wanted, times)).codes):
+        deadline, pauses = self.clock.monotonic() + UNAVAILABLE_S, PAUSES.pauses()
+        while not any((found := await self.judge.look_up(self.store, events)).codes):
             if self.clock.monotonic() >= deadline:
                 raise EventStoreSilent("the event store does not answer: see photon status")
-            await self.pause(wait)
-            wait = min(PAUSE_MAX_S, 2 * wait)
+            await self.pause(next(pauses))
         return found

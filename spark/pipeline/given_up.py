@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from photon.batch.columns import split_digests
+from photon.config.back_off import BackOff
 from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core.outcomes import Refusal
 from photon.spark.pipeline.driver import Driver
@@ -19,7 +20,7 @@ PERIOD_S = 30.0  # between two readings of the list
 ASK_S = 5.0
 LISTED_MAX = 200_000  # ids of one reading: the others are read once these have a verdict
 SEARCH_IDS = 20_000  # searched for at once: each task reads them
-AGAIN_FIRST_S, AGAIN_MOST_S = 60.0, 6 * 3600.0  # until an id is searched for again
+AGAIN = BackOff(first=60.0, most=6 * 3600.0)  # until an id is searched for again
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class Search:
             return None
         for each in ids:
             looked = self._looked.setdefault((each.digest, each.generation), _Looked(0, now))
-            looked.next_s = now + (min(AGAIN_FIRST_S * 2**looked.times, AGAIN_MOST_S) if looked.times else 0.0)
+            looked.next_s = now + (AGAIN.delay(looked.times + 1) if looked.times else 0.0)
             looked.times += 1
         return Reread(asked_ns=now_ns, ids=ids, any_line=not fresh)
 

@@ -24,6 +24,7 @@ from photon.adapters.envelope import Envelope
 from photon.batch.columns import I64, Mask, RowIndexes, split_digests
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE_REASON
@@ -39,7 +40,7 @@ from photon.spark.pipeline.waiting import encode_waiting
 
 PATIENCE_S = 120.0  # how long an attempt asks the registry
 INSERT_S = 10.0  # for one request
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
+PAUSES = BackOff(first=0.1, most=2.0)
 
 
 class Fenced(PhotonError):
@@ -103,7 +104,11 @@ class Worker:
         asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
         if not len(asked):
             return read
-        open_rows, deadline, wait = np.ones(len(events), np.bool_), self.clock.monotonic() + PATIENCE_S, PAUSE_FIRST_S
+        open_rows, deadline, pauses = (
+            np.ones(len(events), np.bool_),
+            self.clock.monotonic() + PATIENCE_S,
+            PAUSES.pauses(),
+        )
         while True:
             some = events.take(asked)
             codes = (await self.registry.look_up(some.digests, some.times, timeout=INSERT_S)).outcomes
@@ -112,8 +117,7 @@ class Worker:
                 break
             if self.clock.monotonic() >= deadline:
                 raise RegistrySilent(f"the registry has not answered about {len(asked)} ids")
-            await self.pause(wait)
-            wait = min(PAUSE_MAX_S, 2 * wait)
+            await self.pause(next(pauses))
         rows = np.flatnonzero(open_rows)
         return replace(
             read, events=events.take(rows), first_read_ns=read.first_read_ns[rows], corrected=read.corrected[rows],
@@ -206,12 +210,12 @@ class Worker:
     async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
         """Returns the rows that won. Raises Fenced, RegistrySilent."""
         await self.pause(0.0)
-        step, wait = core.begin(), 0.0
+        step, wait, pauses = core.begin(), 0.0, PAUSES.pauses()
         while isinstance(step, Insert):
             await self.pause(wait)
             answers = await self.registry.insert(rows.inserts(step.index), timeout=INSERT_S)
             step = core.answered(answers, self.clock.monotonic())
-            wait = min(PAUSE_MAX_S, 2 * wait or PAUSE_FIRST_S)
+            wait = next(pauses)
         if isinstance(step, GiveUp):
             raise (Fenced if step.fenced else RegistrySilent)(step.reason)
         if len(step.winners):

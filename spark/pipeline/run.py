@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from photon.adapters.logs.problems import Problem
+from photon.config.back_off import BackOff
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -49,7 +50,7 @@ ALONE_ROWS = 20_000  # and so is one that tries no more waiting events again
 ARRIVED_S = 5.0
 AGAIN_S = 0.5
 SEEK_KEYS = 4_000
-REPEAT_FIRST_S, REPEAT_MAX_S = 1.0, 30.0
+REPEATED = BackOff(first=1.0, most=30.0)
 REPEATS = 1  # with --once: each attempt asks for a minute or two itself
 FULL = "as many events wait as [limits] retry_store allows; no log is read until some of them are decided"
 
@@ -161,7 +162,7 @@ class Application:
             return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting), self.lost)
 
     async def _loop(self, alone: Worker) -> None:
-        repeats, wait, full = 0, REPEAT_FIRST_S, False
+        repeats, full = 0, False
         while not self.stop.is_set():
             at = self._clock.monotonic()
             woken, self._woken = self._woken, set()
@@ -174,10 +175,9 @@ class Application:
                 if self.run.once and repeats > REPEATS:
                     raise
                 self.say(f"{silent}; the batch is repeated")
-                await self._sleep(wait)
-                wait = min(2 * wait, REPEAT_MAX_S)
+                await self._sleep(REPEATED.delay(repeats))
                 continue
-            repeats, wait = 0, REPEAT_FIRST_S
+            repeats = 0
             if self.driver.full != full:
                 full = self.driver.full
                 self.say(FULL if full else "logs are read again")

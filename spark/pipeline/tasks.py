@@ -151,7 +151,7 @@ def event_store(place: JoinPlace) -> EventStoreClient:
     tls: Tls | None = None
     if place.registry.tls_directory is not None:
         tls = load(Path(place.registry.tls_directory), place.registry.identity, datetime.now(UTC))
-    to = towards(tls, identity(Role.EVENTSTORE, place.datacentre))
+    to = towards(tls, identity(Role.DATACENTRE, place.datacentre))
     return EventStoreClient(place.eventstore, place.join.join, to=to)
 
 

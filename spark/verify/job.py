@@ -22,7 +22,7 @@ from photon.adapters.contract import Adapter
 from photon.eventstore.api import SET_MAX
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
-from photon.spark.primary_sets import versions, whole_sets
+from photon.spark.primary_sets import keys_named, versions, whole_sets
 from photon.spark.verify.causes import Attributed, LogGroup, LostGroup, UnnamedLines
 from photon.spark.verify.classify import FILTERED, LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE, KnownLogs
 from photon.spark.verify.days import merged
@@ -237,16 +237,20 @@ def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
 def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """The fresh join: a line of NARROW for each foreign record of the range."""
     run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
-    primary = inputs.primary(filter_of(foreign.where(_in_range(question))))
+    wanted = foreign.where(_in_range(question))
+    if question.make_adapter().several_keys:
+        wanted = _listed_keys(wanted, question).select(col("named").alias("key"))
+    primary = inputs.primary(filter_of(wanted))
     return pairs(primary, foreign, question).mapInArrow(run, NARROW)
 
 
 def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """Each foreign record of the range with the primary record of its key, or with all (``fresh.PRIMARY``)."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
-    sets = question.make_adapter().matching.whole_sets
+    adapter = question.make_adapter()
+    sets = adapter.matching.whole_sets
     by = ["datacentre", "key", "named"]
-    if question.make_adapter().matching.match == "latest":
+    if adapter.matching.match == "latest":
         by = [*by, "event_time_ns"]
         asked = wanted.where(col("key").isNotNull()).select("datacentre", "key", "event_time_ns").distinct()
         columns = ("p_record", "p_name", "p_header")
@@ -254,7 +258,8 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
             _named_primaries(primary), asked, ("datacentre", "key"), _ORDER, columns, question.make_adapter
         )
     else:
-        found = _primary_sets(primary) if sets else _first_primaries(primary)
+        lists = _listed_keys(wanted, question) if adapter.several_keys else None
+        found = _primary_sets(primary, lists) if sets else _first_primaries(primary)
     place = _place_digest(col("datacentre"), col("name"), col("offset"))
     # ``named`` follows from the key. It is a join column because the primaries come partitioned by their key alone:
     # this forces a shuffle of the join's own on both sides, and Spark splits hot keys only in such shuffles.
@@ -284,9 +289,19 @@ def _first_primaries(primary: DataFrame) -> DataFrame:
     return first.select("datacentre", "key", *(f"first.{name}" for name in PRIMARY))
 
 
-def _primary_sets(primary: DataFrame) -> DataFrame:
-    """For each key all its primary records of a datacentre."""
-    return whole_sets(_named_primaries(primary), ("datacentre", "key"), _ORDER, "p_record")
+def _listed_keys(wanted: DataFrame, question: VerifyQuestion) -> DataFrame:
+    """Each key that the foreign records list: ``named``, and its place ``at`` in the list ``key``."""
+    lists = wanted.where(col("key").isNotNull()).select("datacentre", "key").distinct()
+    return keys_named(lists, question.make_adapter)
+
+
+def _primary_sets(primary: DataFrame, lists: DataFrame | None) -> DataFrame:
+    """For each key, or each list of keys, all its primary records of a datacentre."""
+    each, by = _named_primaries(primary), ("datacentre", "key")
+    if lists is None:
+        return whole_sets(each, by, _ORDER, "p_record")
+    listed = each.withColumnRenamed("key", "named").join(lists, ["datacentre", "named"]).drop("named")
+    return whole_sets(listed, by, ("at", *_ORDER), "p_record")
 
 
 def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:

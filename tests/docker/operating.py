@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
-from photon.supervision.containers import IMAGE
+from photon import __version__
 from tests.kafka.broker import Broker
 
 POLL_S = 0.5
@@ -29,6 +28,7 @@ FILLED, DISK_BYTES = "registry-r2", 160 << 20
 KAFKA = 'USER root\nRUN python -m ensurepip && python -m pip install "confluent-kafka>=2.6,<3"\nUSER 10001:10001\n'
 """docs/kafka.md: the image has no client."""
 TABLE = re.compile(r"(?<=<!-- Written by `make operate-test DOCS=1`. -->\n\n).*?(?=\n\n)", re.S)
+IMAGE = f"photon-join:{__version__}"
 
 
 class Gaps(threading.Thread):
@@ -135,15 +135,14 @@ class Operating:
         at = {"east": ("registry-r1", "registry-r2"), "west": ("registry-r4", "registry-r5")}[datacentre]
         return [each for each in found if each.endswith(f"-{datacentre}") or each in at]
 
-    def edit(self, changes: Mapping[str, str]) -> None:
-        """Words of the deployment file; docker-compose.yml is made again."""
-        file = self.settings / "photon.toml"
-        text = file.read_text()
-        for old, new in changes.items():
-            assert old in text, old
-            text = text.replace(old, new)
-        file.write_text(text)
-        make_compose(self.settings, self.stack.file)
+    def edit(self, changes: Mapping[str, str], containers: Mapping[str, str]) -> None:
+        """Words of the deployment file, and of docker-compose.yml."""
+        for file, words in ((self.settings / "photon.toml", changes), (self.stack.file, containers)):
+            text = file.read_text()
+            for old, new in words.items():
+                assert old in text, old
+                text = text.replace(old, new)
+            file.write_text(text)
 
     def leader_is_killed(self) -> None:
         """Leader of a shard killed."""
@@ -165,7 +164,10 @@ class Operating:
         self.kill(f"registry-{OLD}")
         self.stack.run("rm", "-f", f"registry-{OLD}")
         self.stack.docker("volume", "rm", f"{self.stack.project}_registry-{OLD}")
-        self.edit({f"replicas.{OLD}]": f"replicas.{NEW}]", f"registry-{OLD}:7003": f"registry-{NEW}:7006"})
+        self.edit(
+            {f"replicas.{OLD}]": f"replicas.{NEW}]", f"registry-{OLD}:7003": f"registry-{NEW}:7006"},
+            {f"registry-{OLD}": f"registry-{NEW}", f"registry, {OLD}": f"registry, {NEW}", "7003": "7006"},
+        )
         self.stack.run("build", "certs")
         self.stack.run("up", "--no-deps", "certs")
         volume = f"{self.stack.project}_registry-{NEW}:/registry"
@@ -194,7 +196,10 @@ class Operating:
 
     def settings_are_changed(self) -> None:
         """A key of one datacentre changed, `make reload`."""
-        self.edit({'verifier = "verifier-east:7055"': 'verifier = "verifier-east:7056"'})
+        self.edit(
+            {'address = "datacentre.east:7100"': 'address = "datacentre.east:7101"'},
+            {"datacentre.east:7100": "datacentre.east:7101"},
+        )
         self.stack.reload()
 
     def certificates_are_rotated(self) -> None:
@@ -283,7 +288,7 @@ class Operating:
         self.stack.wait("prometheus sees both datacentres", self._targets, FLOW_S)
         for service, alert, most_s in (
             ("registry-r5", "PhotonProcessDown", 60.0),
-            ("status-west", "PhotonStatusDown", 30.0),
+            ("datacentre-west", "PhotonStatusDown", 30.0),
         ):
             told = self._told(alert)
             self.kill(service)
@@ -341,16 +346,13 @@ def read_ids(stack: Stack, where: str, of: str = "") -> list[str]:
 
 
 def make_compose(settings: Path, file: Path) -> None:
-    """With a volume that can be filled, where there is one (``filling``). Raises Failed."""
-    command = [sys.executable, "-m", "photon", "up", str(settings / "photon.toml"), "--compose", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(done.stderr.strip())
-    device = settings / "device"
+    """With a volume that can be filled, where there is one (``filling``)."""
+    text, device = (ROOT / "docker-compose.yml").read_text(), settings / "device"
     if device.exists():
         options = f"{{driver_opts: {{type: ext4, device: {device.read_text()}}}}}"
-        services, volumes, names = file.read_text().rpartition("\nvolumes:\n")
-        file.write_text(services + volumes + names.replace(f"  {FILLED}:\n", f"  {FILLED}: {options}\n"))
+        assert f"{FILLED}: {{}}" in text
+        text = text.replace(f"{FILLED}: {{}}", f"{FILLED}: {options}")
+    file.write_text(text)
 
 
 @contextlib.contextmanager

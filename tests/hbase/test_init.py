@@ -27,7 +27,7 @@ primary = "p"
 foreign = "f"
 output = "o"
 state = "s"
-eventstore = "127.0.0.1:1"
+address = "127.0.0.1:1"
 joiners = {{ east-1 = {{ address = "127.0.0.1:2" }} }}
 [datacentre.east.hbase]
 thrift = "127.0.0.1:{thrift}"

@@ -113,10 +113,11 @@ class ChainSite:
                 for side, stream in zip(("primary", "foreign"), logs[stage], strict=True):
                     yield f'{side} = "{dc}/{stream}"\n' if stream else ""
                 yield f'output = "{dc}/{stage}.output"\nstate = "{dc}/{stage}.state"\n'
-                for process in ("eventstore", "dispatcher", "verifier", "relay", *(["copies"] if apart else [])):
-                    yield f'{process} = "{address()}"\n'
-                yield f"together = {str(together).lower()}\n"
-                yield f'[datacentre.{name}.joiners.{name}-1]\naddress = "{address()}"\n'
+                yield f'address = "{address()}"\nstatus = ""\n'
+                yield f"[datacentre.{name}.apart]\n"
+                parts = [] if together else ["eventstore", "joiner", "dispatcher", "verifier"]
+                for part in (*parts, *(["relay"] if "" in logs[stage] else []), *(["copies"] if apart else [])):
+                    yield f'{part} = "{address()}"\n'
 
     @staticmethod
     def pipeline(datacentre: str, stage: str) -> str:

@@ -70,7 +70,7 @@ async def test_two_machines_read_each_others_output_in_copies(tmp_path: Path) ->
         await supervisor.start(services)
         await supervisor.ready(READY_S)
         feeding = asyncio.create_task(site.feed(draw, 200, 6.0))
-        for victim in ("relay east-purchases", "copies east", "pipeline west", "relay west-purchases"):
+        for victim in ("relay east-purchases", "copies east", "datacentre west", "relay west-purchases"):
             await asyncio.sleep(draw.uniform(0.0, 2.0))
             supervisor.kill(victim)
         await feeding

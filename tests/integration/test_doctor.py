@@ -56,7 +56,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     assert (before["running"], before["here"]) == (False, ["east"])
     assert {each["area"] for each in before["findings"]} >= {"configuration", "clocks", "ports", "certificates"}
 
-    port = int(site.file.read_text().split('dispatcher = "127.0.0.1:')[1].split('"')[0])
+    port = int(site.file.read_text().split("dispatcher = '127.0.0.1:")[1].split("'")[0])
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
@@ -85,7 +85,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     until(lambda: ("ports", f"joiner {SLOT}") in _wrong(_said(site.file, well=False)), WAIT_S, "it is missed")
     site.release(f"joiner {SLOT}")
 
-    key = site.base / "certs" / "joiner-east.key"
+    key = site.base / "certs" / "datacentre-east.key"
     os.chmod(key, 0o644)
     os.chmod(site.base / "key", 0o644)
     said = _said(site.file, well=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from photon.fleet.ledger import balances, read_ledger
@@ -19,7 +20,8 @@ def second_joiner(base: Path) -> None:
     """Adds it to the file, before anything runs."""
     [port] = free_ports(1)
     file = base / "photon.toml"
-    file.write_text(file.read_text() + f'[datacentre.east.joiners.east-2]\naddress = "127.0.0.1:{port}"\n')
+    text = file.read_text().replace("joiners = 1\n", "joiners = 2\n")
+    file.write_text(re.sub(r"apart.joiner = '([^']*)'", rf'apart.joiner = ["\1", "127.0.0.1:{port}"]', text))
 
 
 def told(site: Site, *words: str, code: int = 0) -> Result:

@@ -29,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]
     site = Site(tmp_path_factory.mktemp("explain"), owned_alarm=300)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     text = site.file.read_text().replace('unmatched_after = "1s"', 'unmatched_after = "10min"')
-    site.file.write_text(text.replace('state = "state"\n', f'state = "state"\nstatus = "{address}"\n', 1) + TLS)
+    site.file.write_text(text.replace('state = "state"\n', f'state = "state"\napart.status = "{address}"\n', 1) + TLS)
     made = photon("certs", "for", site.file)
     assert made.code == 0, made.err
     site.write(EVENTS, missing=MISSING)

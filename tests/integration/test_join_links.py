@@ -23,7 +23,7 @@ def logs(tmp_path: Path) -> Logs:
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     (tmp_path / "certs").mkdir()
-    path = tmp_path / "certs" / "dispatcher-east.key"
+    path = tmp_path / "certs" / "datacentre-east.key"
     path.write_bytes(SECRET)
     return path
 

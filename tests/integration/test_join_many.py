@@ -162,6 +162,57 @@ def test_the_latest_payment_that_is_not_after_the_order(tmp_path: Path) -> None:
     assert site.unmatched() == sorted(key for key, has in before.items() if not has)
 
 
+INVOICES = """
+[join.pay]
+match = "all"
+unmatched_after = "1s"
+primary_max_delay = "0s"
+
+[join.pay.primary]
+format = "csv"
+columns = ["order", "at", "amount"]
+key = "order"
+
+[join.pay.foreign]
+format = "jsonl"
+key = { field = "lines.order", each = true }
+id = "invoice"
+time = { field = "at", unit = "s" }
+"""
+
+
+def test_an_invoice_has_the_payments_of_all_its_orders_once_whenever_it_is_killed(tmp_path: Path) -> None:
+    site = Payments(tmp_path, "")
+    site.config.write_text(INVOICES)
+    random, invoices = Random(12), 300
+    orders = {
+        f"i{n}": [f"o{at}" for at in random.sample(range(site.orders), n % 4)] + ["none"] for n in range(invoices)
+    }
+    flags = ("--set", "clock.uncertainty=0.2", "--set", "limits.batch_events=20")
+    site.pay(0, len(site.payments))
+    step = invoices // 3
+    for part in range(3):
+        with site.following(*flags) as running:
+            with (site.foreign / "invoices.jsonl").open("a") as log:
+                for n in range(part * step, (part + 1) * step):
+                    lines = [{"order": order} for order in orders[f"i{n}"]]
+                    log.write(json.dumps({"invoice": f"i{n}", "at": EPOCH + n, "lines": lines}) + "\n")
+            time.sleep(2.0 + random.random() * 3.0)
+            running.kill()
+    ended = site.once(*flags)
+    assert ended.code == 0, ended.err
+    found: dict[str, list[str]] = {}
+    for record in records(site.output / "joined"):
+        pairs = found.setdefault(record["event_id"], [])
+        pairs.append(record["primary"]["order"])
+        assert (record["pair"], record["key"]) == (len(pairs), "|".join(orders[record["event_id"]]))
+        assert record["pairs"] >= len(pairs)
+    wanted = {name: [one for one in each for _ in site.pairs.get(one, ())] for name, each in orders.items()}
+    assert found == {name: each for name, each in wanted.items() if each}
+    assert site.unmatched() == sorted(name for name, each in wanted.items() if not each)
+    assert site.once(*flags).json == ended.json
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

@@ -24,11 +24,11 @@ async def test_every_click_exactly_once_whoever_is_killed(tmp_path: Path, round_
 @pytest.mark.parametrize("round_", range(max(2, ROUNDS)))
 async def test_so_it_does_when_they_are_one_process(tmp_path: Path, round_: int) -> None:
     shape = replace(SHAPE, together=True, joiners=2, replicas_together=round_ % 2 == 1)
-    await Rig(tmp_path, drawn_seed(), seconds=6.0, shape=shape).run(kill_the_pipeline)
+    await Rig(tmp_path, drawn_seed(), seconds=6.0, shape=shape).run(kill_the_datacentre)
 
 
-async def kill_the_pipeline(rig: Rig) -> None:
+async def kill_the_datacentre(rig: Rig) -> None:
     """Three times at random moments, plus a replica."""
-    for victim in ("pipeline east", "registry r2", "pipeline east", "pipeline east"):
+    for victim in ("datacentre east", "registry r2", "datacentre east", "joiner east-2", "datacentre east"):
         await rig.pause(0.2, 2.0)
         await rig.kill(victim)

@@ -17,11 +17,9 @@ import numpy as np
 import pytest
 
 from photon.batch.ids import Ids
-from photon.config.disk import RealDisk
 from photon.fleet.access import tls_in
 from photon.idregistry.api import Answer, Digester, Slot, token_of
 from photon.idregistry.client.grpc_client import RegistryClient
-from photon.idregistry.operate.id_columns import read_columns
 from photon.idregistry.operate.operator_client import Mark, OperatorClient, RegistryUnreachable
 from tests.integration.registry_ops import Deployment, deployment, photon
 from tests.integration.registry_processes import insert_known, rows
@@ -266,9 +264,7 @@ primary = "p"
 foreign = "f"
 output = "output"
 state = "state"
-eventstore = "127.0.0.1:1"
-[datacentre.east.joiners.w0]
-address = "127.0.0.1:2"
+address = "127.0.0.1:1"
 """
 KEY = b"0123456789abcdef0123456789abcdef"
 
@@ -356,7 +352,7 @@ async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_
 
 
 @pytest.mark.timeout(120)
-async def test_status_members_doctor_export_and_their_exit_codes(tmp_path: Path) -> None:
+async def test_status_members_doctor_and_their_exit_codes(tmp_path: Path) -> None:
     with deployment(tmp_path) as made:
         nobody = await Deployment(tmp_path / "elsewhere").command("status")
         assert nobody.code == 1
@@ -369,15 +365,6 @@ async def test_status_members_doctor_export_and_their_exit_codes(tmp_path: Path)
             owned = load.owned()
             assert sum(group["ids"] for group in status["groups"]) == len(owned)
             assert (await made.good("doctor", "-o", "json")).json() == []
-            tokens: dict[int, int] = {}
-            for shard in (1, 2):
-                file = tmp_path / f"{shard}.ids"
-                await made.good("export", "--shard", str(shard), "--output", str(file), "--replica", "r2")
-                for block in read_columns(RealDisk(), file):
-                    tokens.update(zip(block.times.tolist(), block.tokens.tolist(), strict=True))
-            assert tokens == owned
-        missing = await made.command("export", "--shard", "9", "--output", str(tmp_path / "9.ids"))
-        assert (missing.code, missing.err) == (1, "photon: there is no group 9; there are: 0, 1, 2\n")
         made.kill("r2")
         assert (await made.command("members")).code == 3
         sick = await made.command("doctor", "-o", "json")
@@ -397,7 +384,7 @@ async def test_over_tls_only_operators_are_served(tmp_path: Path) -> None:
             made.start(name)
         await made.settled()
         assert (await made.good("doctor")).out == "3 replicas: nothing found\n"
-        joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "joiner-east"))
+        joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "datacentre-east"))
         with joiner:
             found = await asyncio.to_thread(joiner.inspect_all)
             assert {each.why for each in found.values()} == {"refused: the certificate shown is no operator's"}

@@ -180,7 +180,7 @@ class LosingRig(Rig):
 
     def _check_ledgers(self) -> None:
         """Each balances; together they count each event once, except for given-up ones: a line that was not counted
-        yet when its id was given up is counted by its final verdict (docs/dispatcher.md, Guests)."""
+        yet when its id was given up is counted by its final verdict (docs/dispatcher.md, redispatched events)."""
         ledgers, truth, listed = self.observer.ledgers(), self.generator.truth, len(self._listed())
         for name, ledger in ledgers.items():
             assert balances(ledger), (name, ledger)

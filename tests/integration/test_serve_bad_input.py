@@ -44,9 +44,9 @@ primary = "queries"
 foreign = "clicks"
 output = "out"
 state = "state/east"
-eventstore = "127.0.0.1:{ports["eventstore"]}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{ports["joiner"]}"
+address = "127.0.0.1:1"
+apart.eventstore = "127.0.0.1:{ports["eventstore"]}"
+apart.joiner = "127.0.0.1:{ports["joiner"]}"
 """
     )
     return Deployment(file, ports)

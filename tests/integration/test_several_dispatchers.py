@@ -45,12 +45,12 @@ async def test_two_datacentres_whose_dispatchers_fail(tmp_path: Path, round_: in
 def _number(base: Path, count: int) -> None:
     file = base / "photon.toml"
     text = re.sub(r"dispatchers = .*\n", "", file.read_text())
-    file.write_text(text.replace("dispatcher = ", f"dispatchers = {count}\ndispatcher = "))
+    file.write_text(text.replace("apart.dispatcher = ", f"dispatchers = {count}\napart.dispatcher = "))
 
 
 def _four(base: Path) -> None:
     file = base / "photon.toml"
-    file.write_text(re.sub(r'dispatcher = ".*"', f'dispatcher = "127.0.0.1:{free_row(8)}"', file.read_text()))
+    file.write_text(re.sub(r"dispatcher = '.*'", f'dispatcher = "127.0.0.1:{free_row(8)}"', file.read_text()))
     _number(base, 4)
 
 

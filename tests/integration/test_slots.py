@@ -75,7 +75,7 @@ class Slots:
         """Serves the same slot from another directory; returns why it ended."""
         (port,) = free_ports(1)
         sets = [f'datacentre.east.state="{where}/state"', f'datacentre.east.output="{where}/output"']
-        sets.append(f'datacentre.east.joiners.{SLOT}.address="127.0.0.1:{port}"')
+        sets.append(f'datacentre.east.apart.joiner="127.0.0.1:{port}"')
         flags = [each for value in sets for each in ("--set", value)]
         ended = photon("serve", "joiner", SLOT, "--config", self.file, "--datacentre", "east", *flags)
         assert ended.code == 1, ended.err

@@ -34,7 +34,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]
     site = Site(tmp_path_factory.mktemp("status"), owned_alarm=300)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     text = site.file.read_text()
-    site.file.write_text(text.replace('state = "state"\n', f'state = "state"\nstatus = "{address}"\n', 1))
+    site.file.write_text(text.replace('state = "state"\n', f'state = "state"\napart.status = "{address}"\n', 1))
     site.write(EVENTS, missing=MISSING)
     try:
         site.up()

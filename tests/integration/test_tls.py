@@ -4,6 +4,7 @@ why."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +55,7 @@ async def test_a_deployment_over_tls_answers_its_own_certificates_only(tmp_path:
 
 async def _registry_says_why(rig: Rig, directory: Path) -> None:
     now = datetime.now(UTC)
-    own, stranger = (load(directory / each, "joiner-east", now) for each in (CERTIFICATES, STRANGER))
+    own, stranger = (load(directory / each, "datacentre-east", now) for each in (CERTIFICATES, STRANGER))
     forged = replace(stranger, authorities=own.authorities)
     address = rig.demo.replicas["r1"]
     by_certificate = ((None, NO_TLS), (stranger, OTHER_AUTHORITY), (forged, NOT_OURS))
@@ -70,7 +71,7 @@ async def _registry_says_why(rig: Rig, directory: Path) -> None:
 
 async def _replicas_read_each_others_clocks(rig: Rig, directory: Path) -> None:
     """Under their own certificates."""
-    own = load(directory / CERTIFICATES, "joiner-east", datetime.now(UTC))
+    own = load(directory / CERTIFICATES, "datacentre-east", datetime.now(UTC))
     client = RegistryClient(rig.demo.replicas, tls=own)
     deadline = time.monotonic() + PATIENCE_S
     try:
@@ -109,10 +110,8 @@ def _deployment_file(file: Path, name: str, old: str, new: str) -> Path:
     text = file.read_text().replace('"east/state"', f'"{name}/state"')
     assert text.count(old) == 1
     text = text.replace(old, new)
-    head, slot, rest = text.partition("[datacentre.east.joiners.east-1]\n")
-    assert slot
     made = file.with_name(name)
-    made.write_text(f'{head}{slot}address = "127.0.0.1:{free_ports(1)[0]}"\n{rest.partition(chr(10))[2]}')
+    made.write_text(re.sub(r'joiner = \["[^"]*"\]', f'joiner = "127.0.0.1:{free_ports(1)[0]}"', text))
     return made
 
 

@@ -121,7 +121,7 @@ def test_kill_9_of_up_ends_its_children_and_the_next_up_or_down_what_hangs(site:
 
 def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
     """Shows events and the processes' output; a service that cannot start does not end the others."""
-    taken = int(load(site.file, environment={}).datacentre["east"].joiners["east-2"].address.rpartition(":")[2])
+    taken = int(load(site.file, environment={}).joiners("east")["east-2"].rpartition(":")[2])
     said = tmp_path / "up.txt"
     with running("up", site.file, log=said) as process:
         with socket.create_server(("127.0.0.1", taken)):

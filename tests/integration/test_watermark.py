@@ -71,8 +71,8 @@ def _promise(base: Path) -> None:
 def _several(base: Path) -> None:
     _promise(base)
     file = base / "photon.toml"
-    two = f'dispatchers = 2\ndispatcher = "127.0.0.1:{free_row(2)}"'
-    file.write_text(re.sub(r'dispatcher = ".*"', two, file.read_text()))
+    two = f'dispatchers = 2\napart.dispatcher = "127.0.0.1:{free_row(2)}"'
+    file.write_text(re.sub(r"apart.dispatcher = '.*'", two, file.read_text()))
 
 
 @pytest.mark.parametrize(

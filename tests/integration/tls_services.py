@@ -12,8 +12,7 @@ import grpc
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.config.roles import Role
-from photon.config.serving import HealthyServer, listen
+from photon.config.serving import HealthyServer, listen, listen_shared
 from photon.config.tls import Tls
 from photon.eventstore import process as eventstore
 from photon.eventstore.cache_nodes import service as cache
@@ -34,11 +33,13 @@ from photon.joiner.wire import JOINER
 from photon.lab.wan import service as wan
 from photon.lab.wan.proxy import Proxy
 from photon.lab.wan.wire import CONTROL
+from photon.supervision.kubernetes import PARTS
 from photon.supervision.ports import free_ports
 from photon.tables.timestamps.server import guest
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"
+DATACENTRE = "photon.v1.Datacentre"
 
 
 def _explain(server: grpc.aio.Server) -> None:
@@ -121,7 +122,7 @@ async def registry(directory: Path, tls: Tls) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
     address, stop = f"127.0.0.1:{free_ports(1)[0]}", asyncio.Event()
-    task = asyncio.create_task(copies.serve(RealDisk(), directory, ["east"], address, stop, _die, tls))
+    task = asyncio.create_task(copies.serve(RealDisk(), directory, ["east"], address, stop, lambda: None, _die, tls))
     try:
         await _accepts(address, task)
         yield address
@@ -166,24 +167,35 @@ async def _accepts(address: str, task: asyncio.Task[None]) -> None:
 
 Start = Callable[[Path, Tls], AbstractAsyncContextManager[str]]
 
-SERVICES: Mapping[Role, tuple[str, Start]] = {
-    Role.REGISTRY: (REGISTRY.name, registry),
-    Role.EVENTSTORE: (EVENT_STORE.name, _eventstore),
-    Role.CACHE: (CACHE.name, _cache),
-    Role.JOINER: (JOINER.name, _joiner),
-    Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
-    Role.VERIFIER: (KINDS["verifier"].health, _verifier),
-    Role.RELAY: (KINDS["relay"].health, _healthy("relay")),
-    Role.OBSERVE: (KINDS["observe"].health, _healthy("observe")),
-    Role.COPIES: (COPIES.name, _copies),
-    Role.COMPUTE: (KINDS["compute"].health, _healthy("compute")),
-    Role.SINK: (KINDS["sink"].health, _healthy("sink")),
-    Role.SPARK: (KINDS["spark"].health, _healthy("spark", _explain)),
-    Role.WAN: (CONTROL.name, _wan),
+
+@asynccontextmanager
+async def _shared(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    """An event store and a joiner at one address."""
+    server = await listen_shared(ANY_PORT, ANY_PORT, DATACENTRE, (EVENT_STORE, JOINER), tls)
+    await eventstore.start_server({}, server, tls)
+    await joiner.start_server({}, server, tls, also=_explain)
+    async with _until_left(server.own) as address:
+        yield address
+
+
+SERVICES: Mapping[str, tuple[str, Start]] = {
+    "registry": (REGISTRY.name, registry),
+    "eventstore": (EVENT_STORE.name, _eventstore),
+    "cache": (CACHE.name, _cache),
+    "joiner": (JOINER.name, _joiner),
+    "dispatcher": ("photon.v1.Dispatcher", _dispatcher),
+    "verifier": (KINDS["verifier"].health, _verifier),
+    "copies": (COPIES.name, _copies),
+    "datacentre": (DATACENTRE, _shared),
+    **{kind: (KINDS[kind].health, _healthy(kind)) for kind in ("relay", "observe", "compute", "sink")},
+    "spark": (KINDS["spark"].health, _healthy("spark", _explain)),
+    "wan": (CONTROL.name, _wan),
 }
-"""Name in its health report, and its start: (an empty directory, certificate) -> address."""
+"""Kind -> name in its health report, and its start: (an empty directory, certificate) -> address."""
 
 
-def identity(role: Role) -> str:
-    """Identity of the service of a role in these tests."""
-    return {Role.REGISTRY: "registry-r1", Role.WAN: "wan"}.get(role, f"{role}-east")
+def identity(kind: str) -> str:
+    """Identity of a kind of service in these tests."""
+    if kind in PARTS:
+        return "datacentre-east"
+    return {"registry": "registry-r1", "wan": "wan"}.get(kind, f"{kind}-east")

@@ -36,7 +36,7 @@ primary = "kafka://{address}/{queries}"
 foreign = "kafka://{address}/{clicks}"
 output = "out"
 state = "state"
-eventstore = "127.0.0.1:7001"
+address = "127.0.0.1:7001"
 joiners = {{ east-1 = {{ address = "127.0.0.1:7002" }} }}
 """
 

@@ -19,6 +19,7 @@ import pytest
 import zstandard
 
 from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.families import decode, text_of
 from photon.config.metrics.service import METRICS_SERVICE
 from photon.config.tls import open_channel
 from photon.lab.demo.check import check, records
@@ -140,11 +141,7 @@ primary = "{url}/queries"
 foreign = "{url}/clicks"
 output = "output"
 state = "state"
-eventstore = "127.0.0.1:{1}"
-dispatcher = "127.0.0.1:{2}"
-verifier = "127.0.0.1:{3}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{4}"
+address = "127.0.0.1:{1}"
 [sink.lake]
 into = "{url}/lake"
 address = "127.0.0.1:{5}"
@@ -236,7 +233,7 @@ def _metrics(port: int) -> str:
                 reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=5.0)
             except grpc.aio.AioRpcError:
                 return ""
-            return str(reply.text.decode())
+            return text_of([({}, decode(reply.samples))]).decode()
 
     return asyncio.run(read())
 

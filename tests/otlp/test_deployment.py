@@ -48,9 +48,10 @@ def prepared(site_file: Path, collector: Collector, *, cache: bool, together: bo
         assert shown in table
         table = table.replace(shown, wanted)
     text = site_file.read_text() + table
-    if cache:
-        text += f'[datacentre.east.caches.c1]\naddress = "{node}"\n'
-    own = f'state = "state"\nstatus = "{page}"\n' + "together = true\n" * together
+    own = f'state = "state"\n{"" if together else "apart."}status = "{page}"\n' + f'apart.cache = "{node}"\n' * cache
+    if together:
+        text = re.sub(r"^apart\..*\n", "", text, flags=re.M)
+        own += f'address = "127.0.0.1:{free_ports(1)[0]}"\n'
     site_file.write_text(text.replace('state = "state"\n', own, 1))
     checked = photon("doctor", "config", "--config", site_file)
     assert checked.code == 0, checked.err

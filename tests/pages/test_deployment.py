@@ -28,7 +28,7 @@ def site(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     site = Site(tmp_path_factory.mktemp("page"), owned_alarm=300)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     site.file.write_text(
-        site.file.read_text().replace('state = "state"\n', f'state = "state"\nstatus = "{address}"\n', 1)
+        site.file.read_text().replace('state = "state"\n', f'state = "state"\napart.status = "{address}"\n', 1)
     )
     site.write(EVENTS, missing=MISSING)
     try:

@@ -35,9 +35,7 @@ primary = "queries"
 foreign = "clicks"
 output = "out"
 state = "state"
-eventstore = "127.0.0.1:1"
-[datacentre.east.joiners.s0]
-address = "127.0.0.1:2"
+address = "127.0.0.1:1"
 """
 SPECULATION = (
     "--spark spark.speculation=true --spark spark.speculation.interval=100ms --spark spark.speculation.quantile=0.1 "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +20,7 @@ import pytest
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.join_adapters import adapter_of_join
+from photon.adapters.key_lists import keys_named
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.config.clock import NEVER_NS
@@ -59,7 +62,12 @@ SIDES = {
 }  # fmt: skip
 """Keys of two fields, each written in several ways."""
 WITHIN = Within(before=Duration(100), after=Duration(300))
+LISTS = {
+    **SIDES["foreign"],
+    "key": [{"field": "shop.number", **SHOP}, {"field": "orders.no", "each": True, "case": "fold"}],
+}
 JOINS = {
+    "lists": Join(primary=SIDES["primary"], foreign=LISTS, match="all", within=WITHIN, unmatched_after=Duration(600)),
     "all": Join(**SIDES, match="all", within=WITHIN, unmatched_after=Duration(600)),  # type: ignore[arg-type]
     "latest": Join(**SIDES, match="latest", within=Within(before=Duration(300)), unmatched_after=Duration(600)),  # type: ignore[arg-type]
     "first": Join(**SIDES, within=WITHIN),  # type: ignore[arg-type]
@@ -84,6 +92,11 @@ class Orders(Deployment):
         return 1 if self.kind == "first" else 5
 
     @property
+    def second(self) -> str:
+        """Another order of the event, or its order in another spelling."""
+        return "new%d " if self.kind == "lists" else "or%d "
+
+    @property
     def join(self) -> Join:
         return JOINS[self.kind]
 
@@ -99,10 +112,11 @@ class Orders(Deployment):
             for n in range(ORDERS):
                 shop = rnd.choice([f"{n % 7}", f"0{n % 7}", f"{n % 7}.0"])
                 order = {"id": f"e{n}", "shop": {"number": n % 7}, "order": rnd.choice([f"Or{n}", f" oR{n}"]),
+                         "orders": [{"no": name} for name in (f"New{n}", "none", f"oR{n}")],
                          "at": EPOCH + n}  # fmt: skip
                 orders.append(json.dumps(order, separators=(",", ":")) + "\n")
                 payments += (
-                    f"{shop},{rnd.choice([f'OR{n}', f'or{n} '])},{EPOCH + n + at},{at}\n"
+                    f"{shop},{rnd.choice([f'OR{n}', self.second % n])},{EPOCH + n + at},{at}\n"
                     for at in random.Random(n).sample(range(-400, 400), min(n % 6, self.most))
                 )
             for side, lines, names in (("queries", payments, ("z.csv.1", "a.csv")), ("clicks", orders, ("o.log",))):
@@ -126,10 +140,14 @@ class Orders(Deployment):
                                      header.key, record, file, offset, NEVER_NS)  # fmt: skip
                 self.events[site][header.event_id.decode()] = event
 
+    def named(self, site: str, event: ForeignEvent) -> list[PrimaryRecord]:
+        keys = keys_named(self.adapter(), event.key)
+        return [each for key in keys for each in self.primaries[site].get(key, ())]
+
     def write(self, site: str, names: list[str], token: int) -> Iterator[tuple[str, Written]]:
         """Event ids and their records, by the joiner's own code."""
         events = [self.events[site][name] for name in names]
-        has = [self.primaries[site][event.key] for event in events]
+        has = [self.named(site, event) for event in events]
         whole = self.join.match != "first"
         has = [each if whole else each[:1] for each in has]
         codes = bytes(LookUpCode.FOUND if each else LookUpCode.ABSENT for each in has)
@@ -220,10 +238,11 @@ def another_primary(made: Orders, at: Written, event: str) -> list[Class]:
     """A primary with the key that is not among the chosen; otherwise one with another key."""
     said = _said(at)
     chosen = {(each["primary_source"]["file"], each["primary_source"]["offset"]) for each in said}
-    of_key = made.primaries[at.site][made.events[at.site][event].key]
+    of_key = made.named(at.site, made.events[at.site][event])
     others = [each for each in of_key if (each.file.path, each.offset) not in chosen]
     if not others:
-        others = next(each for key, each in made.primaries[at.site].items() if key != said[0]["key"].encode())
+        named = keys_named(made.adapter(), said[0]["key"].encode())
+        others = next(each for key, each in made.primaries[at.site].items() if key not in named)
     shop, order, time, amount = others[0].record.decode().split(",")
     said[-1]["primary"] = {"shop": shop, "order": order, "at": time, "amount": amount}
     said[-1]["primary_source"] = {"file": others[0].file.path, "offset": others[0].offset}
@@ -302,7 +321,7 @@ def called_joined(made: Orders, rnd: random.Random) -> None:
     joined = _said(other)[0] | said | {"foreign": json.loads(said.pop("record"))}
     joined.pop("record", None)
     at.kind = "joined"
-    _say(at, [joined], numbered=made.kind == "all")
+    _say(at, [joined], numbered=made.join.match == "all")
     made.registry[event] = replace(made.registry[event], kind="joined")
     made.expected[str(Class.SHOULD_BE_UNMATCHED), event] += 1
 
@@ -314,7 +333,7 @@ def plant(made: Orders, rnd: random.Random) -> int:
     joined = [(event_of_first(each), each) for each in made.joined() if event_of_first(each) not in named]
     several = [each for each in joined if each[1].line.count(b"\n") > 2]
     plants = [(each, joined) for each in EACH * 2]
-    if made.kind == "all":
+    if made.join.match == "all":
         plants = [(each, several) for each in (*OF_SETS * 2, with_half_a_line, with_half_a_line)] + plants
     for each, among in plants:
         event, at = rnd.choice(among)
@@ -367,12 +386,25 @@ def test_planted_defects_are_found_and_nothing_else(spark: SparkSession, tmp_pat
     assert there == verdicts(made), "a set counts once"
 
 
+EACH_KEY = 'key = { field = "query_id", each = true }'
+
+
 # -- backfill ------------------------------------------------------------------------------------------------------
-async def test_a_backfill_writes_whole_sets_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lists", [False, True])
+async def test_a_backfill_writes_whole_sets_once(spark: SparkSession, tmp_path: Path, *, lists: bool) -> None:
     site, output = make_site(tmp_path / "site", 300), tmp_path / "out"
     text = site.file.read_text()
     site.file.write_text(text.replace("[join.clicks.primary]", '[join.clicks]\nmatch = "all"\n'
                                       'unmatched_after = "10m"\n[join.clicks.primary]', 1))  # fmt: skip
+    if lists:
+        foreign = site.directory / "clicks"
+        for log in foreign.iterdir():
+            packed = log.suffix == ".gz"
+            data = gzip.decompress(log.read_bytes()) if packed else log.read_bytes()
+            data = re.sub(rb'"query_id": ("[^"]*")', rb'"query_id": ["none", \1]', data)
+            log.write_bytes(gzip.compress(data) if packed else data)
+        before, sep, after = site.file.read_text().partition("[join.clicks.foreign]")
+        site.file.write_text(before + sep + after.replace('key = "query_id"', EACH_KEY, 1))
     places = defaultdict[str, list[tuple[str, int]]](list)
     for file, offset, record in _records(site.directory / "queries", ("a.log", "b.log")):
         places[json.loads(record)["query_id"]].append((file.path, offset))
@@ -382,7 +414,7 @@ async def test_a_backfill_writes_whole_sets_once(spark: SparkSession, tmp_path: 
         found = defaultdict[str, list[Any]](list)
         for record in published(output)["joined"]:
             place = record["primary_source"]["file"], record["primary_source"]["offset"]
-            pair, pairs, key = record["pair"], record["pairs"], record["key"]
+            pair, pairs, key = record["pair"], record["pairs"], record["key"].removeprefix("none|")
             assert (place, pairs) == (places[key][pair - 1], len(places[key]))
             found[record["event_id"]].append((pair, key))
         assert found.keys() == site.pairs.keys()
@@ -426,9 +458,7 @@ join = "{join}"
 {logs}
 output = "{join}.out"
 state = "{join}.out/.photon"
-eventstore = "127.0.0.1:{port}1"
-[datacentre.{join}.joiners.{join}-1]
-address = "127.0.0.1:{port}2"
+address = "127.0.0.1:{port}1"
 """
 
 

@@ -215,8 +215,8 @@ def _joined(data: Path, tmp_path: Path, config: str) -> VerifyTask:
     assert done.code == 0, done.err
     text = example.read_text() + (
         f'\n[datacentre.local]\njoin = "{_join_name(example)}"\nprimary = "{primary}"\nforeign = "{foreign}"\n'
-        f'output = "{out}"\nstate = "{out / ".photon"}"\neventstore = "127.0.0.1:1"\n'
-        '[datacentre.local.joiners.local-1]\naddress = "127.0.0.1:2"\n'
+        f'output = "{out}"\nstate = "{out / ".photon"}"\naddress = "127.0.0.1:1"\n'
+        ""
     )
     deployment = example.with_name("x.toml").name
     file = tmp_path / deployment

@@ -23,6 +23,7 @@ from photon.computing.journal import Status, put_status, read_status
 from photon.computing.shared import FILE_NAME as HBASE_NAME
 from photon.computing.table import Table
 from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
@@ -33,7 +34,7 @@ from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.config.words import duration, many
 
-RETRY_S, RETRY_MOST_S = 1.0, 30.0
+RETRY = BackOff(first=1.0, most=30.0)
 """An ended run is restarted after the first delay; later each time, unless it ran for longer than the second."""
 LOOK_S = 0.5
 """Time between two looks at the file meanwhile."""
@@ -65,7 +66,7 @@ async def serve_compute(room: Room) -> None:
 
 async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
     """Runs until ``stop``: again after any problem, as the file or what it reads may be corrected."""
-    clock, stop, retry_s = room.clock, room.stop, RETRY_S
+    clock, stop, pauses = room.clock, room.stop, RETRY.pauses()
     while True:
         begun_s, version = clock.monotonic(), _version(file)
         watch.begun_ns, ending = clock.now_ns(), threading.Event()
@@ -80,8 +81,9 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
             log.error("computations have ended", compute=watch.name, problem=watch.problem, exc_info=not known)
         if stop.is_set():
             return
-        retry_s = RETRY_S if clock.monotonic() - begun_s > RETRY_MOST_S else retry_s
-        until_s, retry_s = clock.monotonic() + retry_s, min(2 * retry_s, RETRY_MOST_S)
+        if clock.monotonic() - begun_s > RETRY.most:
+            pauses = RETRY.pauses()
+        until_s = clock.monotonic() + next(pauses)
         while clock.monotonic() < until_s and _version(file) == version and not await until(stop, LOOK_S):
             pass
 

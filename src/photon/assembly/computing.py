@@ -6,15 +6,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from photon.computing.injector import Said
+from photon.adapters.side import side_from_table
+from photon.computing.injector import OF_DIRECTORY, Said
+from photon.computing.log_input import LogPlace
 from photon.computing.site import Reads, Site
 from photon.computing.topology import Source, Topology
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
+from photon.config.topic_address import is_topic
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
+from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS, OutputPlace
 
 
@@ -40,15 +44,31 @@ def default_state(file: Path, topology: Topology) -> Path:
     return file.parent / ".photon-compute" / topology.name
 
 
-def reads_of(source: Source, base: Path) -> Reads:
+def reads_of(source: Source, base: Path) -> Reads | LogPlace:
     """Raises UsageError."""
+    options = source.options
+    if (log := options.get("log")) is not None:
+        side = side_from_table(options["side"], f"the log {source.stream}", foreign=True)
+        bounds = options["within_ns"], options["idle_after_ns"]
+        return LogPlace(log_directory(base, log), side, options["files"], base, *bounds)
     places, kinds = places_of(source, base)
     return Reads(places, kinds, lambda tell: said_elsewhere(source, base, places, kinds, tell))
+
+
+def log_directory(base: Path, named: str) -> Path:
+    """Raises UsageError."""
+    if is_topic(named):
+        raise UsageError(f"{named}: a topic is read from the files that its relay makes (docs/kafka.md): name their "
+                         "directory, STATE/upstream/SIDE")  # fmt: skip
+    return placed(base, named)
 
 
 def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple[str, ...]]:
     """The places to read a source from, by name, and the kinds of records. Raises UsageError."""
     named = source.options.get("deployment")
+    if "log" in source.options:
+        raise UsageError(f"the stream {source.stream} is a log: Spark reads published output; photon compute run "
+                         "without --on spark reads logs")  # fmt: skip
     if not isinstance(named, str):
         raise UsageError(f"the stream {source.stream} is read nowhere: make it with Topology.joined")
     kinds = tuple(source.options.get("kinds", ("joined",)))
@@ -58,12 +78,14 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
         )
     path = base / named
     if path.suffix != ".toml":
-        return {"output": OutputPlace.of_join(path)}, kinds
+        return {OF_DIRECTORY: OutputPlace.of_join(path)}, kinds
     settings = load(path, environment=os.environ)
     joins = sorted({each.join for each in settings.datacentre.values()})
-    join = source.options.get("join", joins[0] if len(joins) == 1 else None)
+    join = source.options.get("join") or (joins[0] if len(joins) == 1 else None)
     if join not in joins:
-        raise UsageError(f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=…)")
+        raise UsageError(
+            f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=NAME)"
+        )
     found = [name for name, each in settings.datacentre.items() if each.join == join]
     return {name: output_here(settings, path.parent, name) for name in found}, kinds
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def keepers(settings: Settings) -> list[str]:
     if settings.output.copies < 2:
         return []
-    return sorted(name for name, pipeline in settings.datacentre.items() if pipeline.copies is not None)
+    return sorted(settings.datacentre)
 
 
 def keeper(settings: Settings, datacentre: str) -> str | None:
@@ -33,21 +32,19 @@ def keeper(settings: Settings, datacentre: str) -> str | None:
 def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
     """The keeper of copies of a datacentre's slots. `None` if one copy is enough. ``tls``: of its joiners."""
     at = keeper(settings, datacentre)
-    address = None if at is None else settings.datacentre[at].copies
-    if at is None or address is None:
+    if at is None:
         return None
     output = settings.output
-    client = KeeperClient(address, towards(tls, identity(Role.COPIES, at)))
+    client = KeeperClient(settings.datacentre[at].at("copies")[0], towards(tls, identity(Role.DATACENTRE, at)))
     return Copying(client, output.copies_wait, output.copies_required)
 
 
 async def serve_copies(room: Room) -> None:
-    """Keeps the copies of one datacentre. Raises UsageError, CannotListen."""
+    """Keeps the copies of one datacentre. Raises CannotListen."""
     from photon.joiner.copies.service import serve
     from photon.joiner.shell import die
 
-    settings, name, address = room.settings, room.datacentre, room.pipeline.copies
-    if address is None:
-        raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
+    settings, name = room.settings, room.datacentre
     kept = [each for each in sorted(settings.datacentre) if keeper(settings, each) == name]
-    await serve(room.disk, room.state, kept, room.listen or address, room.stop, die, room.tls(Role.COPIES))
+    at = room.at(room.pipeline.at("copies")[0])
+    await serve(room.disk, room.state, kept, at, room.stop, room.up, die, room.tls())

@@ -73,11 +73,11 @@ async def serve_dispatcher(
 
     settings, name, pipeline = room.settings, room.datacentre, room.pipeline
     partition = partition_of_member(pipeline, name, room.member)
-    listen = pipeline.dispatcher_at(partition.number)
+    listen = pipeline.at("dispatcher")[partition.number - 1]
     if room.listen is not None or address is not None:
         listen, _ = listening_place(room.listen, address or listen, "a dispatcher")
     join = pipeline.join
-    tls = room.tls(Role.DISPATCHER)
+    tls = room.tls()
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
@@ -92,7 +92,7 @@ async def serve_dispatcher(
     async with contextlib.AsyncExitStack() as closing:
         registry = await closing.enter_async_context(room.registry(tls))
         store = event_store(room, tls, closing)
-        to_joiners = towards(tls, identity(Role.JOINER, name))
+        to_joiners = towards(tls, identity(Role.DATACENTRE, name))
 
         def connect(address: str) -> Found:
             near = room.near.joiners.get(address)

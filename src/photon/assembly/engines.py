@@ -44,6 +44,9 @@ NONCE_BYTES = 16
 HOLD_S = 1.0
 """An event with a missing primary holds its log's offset back for this time, then goes to the retry store."""
 
+GATHERED = 0.8
+"""Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events on their way."""
+
 log = get_logger(__name__)
 
 
@@ -147,16 +150,16 @@ def open_dispatcher(
         ),
         DispatcherLimits(
             batch_events=limits.batch_events,
-            batch_wait_s=limits.batch_wait,
             hold_s=HOLD_S,
             window_bytes=limits.read_ahead,
-            spill_bytes=limits.read_ahead * 3 // 4,
+            hold_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
             catch_up_share=settings.dispatcher.catch_up_share,
         ),
         DispatcherOptions(
             once=plan.once,
             in_flight=limits.batches_in_flight,
+            gather_s=GATHERED * limits.latency,
             look_ups=plan.look_ups,
             identical_copies=configured.identical_copies,
             uncertainty_ns=int(settings.clock.uncertainty * 1e9),

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from photon.eventstore.file_map import HBaseTable
     from photon.idregistry.client.grpc_client import RegistryClient
 
+GATHERED = 0.5
+"""Share of ``limits.latency`` that primary lines wait to be read together; most come long before their events."""
+
 log = get_logger(__name__)
 
 
@@ -58,7 +61,7 @@ def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> 
     if any(each is not None for each in given):
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     own = room.pipeline
-    tls = room.tls(Role.EVENTSTORE)
+    tls = room.tls()
     return StorePlace(own.join, room.logs("primary"), room.state / "eventstore", own.eventstore, tls, room.datacentre)
 
 
@@ -97,7 +100,7 @@ async def serve_store(
         ),
         keep_crumbs(adapter_of(settings, name, room.base), place.state / DIRECTORY, room.disk),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),
-        None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
+        None if place.datacentre is None else towards(place.tls, identity(Role.DATACENTRE, place.datacentre)),
     )
 
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
@@ -115,7 +118,7 @@ async def serve_store(
 
         await serve(
             [served],
-            address=room.listen or place.address,
+            address=room.at(place.address),
             clock=room.clock,
             disk=room.disk,
             ready=ready,
@@ -173,6 +176,7 @@ def eventstore_config(
         window_bytes=configured.file_map_bytes,
         forget_missing=configured.missing_logs == "forget",
         cache_bytes=settings.limits.cache,
+        gather_s=GATHERED * settings.limits.latency,
         last_line_after_s=configured.last_line_after,
         sought_keys=settings.limits.sought_keys,
         once=once,
@@ -197,8 +201,7 @@ def cache_nodes(
 
 
 def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
-    pipeline = settings.datacentre.get(datacentre)
-    return {} if pipeline is None else {name: node.address for name, node in pipeline.caches.items()}
+    return settings.caches(datacentre) if datacentre in settings.datacentre else {}
 
 
 def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack) -> OperatedStore | EventStoreClient:
@@ -207,7 +210,7 @@ def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack)
 
     if room.near.store is not None:
         return room.near.store
-    to = towards(tls, identity(Role.EVENTSTORE, room.datacentre))
+    to = towards(tls, identity(Role.DATACENTRE, room.datacentre))
     client = EventStoreClient(room.pipeline.eventstore, room.pipeline.join, to=to)
     closing.push_async_callback(client.close)
     return client
@@ -217,18 +220,17 @@ async def serve_cache(room: Room) -> None:
     """Raises UsageError."""
     from photon.eventstore.cache_nodes.service import serve
 
-    caches, node = room.pipeline.caches, room.member
+    caches, node = room.settings.caches(room.datacentre), room.member
     if node is None and len(caches) == 1:
         node = next(iter(caches))
     if node not in caches:
         known = ", ".join(sorted(caches)) or "none"
         given = "cache: name one" if node is None else f"cache {node}: is none"
         raise UsageError(f"{given} of the cache nodes of datacentre {room.datacentre}; there are: {known}")
-    configured = caches[node]
     await serve(
-        address=room.listen or configured.address,
-        bytes_max=configured.size or room.settings.limits.cache,
-        ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
+        address=room.at(caches[node]),
+        bytes_max=room.settings.limits.cache,
+        ready=lambda port: log.info("cache node serves", node=node, address=caches[node]),
         stop=room.stop,
-        tls=room.tls(Role.CACHE),
+        tls=room.tls(),
     )

@@ -15,7 +15,6 @@ from photon.assembly.eventstore import event_store
 from photon.assembly.registry import admitted
 from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
-from photon.config.roles import Role
 from photon.config.settings import NAME_MAX, Settings
 from photon.idregistry.api import Slot
 from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
@@ -49,7 +48,7 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
     place = joiner_place(settings, name, room.member, listen=room.listen, address=address)
     if place.slot is None and accept_damaged_log:
         raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
-    tls = room.tls(Role.JOINER)
+    tls = room.tls()
     process = f"{socket.gethostname()}:{os.getpid()}:{room.clock.now_ns()}"
     limits = joiner_limits(settings)
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
@@ -78,12 +77,12 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
 
         def ready(port: int) -> None:
             if place.slot:
-                room.near.joiners[pipeline.joiners[place.slot].address] = engine
+                room.near.joiners[settings.joiners(name)[place.slot]] = engine
             room.up()
 
         return await serve(
             [Served(pipeline.join, engine, (*_orphans(room, process, store, tls), verdicts.run))],
-            address=place.listen,
+            address=room.at(place.listen),
             stop=room.stop,
             ready=ready,
             may_open=may_open,
@@ -152,21 +151,21 @@ def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
     """Derives it from the joiner's name, ``--listen`` and ``--address``. Raises UsageError."""
-    pipeline = settings.datacentre[datacentre]
-    if slot is None and len(pipeline.joiners) == 1:
-        slot = next(iter(pipeline.joiners))
+    slots = settings.joiners(datacentre)
+    if slot is None and len(slots) == 1:
+        slot = next(iter(slots))
     if slot == AUTO:
         return _unnamed(settings, datacentre, None, listen, address)
-    if slot is not None and slot not in pipeline.joiners and is_auto(slot, datacentre):
+    if slot is not None and slot not in slots and is_auto(slot, datacentre):
         return _unnamed(settings, datacentre, slot, listen, address)
-    if slot not in pipeline.joiners:
-        known = ", ".join(sorted(pipeline.joiners)) or "none"
+    if slot not in slots:
+        known = ", ".join(slots) or "none"
         raise UsageError(
             f"joiner {slot or ''}: not one of datacentre {datacentre}; there are: {known}; "
             f"photon serve joiner {AUTO} takes a free one"
         )
-    own = pipeline.joiners[slot].address
-    reached = _reached(address) or _reached(own, f"datacentre.{datacentre}.joiners.{slot}.address =")
+    own = slots[slot]
+    reached = _reached(address) or _reached(own, f"datacentre.{datacentre}: the address of joiner {slot},")
     return JoinerPlace(slot, listen or own, reached)
 
 
@@ -205,4 +204,4 @@ def _reached(address: str | None, option: str = "--address") -> str:
 
 def file_slots(settings: Settings) -> list[str]:
     """Slots that the deployment file names, in all datacentres."""
-    return [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
+    return [slot for datacentre in settings.datacentre for slot in settings.joiners(datacentre)]

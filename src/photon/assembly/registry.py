@@ -117,7 +117,7 @@ async def serve_replica(room: Room) -> None:
         from photon.tables.timestamps.server import guest
 
         guests.append(guest(room.clock))
-    if room.alone:  # a pipeline's other services always have large buffers
+    if room.server is None:  # a datacentre's parts always have large buffers
         keep_lean()
     await serve_registry(
         own, stop=room.stop, ready=room.up, answers=answers, guests=guests, disk=room.disk, clock=room.clock

@@ -17,7 +17,6 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
-from photon.config.roles import Role
 from photon.config.settings import Settings, Side
 from photon.config.stopping import until
 from photon.config.structured import get_logger
@@ -135,9 +134,8 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
             if is_topic(source) and (topic := await _topic(room, side, source, accept_lost_offsets)) is not None:
                 closing.callback(topic.close)
                 upstreams.append(Upstream(side, source, topic, whole_s=room.clock.monotonic()))
-        address, metrics = room.pipeline.relay, _metrics(room, upstreams)
-        tls = None if address is None else room.tls(Role.RELAY)
-        await closing.enter_async_context(room.answering("relay", address, metrics, tls))
+        address, metrics = room.pipeline.at("relay")[0], _metrics(room, upstreams)
+        await closing.enter_async_context(room.answering("relay", address, metrics, room.tls()))
         log.info("relay serves", datacentre=name, upstream=", ".join(each.datacentre for each in upstreams))
         room.up()
         await _run(upstreams, room, list(sides))

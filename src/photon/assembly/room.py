@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from photon.adapters.contract import Adapter
     from photon.config.metrics.readings import ProcessMetrics
+    from photon.config.serving import Address, SharedServer
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
     from photon.dispatcher.discovery import Here
@@ -77,8 +78,8 @@ class Room:
     listen: str | None = None
     """host:port to listen at, if the address leads there through something else. `None` for the address itself."""
     near: Nearby = field(default_factory=Nearby)
-    alone: bool = True
-    """True if it has the process for itself."""
+    server: SharedServer | None = None
+    """The server of its process. `None` if it has the process for itself."""
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
@@ -125,7 +126,19 @@ class Room:
         """The digester of the join's ids. Raises UsageError."""
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
-    def tls(self, role: Role, place: str | None = None) -> Tls | None:
+    def at(self, address: str) -> Address:
+        """Where to listen. ``address``: as in the deployment file. Raises UsageError for a part that is not apart."""
+        if self.server is not None:
+            return self.server
+        for name, each in self.settings.datacentre.items():
+            if address == each.address and self.listen is None:
+                raise UsageError(
+                    f"datacentre.{name}.apart: does not name this part, which photon serve datacentre {name} runs; "
+                    "add it with an address of its own"
+                )
+        return self.listen or address
+
+    def tls(self, role: Role = Role.DATACENTRE, place: str | None = None) -> Tls | None:
         """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
@@ -150,7 +163,7 @@ class Room:
             SERVED[kind] = metrics
             yield
             return
-        server = await listen(self.listen or address, KINDS[kind].health, add, tls=tls, metrics=metrics)
+        server = await listen(self.at(address), KINDS[kind].health, add, tls=tls, metrics=metrics)
         try:
             await server.serving()
             yield

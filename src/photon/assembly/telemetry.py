@@ -17,7 +17,7 @@ from photon.config.settings import Settings, TelemetrySettings
 from photon.config.stopping import end
 from photon.config.structured import get_logger, structlog
 from photon.config.telemetry import spans
-from photon.fleet.processes import KINDS, listening, processes
+from photon.fleet.processes import KINDS, Process, processes
 
 if TYPE_CHECKING:
     from photon.config.telemetry.otlp import Otlp
@@ -78,7 +78,9 @@ async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own
     """Reads the metrics of every service in this process, each under its own labels."""
     from photon.config.telemetry.points import metrics_of
 
-    known, clock = listening(settings), SystemClock()
+    known, clock = dict[str, Process](), SystemClock()
+    for each in processes(settings):
+        known |= {str(each.address): each, f"{each.address} {KINDS[each.kind].health}": each}
     while True:
         await asyncio.sleep(table.interval)
         try:

@@ -15,7 +15,6 @@ from photon.assembly.room import Room
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.fleet.access import pipeline_named
@@ -101,7 +100,7 @@ async def serve_verifier(room: Room) -> None:
     """Raises VerifierBusy if another one runs here."""
     settings, pipeline = room.settings, room.pipeline
     _, own = pipeline_of(settings, room.base, room.datacentre)
-    tls = room.tls(Role.VERIFIER)
+    tls = room.tls()
     adapter = room.adapter("verifier")
     async with contextlib.AsyncExitStack() as closing:
         registry = await closing.enter_async_context(room.registry(tls))
@@ -116,7 +115,7 @@ async def serve_verifier(room: Room) -> None:
             return lambda: of_slot.run_once(clock.monotonic())
 
         slot = pipeline.spark_slot(room.datacentre) if pipeline.on_spark else None
-        gatherer = Gatherer(tls, text=False)
+        gatherer = Gatherer(tls, samples=False)
         closing.push_async_callback(gatherer.close)
         slots = SlotsShown(
             disk,
@@ -154,7 +153,7 @@ async def serve_verifier(room: Room) -> None:
         async def ready() -> None:
             # Only once it has the locks: a second verifier says what is wrong.
             metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
-            await closing.enter_async_context(room.answering("verifier", pipeline.verifier, metrics, tls))
+            await closing.enter_async_context(room.answering("verifier", pipeline.at("verifier")[0], metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
             room.up()
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from photon.cli.heads import Deployed, words_of
-from photon.cli.tables import print_table
+from photon.cli.tables import Column, Part
 from photon.config.errors import PhotonError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -204,21 +204,21 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+COLUMNS = (
+    Column("at", lambda row: str(row["at"])[:19] + "Z"),
+    Column("who", lambda row: f"{row.get('user')}@{row.get('host')} ({row.get('pid')})"),
+    Column("command", lambda row: " ".join(row.get("arguments") or [row["command"]])),
+    Column("outcome", lambda row: row["outcome"] + (f": {row['error']}" if row["error"] else "")),
+)
+
+
 def show_audit(at: Deployed, limit: int = 50) -> int:
     """``photon status audit``."""
     path = place(at.config)
     found = entries(path)[-limit:]
 
-    def table() -> None:
-        if not found:
-            click.echo(f"{path}: nothing was done yet")
-            return
-        rows = []
-        for each in found:
-            said = each["outcome"] + (f": {each['error']}" if each["error"] else "")
-            who = f"{each.get('user')}@{each.get('host')} ({each.get('pid')})"
-            rows.append([str(each["at"])[:19] + "Z", who, " ".join(each.get("arguments") or [each["command"]]), said])
-        print_table("at, who, command, outcome", rows)
-
-    at.show({"file": str(path), "commands": found}, table)
+    if found or at.json:
+        at.part(Part("commands", found, COLUMNS), file=str(path))
+    else:
+        click.echo(f"{path}: nothing was done yet")
     return 0

@@ -124,10 +124,8 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     else:
         raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
-    at.show(
-        [_as_json(file, facts, now) for file, facts in found],
-        lambda: tables.print_table("file, identity, names, expires", [_cells(*each, now) for each in found]),
-    )
+    rows = [_as_json(file, facts, now) for file, facts in found]
+    at.show(rows, tables.Part("", rows, COLUMNS).show)
     return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
 
 
@@ -136,8 +134,13 @@ def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
     return {"file": str(file), **said, "days_left": (facts.ends - now).days}
 
 
-def _cells(file: Path, facts: Facts, now: datetime) -> list[str]:
-    left = facts.ends - now
-    expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
-    identity = facts.identity or ("authority" if facts.authority else "none of ours")
-    return [file.name, identity, ", ".join(facts.names), expires]
+def _expires(row: dict[str, Any]) -> str:
+    left = row["days_left"]
+    return f"{row['ends']:%Y-%m-%d}, " + (f"in {left} days" if left >= 0 else "EXPIRED")
+
+
+COLUMNS = (
+    tables.Column("file", lambda row: Path(row["file"]).name),
+    tables.Column("identity", lambda row: row["identity"] or ("authority" if row["authority"] else "none of ours")),
+    tables.Column("names", "names", ", ".join), tables.Column("expires", _expires),
+)  # fmt: skip

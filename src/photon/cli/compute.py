@@ -184,7 +184,7 @@ class _Progress:
 
 
 def _held(each: Status) -> str:
-    return each.held or "; ".join(who for names in each.held_by.values() for who in names)
+    return each.held or "; ".join(f"{stream}: {', '.join(who)}" for stream, who in each.held_by.items() if who)
 
 
 def _time(time_ns: int | None) -> str:

@@ -12,7 +12,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
-from photon.cli.tables import print_table, say, time_of, words
+from photon.cli.tables import Column, Part, print_table, say, time_of, words
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import duration, joiners_failing, many
@@ -29,6 +29,9 @@ LOOK_S = 0.5
 
 
 # -- photon status lag -----------------------------------------------------------------------------------------------
+BEHIND = (Column("log"), Column(">bytes behind", "bytes"), Column(">seconds behind", "seconds", "{:.1f}".format))
+
+
 class Silent(PhotonError):
     """No dispatcher answers."""
 
@@ -56,8 +59,7 @@ def _show_lag(sums: dict[str, Any]) -> None:
     if sums["joiners_failing"]:
         click.echo(joiners_failing(sums["joiners_failing"]))
     if sums["worst"]:
-        rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
-        print_table("log, >bytes behind, >seconds behind", rows)
+        Part("worst", sums["worst"], BEHIND).show()
 
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
@@ -306,5 +308,5 @@ def _show_request(who: str, number: int | None, logs: list[Preview]) -> None:
 
 
 def _table(rows: list[dict[str, object]]) -> None:
-    columns = [(name, isinstance(value, int)) for name, value in rows[0].items()]
-    print_table(columns, [[words(value, "") for value in row.values()] for row in rows])
+    columns = [Column(f">{name}" if isinstance(value, int) else name, name) for name, value in rows[0].items()]
+    Part("", rows, columns).show()

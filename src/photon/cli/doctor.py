@@ -11,7 +11,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
-from photon.cli.tables import picked, print_table
+from photon.cli.tables import Column, Part, picked
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import many
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from photon.fleet.doctor.checks import Finding
     from photon.fleet.doctor.facts import Facts
 
+FIELDS = "area level where what do"
+COLUMNS = (*map(Column, ("area", "level", "where", "what")), Column("what to do", "do"))
 UNCERTAINTY_S = 5.0
 """clock.uncertainty if no file sets it."""
 
@@ -128,10 +130,7 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    print_table(
-        "area, level, where, what, what to do",
-        [[each.area, each.level, each.where, each.what, each.do] for each in said],
-    )
+    Part("findings", [picked(each, FIELDS) for each in said], COLUMNS).show()
     counts = {level: sum(each.level is level for each in said) for level in (Level.PROBLEM, Level.WARNING)}
     click.echo(f"{many(counts[Level.PROBLEM], 'problem')}, {many(counts[Level.WARNING], 'warning')}")
     if facts.here:
@@ -141,5 +140,5 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
     from photon.fleet.doctor.checks import worst
 
-    found = [picked(each, "area level where what do") for each in said]
+    found = [picked(each, FIELDS) for each in said]
     return {"level": worst(said), **picked(facts, "file here running"), "findings": found}

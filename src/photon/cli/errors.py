@@ -17,6 +17,12 @@ from photon.cli.audited import ARGUMENTS
 from photon.config.errors import PhotonError
 
 DONE, FAILED, USAGE, ATTENTION = 0, 1, 2, 3
+# Options as other tools call them, which are not spelled alike.
+OURS = {
+    "-n": "--dry-run", "--noop": "--dry-run", "--simulate": "--dry-run", "--check": "--dry-run",
+    "-y": "--yes", "--force": "--yes", "--confirm": "--yes", "--json": "-o json", "--format": "-o", "--output": "-o",
+    "-c": "--config", "-f": "--config", "--file": "--config",
+}  # fmt: skip
 
 
 def fail(message: str, code: int, example: str = "") -> None:
@@ -61,9 +67,7 @@ class OneLineErrors(click.Group):
             click.echo(usage.ctx.get_help() if usage.ctx else "", err=True)
             raise SystemExit(USAGE) from None
         except click.UsageError as error:
-            text = error.format_message().removesuffix(".")
-            hint = f" (try '{error.ctx.command_path} --help')" if error.ctx else ""
-            fail(text + hint, USAGE)
+            fail(_told(error), USAGE)
         except click.Abort:
             fail("interrupted", FAILED)
         except PhotonError as error:
@@ -83,6 +87,22 @@ class OneLineErrors(click.Group):
                 fail(said, FAILED)
             fail(f"{type(error).__name__}: {error} (a defect of Photon's: --debug shows where)", FAILED)
         raise SystemExit(code if isinstance(code, int) else DONE)
+
+
+def _told(error: click.UsageError) -> str:
+    """Names what was probably meant, also where click does not."""
+    more, context = "", error.ctx
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
+        alike = get_close_matches(error.message.partition("'")[2].partition("'")[0], error.param.type.choices)
+        more = "".join(f". Did you mean '{each}'?" for each in alike[:1])
+    elif isinstance(error, click.NoSuchOption) and context:
+        ours, command = OURS.get(error.option_name, ""), context.command
+        if any(ours.split(" ")[0] in each.opts for each in command.params):
+            error, more = click.NoSuchOption(error.option_name, ctx=context), f". Did you mean '{ours}'?"
+        elif isinstance(command, click.Group) and not error.possibilities:
+            more = f" of '{context.command_path}' itself: write it after the command that it belongs to"
+    hint = f" (try '{context.command_path} --help')" if context else ""
+    return f"{error.format_message().removesuffix('.')}{more}{hint}"
 
 
 def _of_executors(error: Exception) -> str | None:

@@ -14,10 +14,10 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
 from photon.cli.looking import through
-from photon.cli.tables import moment, print_table, say
+from photon.cli.tables import Column, Part, moment, print_table, say
 from photon.config.clock import NEVER_NS
 from photon.config.errors import UsageError
-from photon.config.words import duration, many, missing_keys, size
+from photon.config.words import duration, many, missing_keys, share, size
 
 if TYPE_CHECKING:
     from photon.eventstore.api import Details, Forgotten, SourceProgress, UnavailableLog
@@ -59,7 +59,7 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
     from photon.eventstore.client import EventStoreClient
 
     name, pipeline = at.pipeline
-    to = towards(at.tls, identity(Role.EVENTSTORE, name))
+    to = towards(at.tls, identity(Role.DATACENTRE, name))
     return through(lambda: EventStoreClient(pipeline.eventstore, pipeline.join, to=to), what)
 
 
@@ -177,7 +177,14 @@ METRICS = {
     "evictions": "evictions_total", "hits": "hits_total", "misses": "misses_total", "fed_bytes": "fed_bytes_total",
     "fed_events": "fed_events_total",
 }  # fmt: skip
-COLUMNS = "node, address, >held, >of, >entries, >evictions, >asked, >found, >taken in"
+COLUMNS = (
+    Column("node"), Column("address"),
+    Column(">held", lambda row: size(row["bytes"]) if row["answers"] else "does not answer"),
+    Column(">of", "bytes_max", size), Column(">entries"), Column(">evictions"),
+    Column(">asked", lambda row: _asked(row)),
+    Column(">found", lambda row: row["hits"] / _asked(row) if _asked(row) else None, share),
+    Column(">taken in", "fed_bytes", size),
+)  # fmt: skip
 
 
 def caches(at: Deployed) -> int:
@@ -188,7 +195,7 @@ def caches(at: Deployed) -> int:
     name, _ = at.pipeline
     nodes = [each for each in asked_of(at.settings, name) if each.kind == "cache"]
     rows = [_row(each) for each in asyncio.run(gathered(at.tls, nodes))]
-    at.show({"nodes": rows}, lambda: print_table(COLUMNS, [_shown(row) for row in rows]))
+    at.part(Part("nodes", rows, COLUMNS))
     return DONE if all(row["answers"] for row in rows) else ATTENTION
 
 
@@ -202,18 +209,6 @@ def _row(heard: Heard) -> dict[str, Any]:
     return row | {field: int(now.sum(f"photon_cache_{metric}")) for field, metric in METRICS.items()}
 
 
-def _shown(row: dict[str, Any]) -> list[str]:
-    if not row["answers"]:
-        return [row["node"], row["address"], "does not answer", *["-"] * 6]
-    asked = row["hits"] + row["misses"]
-    return [
-        row["node"],
-        row["address"],
-        size(row["bytes"]),
-        size(row["bytes_max"]),
-        f"{row['entries']:,}",
-        f"{row['evictions']:,}",
-        f"{asked:,}",
-        f"{row['hits'] / asked:.1%}" if asked else "-",
-        size(row["fed_bytes"]),
-    ]
+def _asked(row: dict[str, Any]) -> int | None:
+    """Look-ups that the node answered; `None` if it does not answer."""
+    return row["hits"] + row["misses"] if row["answers"] else None

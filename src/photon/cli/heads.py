@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from photon.cli.tables import print_json
 from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
+    from photon.cli.tables import Part
     from photon.config.settings import Pipeline, Settings
     from photon.config.tls import Tls
     from photon.idregistry.operate.operator_client import OperatorClient
@@ -60,6 +61,15 @@ class Printed:
             click.echo(people)
         else:
             people()
+
+    def part(self, part: Part, lines: Iterable[str] = (), **more: Any) -> None:
+        """Prints its rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below."""
+        if self.json:
+            print_json({part.name: part.rows, **more})
+            return
+        part.show()
+        for line in lines:
+            click.echo(line)
 
 
 class Deployed(Printed):

@@ -108,7 +108,6 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
                 "transfer-leader": "registry.transfer:transfer_leader",
                 "replace": "registry.replace:replace",
                 "backup": "registry.backup:backup",
-                "export": "registry.backup:export",
                 "restore": "registry.restore:restore",
                 "verify": "registry.backup:verify",
                 "reshard": "registry.reshard:reshard",

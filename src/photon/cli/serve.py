@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,7 +10,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, PLACE, Deployed, config, overrides, taken
-from photon.fleet.processes import KINDS
+from photon.fleet.processes import DATACENTRE, KINDS, coroutine_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -71,6 +70,8 @@ def serve(
     \b
     Kinds:
       registry NAME      a replica of the registry
+      datacentre [NAME]  all of the kinds below up to `status` that are not `apart` in the file, in one process: less
+                         memory and work for each event, on one core
       eventstore         reads primary logs and answers look-ups
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
       joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
@@ -82,18 +83,16 @@ def serve(
       observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       spark              joins a datacentre's logs on Spark, in place of dispatcher and joiners (docs/spark.md)
-      pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
-                         work for each event, on one core. Each listens at its own address, as if it ran by itself
       compute [NAME]     computations over what is published, and how they stand (docs/computations.md)
       sink [NAME]        what is published, to where [sink.NAME] says (docs/objects.md)
       status             a page, /status.json, /metrics for Prometheus, /healthz
     Examples:
       photon serve registry r1 --config photon.toml
+      photon serve datacentre east --config photon.toml
       photon serve eventstore --config photon.toml --datacentre east
       photon serve joiner east-1 --config photon.toml --datacentre east
       photon serve joiner auto --config photon.toml --datacentre east --address auto:7101
       photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
-      photon serve pipeline --config photon.toml --datacentre east
       photon serve observe dedup-1 --config photon.toml
       photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
     Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
@@ -109,13 +108,14 @@ def serve(
 
     given = taken(f"serve {kind}", KINDS[kind].takes, COMMON, {"name": name, **options})
     log.configure(json=log_format != "text")
+    if kind == DATACENTRE:
+        datacentre = given.pop("name", None)
     at = Deployed(config, overrides, datacentre, "table")
     # Made before the settings are read, so that no change is missed.
     again = None if config is None else SettingsReload(config, at.load, reporter("configuration"))
     settings, member, stages = at.settings, given.pop("name", None), given.pop("stages", None)
     listen = given.pop("listen", None)
-    module, _, coroutine = KINDS[kind].serve.partition(":")
-    served = getattr(import_module(module), coroutine)
+    served = coroutine_of(kind)
     own = labels_of(settings, kind, datacentre, member)
 
     async def serving(stop: asyncio.Event) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import moment, print_json, print_table
+from photon.cli.tables import Column, Part, moment, print_json
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -45,8 +46,7 @@ def slots(at: Deployed, name: str | None = None) -> int:
     rows = asyncio.run(all_slots(here))
     if name is not None:
         return _one(at, here, {row.name: row for row in rows}, name)
-    columns = "slot, datacentre, >incarnation, >witnessed, state, >redo, >published, >cleared, directory"
-    at.show({"slots": [_slot_json(row) for row in rows]}, lambda: print_table(columns, [_cells(row) for row in rows]))
+    at.part(Part("slots", [_slot_json(row) for row in rows], SLOTS))
     return DONE
 
 
@@ -77,15 +77,15 @@ def _show_one(row: SlotRow, counts: list[ShardCount], witness: list[WitnessRow])
     else:
         click.echo(f"{row.disk.directory}: {_disk_line(row.disk)}")
     if witness:
-        print_table("output, >file, >witnessed, >published here, ", [_witness_cells(each) for each in witness])
+        Part("witness", [_witness_json(each) for each in witness], WITNESS).show()
     if not _show_owned(counts):
         click.echo(f"owns no id in {len(counts)} shards")
 
 
 def _show_owned(counts: list[ShardCount]) -> bool:
-    owned = [[str(each.shard), f"{each.ids:,}", moment(each.oldest_ns)] for each in counts if each.ids]
+    owned = [_count_json(each) for each in counts if each.ids]
     if owned:
-        print_table(">shard, >owned ids, oldest event", owned)
+        Part("owned", owned, OWNED).show()
     return bool(owned)
 
 
@@ -97,11 +97,6 @@ def _disk_line(disk: OnDisk) -> str:
         f"{'held by a process' if disk.held else 'free'}, redo log {disk.redo_bytes:,} bytes, "
         f"published {disk.published:,}, cleared {disk.cleared:,}{lines}"
     )
-
-
-def _witness_cells(each: WitnessRow) -> list[str]:
-    here = "-" if each.published is None else f"{each.published:,}"
-    return [each.kind, str(each.number), f"{each.witnessed:,}", here, "an older copy" if each.lacking else ""]
 
 
 def _state(row: SlotRow) -> str:
@@ -116,15 +111,28 @@ def _state(row: SlotRow) -> str:
     return "down" if row.configured else "orphaned"
 
 
-def _cells(row: SlotRow) -> list[str]:
-    known, disk = row.registry, row.disk
-    witnessed = sum(log.length for log in known.witness) if known is not None else 0
-    cells = [row.name, row.datacentre, "-" if known is None else str(known.newest), f"{witnessed:,}", _state(row)]
-    if disk is None:
-        return [*cells, "-", "-", "-", "-"]
-    if disk.unreadable:
-        return [*cells, f"{disk.redo_bytes:,}", "-", "-", disk.unreadable]
-    return [*cells, f"{disk.redo_bytes:,}", f"{disk.published:,}", f"{disk.cleared:,}", str(disk.directory)]
+def _here(field: str) -> Callable[[dict[str, Any]], Any]:
+    """Of the files of a slot that are on this machine and can be read."""
+    return lambda row: row["disk"][field] if row["disk"] and not row["disk"]["unreadable"] else None
+
+
+SLOTS = (
+    Column("slot"), Column("datacentre"),
+    Column(">incarnation", "incarnation", lambda at: "-" if at is None else str(at)),
+    Column(">witnessed", lambda row: row["witnessed_bytes"] or 0), Column("state"),
+    Column(">redo", lambda row: row["disk"] and row["disk"]["redo_bytes"]),
+    Column(">published", _here("published_bytes")), Column(">cleared", _here("cleared_bytes")),
+    Column("directory", lambda row: row["disk"] and (row["disk"]["unreadable"] or row["disk"]["directory"])),
+)  # fmt: skip
+WITNESS = (
+    Column("output"), Column(">file", "file", str), Column(">witnessed"), Column(">published here", "published"),
+    Column("", lambda row: "an older copy" if row["lacking"] else "", str),
+)  # fmt: skip
+OWNED = (Column(">shard", "shard", str), Column(">owned ids", "ids"), Column("oldest event", "oldest_ns", moment))
+LISTED = (
+    Column("digest"), Column("event time", "event_time_ns", moment), Column("kind"), Column("token", "token", str),
+    Column("event id", lambda row: row.get("event_id") or row.get("event_id_raw_base64")),
+)  # fmt: skip
 
 
 def _slot_json(row: SlotRow) -> dict[str, Any]:
@@ -254,7 +262,7 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
         return DONE
     _show_counts(report)
     if entries:
-        print_table("digest, event time, kind, token, event id", [_id_cells(each) for each in entries[:SHOWN_MAX]])
+        Part("list", [_id_json(each) for each in entries[:SHOWN_MAX]], LISTED).show()
     if len(entries) > SHOWN_MAX:
         click.echo(f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all")
     already = "is retired already; " if checked.slot.retired else ""
@@ -269,11 +277,6 @@ def _id_json(each: Listed) -> dict[str, Any]:
     if each.event_id_raw_base64 is not None:
         return found | {"event_id_raw_base64": each.event_id_raw_base64}
     return found | {"event_id": each.event_id}
-
-
-def _id_cells(each: Listed) -> list[str]:
-    event_id = each.event_id or each.event_id_raw_base64 or "-"
-    return [each.digest, moment(each.event_time_ns), each.kind, each.token, event_id]
 
 
 # -- what was done ---------------------------------------------------------------------------------------------------

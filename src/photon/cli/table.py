@@ -15,7 +15,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
-from photon.cli.tables import print_table, say
+from photon.cli.tables import Column, Part, print_table, say
 from photon.cli.units import Duration
 from photon.config.errors import UsageError
 from photon.config.words import many
@@ -173,6 +173,12 @@ def _show_row(at: Deployed, database: Path | None, table: str, row: str, columns
     return DONE if shown else FAILED
 
 
+LOCKS = (
+    Column("cell"), Column(">transaction", "transaction", str), Column(">age", "age_s", "{:.1f} s".format),
+    Column("client", lambda row: f"{row['client']}{' (dead)' if row['dead'] else ''}"), Column("primary"),
+)  # fmt: skip
+
+
 def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
     from photon.rows.api import EVER
     from photon.tables.cell import Lock, read_meta
@@ -194,17 +200,7 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
                     }
                 )  # fmt: skip
 
-    def people() -> None:
-        lines = [
-            [
-                str(row["cell"]), str(row["transaction"]), f"{row['age_s']:.1f} s",
-                f"{row['client']}{' (dead)' if row['dead'] else ''}", str(row["primary"]),
-            ]
-            for row in rows
-        ]  # fmt: skip
-        print_table("cell, >transaction, >age, client, primary", lines)
-
-    at.show({"locks": rows}, people)
+    at.part(Part("locks", rows, LOCKS))
     return ATTENTION if any(row["dead"] or row["old"] for row in rows) else DONE
 
 
@@ -332,6 +328,13 @@ def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) ->
 
 
 # -- photon status oracle --------------------------------------------------------------------------------------------
+ORACLE = (
+    Column("replica"),
+    Column("oracle", lambda row: "leads" if row["leads"] else "" if row["answers"] else "does not answer", str),
+    Column(">timestamps"), Column(">requests"), Column(">entries"),
+)  # fmt: skip
+
+
 def oracle(at: Deployed) -> int:
     """Exit code 3: no replica leads it, or not all answer."""
     from photon.fleet.numbers import Numbers
@@ -350,15 +353,5 @@ def oracle(at: Deployed) -> int:
             row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
         rows.append(row)
 
-    def people() -> None:
-        shown = [
-            [
-                str(row["replica"]), "leads" if row["leads"] else "" if row["answers"] else "does not answer",
-                *(f"{row[name]:,}" for name in ("timestamps", "requests", "entries")),
-            ]
-            for row in rows
-        ]  # fmt: skip
-        print_table("replica, oracle, >timestamps, >requests, >entries", shown)
-
-    at.show({"replicas": rows}, people)
+    at.part(Part("replicas", rows, ORACLE))
     return DONE if all(row["answers"] for row in rows) and any(row["leads"] for row in rows) else ATTENTION

@@ -4,9 +4,9 @@ unwrapped and without spaces at the lines' ends."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -62,13 +62,42 @@ def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequen
     show(table_of(columns, rows))
 
 
+def words(value: object, none: str = "-") -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value or none)
+
+
+class Column(NamedTuple):
+    """What people see of a row. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
+    ``name``), or what is made of the row; ``words`` formats it, and an unknown value too."""
+
+    name: str
+    value: str | Callable[[Any], Any] = ""
+    words: Callable[[Any], str] = words
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        if callable(self.value):
+            return self.words(self.value(row))
+        return self.words(row.get(self.value or self.name.removeprefix(">")))
+
+
+class Part(NamedTuple):
+    """A part of a deployment: rows for ``-o json`` under ``name``, and the columns that people see of them."""
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[Column]
+
+    def table(self) -> Table:
+        heads = ", ".join(each.name for each in self.columns)
+        return table_of(heads, [[column.cell(row) for column in self.columns] for row in self.rows])
+
+    def show(self) -> None:
+        show(self.table())
+
+
 def picked(value: object, names: str) -> dict[str, Any]:
     """For JSON: the attributes of these names."""
     return {name: getattr(value, name) for name in names.split()}
-
-
-def words(value: object, none: str = "-") -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value or none)
 
 
 def time_of(ns: int | None) -> str | None:

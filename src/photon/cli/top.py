@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.looking import again, asking
+from photon.cli.tables import Column, Part
 from photon.config.errors import UsageError
 from photon.config.words import NONE, delay, duration, number, rate, size
 
@@ -38,7 +39,7 @@ def top(
 
     view = name or "processes"
     if view not in COLUMNS:
-        raise UsageError(f"{view}: cannot be looked at so; there are: {', '.join(COLUMNS)}")
+        raise UsageError(f"unknown view {view!r}; there are: {', '.join(COLUMNS)}")
     sort = sort or ("cpu" if view == "processes" else "rate")
     with asking(at) as (_, ask):
         view_of = Top()
@@ -84,29 +85,17 @@ def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> 
 
 
 def table(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
     from photon.status.top import ordered
 
-    shown = Table(box=None, pad_edge=False, title_justify="left")
-    columns = COLUMNS[view]
-    for name, _ in columns:
-        shown.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
-    for row in ordered(said[view], view, sort)[:limit]:
-        down = view == "processes" and not row["up"]
-        shown.add_row(*(Text(show(row)) for _, show in columns), style="red" if down else "")
-    if not said[view]:
+    rows = ordered(said[view], view, sort)[:limit]
+    shown = Part(view, rows, COLUMNS[view]).table()
+    for line, row in enumerate(rows):
+        shown.rows[line].style = "red" if view == "processes" and not row["up"] else ""
+    if not rows:
         shown.add_row(Text("no log is behind" if view == "logs" else "nothing answers"))
     return shown
-
-
-def _of(field: str, words: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
-    return lambda row: words(row[field])
-
-
-def _text(value: Any) -> str:
-    return str(value or NONE)
 
 
 def _cores(value: float | None) -> str:
@@ -121,33 +110,27 @@ def _bar(row: dict[str, Any]) -> str:
     return "#" * min(round((row["cpu"] or 0.0) * BAR), 2 * BAR)
 
 
-def _state(row: dict[str, Any]) -> str:
-    return "up" if row["up"] else f"down: {row['problem']}"
-
-
-LEFT = {"datacentre", "service", "process", "slot", "dispatcher", "log", "leader", "", "state"}
-COLUMNS: dict[str, list[tuple[str, Callable[[dict[str, Any]], str]]]] = {
-    "processes": [
-        ("datacentre", _of("datacentre", _text)), ("service", _of("service", _text)),
-        ("process", _of("process", _text)), ("cpu", _of("cpu", _cores)), ("", _bar),
-        ("memory", _of("memory_bytes", size)), ("rate", _of("rate_per_s", rate)),
-        ("files", _of("open_files", number)), ("up for", _of("uptime_s", duration)), ("state", _state),
-    ],
-    "slots": [
-        ("datacentre", _of("datacentre", _text)), ("slot", _of("slot", _text)),
-        ("answers", _of("answers_per_s", rate)), ("joined", _of("joined_per_s", rate)),
-        ("open ids", _of("open_ids", number)), ("open", _of("open_bytes", size)),
-        ("redo log", _of("redo_log_bytes", size)), ("published", _of("published_per_s", _each_s)),
-        ("not cleared", _of("uncleared_bytes", size)),
-    ],
-    "logs": [
-        ("datacentre", _of("datacentre", _text)), ("dispatcher", _of("dispatcher", _text)),
-        ("log", _of("log", _text)), ("behind", _of("bytes", size)), ("since", _of("seconds", duration)),
-    ],
-    "shards": [
-        ("shard", _of("shard", number)), ("leader", _of("leader", _text)), ("ids", _of("ids", number)),
-        ("memory", _of("bytes", size)), ("registered", _of("ids_per_s", rate)),
-        ("entries", _of("entries_per_s", rate)), ("queued", _of("queued_ids", number)),
-        ("commit p50", _of("commit_p50_s", delay)), ("p99", _of("commit_p99_s", delay)),
-    ],
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "processes": (
+        Column("datacentre"), Column("service"), Column("process"), Column(">cpu", "cpu", _cores),
+        Column("", _bar, str), Column(">memory", "memory_bytes", size), Column(">rate", "rate_per_s", rate),
+        Column(">files", "open_files", number), Column(">up for", "uptime_s", duration),
+        Column("state", lambda row: "up" if row["up"] else f"down: {row['problem']}"),
+    ),
+    "slots": (
+        Column("datacentre"), Column("slot"), Column(">answers", "answers_per_s", rate),
+        Column(">joined", "joined_per_s", rate), Column(">open ids", "open_ids", number),
+        Column(">open", "open_bytes", size), Column(">redo log", "redo_log_bytes", size),
+        Column(">published", "published_per_s", _each_s), Column(">not cleared", "uncleared_bytes", size),
+    ),
+    "logs": (
+        Column("datacentre"), Column("dispatcher"), Column("log"), Column(">behind", "bytes", size),
+        Column(">since", "seconds", duration),
+    ),
+    "shards": (
+        Column(">shard"), Column("leader"), Column(">ids", "ids", number), Column(">memory", "bytes", size),
+        Column(">registered", "ids_per_s", rate), Column(">entries", "entries_per_s", rate),
+        Column(">queued", "queued_ids", number), Column(">commit p50", "commit_p50_s", delay),
+        Column(">p99", "commit_p99_s", delay),
+    ),
 }  # fmt: skip

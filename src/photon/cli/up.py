@@ -37,15 +37,13 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
               help="Kill and restart a process that was up and has not answered for this long, not counting time "
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, ends and failures.")
-@click.option("--compose", type=PATH, metavar="FILE",
-              help="Run nothing: write the docker-compose file that runs it in containers.")  # fmt: skip
 @click.option("--helm", type=PATH, metavar="FILE",
               help="Run nothing: write the values with which deploy/helm/photon runs it on Kubernetes.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
     at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
-    compose: Path | None, helm: Path | None, background: bool,
+    helm: Path | None, background: bool,
 ) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
@@ -57,12 +55,11 @@ def up(
     Examples:
       photon up config/examples/two_datacentres.toml
       photon up photon.toml --detach && photon status processes --config photon.toml
-      photon up deploy/compose/photon.toml --compose docker-compose.yml
       photon up deploy/helm/three-zones.toml --helm values.yaml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
-    if compose is not None or helm is not None:
-        return _written(at, compose, helm)
+    if helm is not None:
+        return _written(at, helm)
     from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
@@ -86,25 +83,17 @@ def up(
     return DONE
 
 
-def _written(at: Deployed, compose: Path | None, helm: Path | None) -> int:
+def _written(at: Deployed, helm: Path) -> int:
     """Raises UsageError for a deployment that cannot run in containers; then nothing is written."""
     from photon.config.disk import RealDisk
-    from photon.supervision.containers import Containers
     from photon.supervision.kubernetes import values
 
     def beside(name: str) -> str:
         return (at.base / name).read_text(encoding="utf-8")
 
-    made: dict[Path, str] = {}
-    if compose is not None:
-        made[compose] = Containers(at.settings, os.path.relpath(at.config, compose.parent), compose.name).compose()
-    if helm is not None:
-        text = at.config.read_text(encoding="utf-8")
-        made[helm] = values(at.settings, os.path.relpath(at.config, helm.parent), text, helm.name, beside)
-    for file, text in made.items():
-        RealDisk().replace(file, text.encode())
-    files = [*map(str, made)]
-    at.show({"files": files} if len(files) > 1 else {"file": files[0]}, f"{', '.join(files)}: written")
+    text = values(at.settings, os.path.relpath(at.config, helm.parent), beside(at.config.name), beside)
+    RealDisk().replace(helm, text.encode())
+    at.show({"file": str(helm)}, f"{helm}: written")
     return DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import picked, print_table
+from photon.cli.tables import Column, Part, picked
 from photon.config.disk import RealDisk
 from photon.config.words import size
 
@@ -25,8 +26,8 @@ def show(at: Deployed) -> int:
 
     found = status_of(RealDisk(), _pipeline(at))
     now_ns = time.time_ns()
-    document = {"verifier": found.verifier, "slots": [_row(each, now_ns) for each in found.slots]}
-    at.show(document, lambda: _show(found, now_ns))
+    part = Part("slots", [_row(each, now_ns) for each in found.slots], COLUMNS)
+    at.part(part, _lines(found), verifier=found.verifier)
     return ATTENTION if found.attention else DONE
 
 
@@ -74,20 +75,21 @@ def _row(each: SlotStatus, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _show(found: PipelineStatus, now_ns: int) -> None:
-    rows = []
-    for each in found.slots:
-        since = each.owned_since_ns
-        age = "-" if since is None else f"{max(now_ns - since, 0) / 1e9:,.0f} s"
-        sizes = [size(number) for number in (each.published, each.cleared, each.checked, each.behind)]
-        rows.append([each.slot, each.state.word, *sizes, f"{each.owned:,}", age, str(len(each.alarms))])
-    print_table("slot, state, >published, >cleared, >checked, >behind, >owned, >oldest owned, >alarms", rows)
-    click.echo("no verifier runs here" if found.verifier is None else f"verifier: {found.verifier}")
+COLUMNS = (
+    Column("slot"), Column("state"), Column(">published", "published", size), Column(">cleared", "cleared", size),
+    Column(">checked", "checked", size), Column(">behind", "behind", size), Column(">owned"),
+    Column(">oldest owned", "oldest_owned_s", lambda s: "-" if s is None else f"{s:,.0f} s"),
+    Column(">alarms", lambda row: len(row["alarms"])),
+)  # fmt: skip
+
+
+def _lines(found: PipelineStatus) -> Iterator[str]:
+    yield "no verifier runs here" if found.verifier is None else f"verifier: {found.verifier}"
     for each in found.slots:
         if each.unverifiable:
-            click.echo(f"{each.slot}: {each.unverifiable:,} lines whose source log is gone ({', '.join(each.gone)})")
+            yield f"{each.slot}: {each.unverifiable:,} lines whose source log is gone ({', '.join(each.gone)})"
         if each.problem:
-            click.echo(f"{each.slot}: {each.problem}")
+            yield f"{each.slot}: {each.problem}"
         for alarm in each.alarms:
             where = f" at {alarm.file}:{alarm.offset}" if alarm.file else ""
-            click.echo(f"{each.slot}: {alarm.finding}{where}: {alarm.what}; {alarm.todo}")
+            yield f"{each.slot}: {alarm.finding}{where}: {alarm.what}; {alarm.todo}"

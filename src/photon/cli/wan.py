@@ -13,7 +13,7 @@ from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, Deployed, config, deployed
 from photon.cli.looking import through
-from photon.cli.tables import print_table
+from photon.cli.tables import Column, Part
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
 
@@ -100,10 +100,10 @@ def wan_serve(
         raise UsageError("name the routes by --routes FILE or by --config FILE, one of them")
     if config is not None:
         from photon.config.loader import load
-        from photon.supervision.containers import Containers
+        from photon.supervision.routes import gateway_routes
 
         settings = load(config, environment=os.environ)
-        found = Containers(settings, str(config)).routes()
+        found = gateway_routes(settings)
         if certificates is None and settings.tls is not None:
             certificates = config.parent / settings.tls.directory
     elif routes is not None:
@@ -118,13 +118,17 @@ def wan_serve(
     runtime.run(main())
 
 
+COLUMNS = (
+    Column("from", "source"), Column("to", "destination"), Column(">delay", "delay_ms", "{:g} ms".format),
+    Column(">fault", "fault"), Column(">delivered", "bytes", "{:,} B".format), Column(">connections"),
+)  # fmt: skip
+
+
 def directions(at: Deployed, control: str | None = None) -> int:
     """``photon status wan``."""
     found = _tell(at, control, lambda client: client.directions())
-    rows = [[e.source, e.destination, f"{e.delay_s * 1000:g} ms", e.fault.name.lower(), f"{e.bytes:,} B",
-             f"{e.connections:,}"] for e in found]  # fmt: skip
-    columns = "from, to, >delay, >fault, >delivered, >connections"
-    at.show([_as_json(each) for each in found], lambda: print_table(columns, rows))
+    rows = [_as_json(each) for each in found]
+    at.show(rows, Part("", rows, COLUMNS).show)
     return DONE
 
 

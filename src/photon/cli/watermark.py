@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.looking import again
-from photon.cli.tables import print_table
+from photon.cli.tables import Column, Part
 from photon.config.clock import NEVER_NS, utc
 from photon.config.errors import UsageError
 from photon.config.units import moment_ns
@@ -71,27 +72,19 @@ def _look(at: Deployed, output: Path | None) -> tuple[list[DatacentreWatermark],
 
 def _show(at: Deployed, output: Path | None) -> int:
     found, joins = _look(at, output)
-    at.show(_document(found, joins), lambda: _print(found, joins))
+    document = {"joins": [_of_join(each) for each in joins], "datacentres": [_of_datacentre(each) for each in found]}
+    alone = len(found) == 1
+    rows = document["datacentres"] if alone else [*document["datacentres"], *document["joins"]]
+    at.show(document, Part("", rows, COLUMNS).show)
     return ATTENTION if any(each.pair is None for each in found) else DONE
 
 
-def _document(found: list[DatacentreWatermark], joins: list[JoinWatermark]) -> dict[str, Any]:
-    return {
-        "joins": [
-            {
-                "join": each.join,
-                "exact": _time(each.exact_ns),
-                "percentile": _time(each.percentile_ns),
-                "waiting": each.waiting,
-                "held_by": each.held_by,
-            }
-            for each in joins
-        ],
-        "datacentres": [_as_document(each) for each in found],
-    }
+def _of_join(each: JoinWatermark) -> dict[str, Any]:
+    marks = {"exact": _time(each.exact_ns), "percentile": _time(each.percentile_ns)}
+    return {"join": each.join, **marks, "waiting": each.waiting, "held_by": each.held_by}
 
 
-def _as_document(each: DatacentreWatermark) -> dict[str, Any]:
+def _of_datacentre(each: DatacentreWatermark) -> dict[str, Any]:
     pair = each.pair
     if pair is None:
         return {"datacentre": each.datacentre, "problem": each.problem}
@@ -106,32 +99,25 @@ def _as_document(each: DatacentreWatermark) -> dict[str, Any]:
     }
 
 
-def _print(found: list[DatacentreWatermark], joins: list[JoinWatermark]) -> None:
-    now_ns = time.time_ns()
-    rows = []
-    for each in found:
-        pair = each.pair
-        if pair is None:
-            rows.append([each.datacentre, "-", "-", "-", "-", "-", each.problem])
-            continue
-        said = [_with_lag(ns, now_ns) for ns in (pair.exact_ns, pair.percentile_ns)]
-        rows.append(
-            [each.datacentre, *said, f"{pair.waiting:,}", f"{each.late_records:,}",
-             f"{(now_ns - pair.at_ns) / 1e9:.0f} s ago", "; ".join(pair.held_by)]
-        )  # fmt: skip
-    if len(found) > 1:
-        for join in joins:
-            said = [_with_lag(ns, now_ns) for ns in (join.exact_ns, join.percentile_ns)]
-            rows.append([f"all of {join.join}", *said, f"{join.waiting:,}", "", "", "; ".join(join.held_by)])
-    print_table("datacentre, exact, percentile, >waiting, >late, said, held back by", rows)
+def _ago_s(time: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+
+
+def _with_lag(time: str | None) -> str:
+    return "-" if time is None else f"{time} ({_ago_s(time):,.0f} s)"
+
+
+COLUMNS = (
+    Column("datacentre", lambda row: row.get("datacentre") or f"all of {row['join']}"),
+    Column("exact", "exact", _with_lag), Column("percentile", "percentile", _with_lag), Column(">waiting"),
+    Column(">late", "late_records"),
+    Column("said", "at", lambda at: "-" if at is None else f"{_ago_s(at):.0f} s ago"),
+    Column("held back by", lambda row: row.get("problem") or "; ".join(row.get("held_by", ())), str),
+)  # fmt: skip
 
 
 def _time(time_ns: int | None) -> str | None:
     return None if time_ns is None else utc(time_ns)
-
-
-def _with_lag(time_ns: int | None, now_ns: int) -> str:
-    return "-" if time_ns is None else f"{_time(time_ns)} ({(now_ns - time_ns) / 1e9:,.0f} s)"
 
 
 @watermark.command()

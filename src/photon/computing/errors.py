@@ -13,6 +13,11 @@ class ComputingError(PhotonError):
     """The engine or its store cannot continue."""
 
 
+class Misused(Exception):
+    """A computation asked for something impossible: a stream it does not have, an invalid time, a state that does not
+    come back."""
+
+
 class Fenced(ComputingError):
     """Another owner has taken this interval of keys: nothing was written, and this owner must end."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 import orjson
@@ -29,6 +29,28 @@ from photon.outputs.watermarks import Pair, WatermarkTail
 
 Said: TypeAlias = Callable[[Cursor], "Pair | None"]  # as ``WatermarkTail.moved``
 BLOCK_BYTES = 256 << 10
+OF_DIRECTORY = "output"  # name of the only place of a directory, whose path may change
+
+
+class Reading(Protocol):
+    """A source that an owner reads. See ``Injector``."""
+
+    stream: str
+
+    @property
+    def place(self) -> object:
+        """Equal for all that read the same."""
+        ...
+
+    def read(self, upto: bytes | None = None) -> Iterator[Input]: ...
+
+    def complete(self) -> Input: ...
+
+    def mark(self) -> Watermark: ...
+
+    def held_by(self, *, exact: bool) -> list[str]: ...
+
+    def close(self) -> None: ...
 
 
 class RecordUnreadable(PhotonError):
@@ -46,6 +68,7 @@ class _Feed:
         self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor, said: Said | None
     ) -> None:
         self.name, self.cursor = name, cursor
+        self.called = str(place.output) if name == OF_DIRECTORY else name  # for people
         self.mark = Watermark()
         self.held_by: tuple[str, ...] = ("says no watermark",)
         self.reader = Reader(disk, place, kinds, cursor=cursor, block_bytes=BLOCK_BYTES)
@@ -84,7 +107,7 @@ class Injector:
                 "what was not read there would be lost. Name it until it is retired, or begin with another state"
             )
         self.stream = stream
-        self._reads = (dict(places), tuple(kinds))
+        self.place: object = (dict(places), tuple(kinds))
         self._begin = position
         self._complete = False
         self._feeds = [
@@ -128,10 +151,6 @@ class Injector:
         if self.mark() != self._said or (last is not None and self._begin != self.position()):
             yield self._input([])
 
-    def reads(self, places: Mapping[str, OutputPlace], kinds: Sequence[str]) -> bool:
-        """True if it reads these places and kinds."""
-        return self._reads == (dict(places), tuple(kinds))
-
     def complete(self) -> Input:
         """Declares the end: no record comes after those already read."""
         self._complete = True
@@ -151,7 +170,9 @@ class Injector:
             return []
         times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
         last = [feed for feed in self._feeds if times[feed.name] == min(times.values())]
-        return [": ".join((feed.name, "; ".join(feed.held_by))) if feed.held_by else feed.name for feed in last]
+        return [": ".join((feed.called, "; ".join(feed.held_by))) if feed.held_by else feed.called for feed in last]
+
+    def close(self) -> None: ...
 
     def _records(self, block: OutputBlock) -> list[Record]:
         found = []

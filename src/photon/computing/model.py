@@ -1,17 +1,21 @@
 """The API for users: a computation, and the objects it receives (MillWheel 4 and 5).
 
 A computation runs for one key at a time. Its state is a dict of JSON-like values (None, bool, int, float, str, bytes,
-lists and dicts of them); its changes to state, timers and streams take effect as a whole or not at all. Times are
-nanoseconds since 1970, UTC.
+lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect as
+a whole or not at all. Times are nanoseconds since 1970, UTC.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 import orjson
 
+from photon.computing.entries import Entries, EntryList, EntryMap, checked_part
+from photon.computing.errors import Misused
+
+V = TypeVar("V")
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -40,6 +44,10 @@ class Record(NamedTuple):
     time_ns: int
     stream: str = ""
 
+    def to(self, kind: type[V]) -> V:
+        """The value as a ``msgspec.Struct``, or another type. Raises msgspec.ValidationError."""
+        return msgspec.convert(self.value, kind)
+
 
 class Timer(NamedTuple):
     """A timer that has come due. ``waiting``: the number of records before its time that may still come; 0 means it
@@ -49,10 +57,6 @@ class Timer(NamedTuple):
     time_ns: int
     waiting: int = 0
     wall: bool = False
-
-
-class Misused(Exception):
-    """A computation asked for something impossible: a stream it does not have, or an invalid time."""
 
 
 Timers = dict[tuple[int, str], None]  # (time, tag), in the order in which they were set
@@ -78,6 +82,7 @@ class Context:
     """The operations of a computation on the current key. Valid during the call only."""
 
     __slots__ = (
+        "_entries",
         "_outputs",
         "_published",
         "_time_ns",
@@ -92,17 +97,39 @@ class Context:
     )
 
     def __init__(self, outputs: frozenset[str], published: frozenset[str]) -> None:
+        self._entries: Entries
         self._outputs = outputs
         self._published = published
         self._time_ns = 0
         self.key = ""
-        self.state: dict[str, Any] = {}  # persistent, for this computation and key
+        self.state: dict[Any, Any] = {}  # persistent, for this computation and key
         self.watermark_ns = 0  # all records before it have come, except late ones
         self.now_ns = 0  # the engine's wall clock, not the processor's: the same for everything in one step
         self.events: Timers = {}
         self.walls: Timers = {}
         self.produced: list[Production] = []
         self.past = 0
+
+    @overload
+    def map_of(self, name: str) -> EntryMap[Any]: ...
+
+    @overload
+    def map_of(self, name: str, kind: type[V]) -> EntryMap[V]: ...
+
+    def map_of(self, name: str, kind: Any = Any) -> EntryMap[Any]:
+        """A map in the state of which each entry is read and written by itself: for more than some hundred. ``kind``:
+        the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
+        return EntryMap(self._entries, checked_part(name), kind)
+
+    @overload
+    def list_of(self, name: str) -> EntryList[Any]: ...
+
+    @overload
+    def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
+
+    def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
+        """A list likewise: ``append``, ``pop_first``. A map and a list need names of their own."""
+        return EntryList(self._entries, checked_part(name), kind)
 
     def is_late(self, time_ns: int) -> bool:
         """True if a timer for this time would be in the past: an existing timer for it was called already."""
@@ -167,6 +194,7 @@ class Computation:
     """
 
     name = ""  # Default: the class's name in lower case. State is stored under it.
+    outputs: tuple[str, ...] = ()  # streams that it has besides those named by ``Topology.add``
     # True if a repeated record changes nothing more and produces nothing more. Productions may then leave before the
     # state is durable (weak productions, MillWheel 6.1.3); all their readers must be idempotent, too.
     idempotent = False

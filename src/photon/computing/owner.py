@@ -9,7 +9,7 @@ from pathlib import Path
 
 from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
-from photon.computing.injector import Injector
+from photon.computing.injector import Reading
 from photon.computing.intervals import Intervals
 from photon.computing.links import Links
 from photon.computing.publisher import Publisher, has_ended
@@ -29,11 +29,12 @@ FAULTS_MAX = 100  # faults that are remembered, and reported in full
 class _Source:
     """An injector, and its input that the engine has not taken yet."""
 
-    def __init__(self, injector: Injector, *, ended: bool = False) -> None:
+    def __init__(self, injector: Reading, *, ended: bool = False) -> None:
         self.injector = injector
         self.ended = ended
         self._reading: Iterator[Input] | None = None
         self._held: Input | None = None
+        self._newest_ns = NEVER_NS  # in the batch read last
 
     def next(self, upto: bytes | None) -> Input | None:
         """``None`` means that there is no more now, or up to this position."""
@@ -45,10 +46,18 @@ class _Source:
         found = next(self._reading, None)
         if found is None:
             self._reading = None
+        elif found.records:
+            self._newest_ns = max(record.time_ns for record in found.records)
         return found
 
-    def give_back(self, batch: Input) -> None:
+    def give_back(self, batch: Input | None) -> None:
         self._held = batch
+
+    def reached(self) -> tuple[int, int]:
+        """The one with the least is read first, so that little of the others must be kept: by watermark, and by event
+        time where there is none, or it stands still."""
+        low_ns = self.injector.mark().percentile_ns
+        return (self._newest_ns if low_ns == NEVER_NS else low_ns, self._newest_ns)
 
     @property
     def holds(self) -> bool:
@@ -62,7 +71,7 @@ class Owner:
         self,
         interval: str,
         engine: Engine,
-        injectors: Sequence[Injector],
+        injectors: Sequence[Reading],
         publish: Mapping[str, Path],
         *,
         disk: Disk,
@@ -95,7 +104,7 @@ class Owner:
         engine.retry(clock.now_ns())
 
     @property
-    def injectors(self) -> list[Injector]:
+    def injectors(self) -> list[Reading]:
         return [each.injector for each in self._sources]
 
     def step(self) -> bool:
@@ -137,11 +146,14 @@ class Owner:
 
     def close(self) -> None:
         with ExitStack() as closing:
-            for publisher in self._publishers.values():
-                closing.callback(publisher.close)
+            for close in [
+                *(each.close for each in self.injectors),
+                *(each.close for each in self._publishers.values()),
+            ]:
+                closing.callback(close)
 
     # -- changes while it runs
-    def change(self, topology: Topology, injectors: Sequence[Injector], publish: Mapping[str, Path]) -> None:
+    def change(self, topology: Topology, injectors: Sequence[Reading], publish: Mapping[str, Path]) -> None:
         """Switches to another topology; injectors that it already has continue. Raises TopologyError and then changes
         nothing."""
         self.drain()
@@ -162,6 +174,8 @@ class Owner:
             self.published.pop(stream, None)
             self._told_ns.pop(stream, None)
         known = {each.injector.stream: each for each in self._sources}
+        for gone in [each for each in self.injectors if each not in injectors]:
+            gone.close()
         self._sources = [
             kept if (kept := known.get(each.stream)) is not None and kept.injector is each else _Source(each)
             for each in injectors
@@ -178,19 +192,21 @@ class Owner:
     def _read(self, now_ns: int) -> bool:
         """Reads one batch once watermarks have moved by received messages: others wait for them."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
-        for source in self._sources:
-            while not source.ended or source.holds:
-                batch = source.next(self.upto.get(source.injector.stream))
-                if batch is None:
-                    if not self._once:
-                        break
-                    batch, source.ended = source.injector.complete(), True
-                if not self.engine.take(batch, now_ns):
-                    source.give_back(batch)
-                    break
-                busy = True
-                if self._clock.monotonic() >= until:
-                    return True
+        left = [each for each in self._sources if not each.ended or each.holds]
+        while left:
+            source = min(left, key=_Source.reached)
+            batch = source.next(self.upto.get(source.injector.stream))
+            if batch is None and self._once:
+                batch, source.ended = source.injector.complete(), True
+            if batch is None or not self.engine.take(batch, now_ns):
+                source.give_back(batch)
+                left.remove(source)
+                continue
+            busy = True
+            if source.ended:
+                left.remove(source)
+            if self._clock.monotonic() >= until:
+                break
         return busy
 
     def _hear(self, now_ns: int) -> bool:

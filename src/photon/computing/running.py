@@ -11,15 +11,17 @@ from contextlib import ExitStack
 from photon.adapters.containment import Watched
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
-from photon.computing.injector import Injector, furthest
+from photon.computing.injector import Reading, furthest
 from photon.computing.intervals import Interval
 from photon.computing.journal import PublishedWatermark, Status, streams_said, write_status
 from photon.computing.links import Links
 from photon.computing.owner import Owner
 from photon.computing.site import Busy, Site, reopen
+from photon.config.back_off import BackOff
 from photon.config.errors import UsageError
 
-POLL_S, POLL_MOST_S = 0.02, 0.1
+POLL_S = 0.02
+POLLS = BackOff(first=POLL_S, most=0.1)
 """Pause between two looks at published lengths while idle: it doubles from the first to the second."""
 SAY_S = 1.0
 
@@ -85,18 +87,14 @@ class Running:
             owner.upto = known.ends
         return owner
 
-    def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:
+    def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Reading] = ()) -> list[Reading]:
         """Injectors of all that this owner reads. ``known``: those that it has."""
         site, kept = self.site, {each.stream: each for each in known}
         found = []
         for stream, source in site.topology.sources.items():
             if source.shared or interval == self._intervals.all[0]:
-                reads, before = site.reads(source, site.base), kept.get(stream)
-                if before is not None and before.reads(reads.places, reads.kinds):
-                    found.append(before)
-                else:
-                    said, at = reads.said(self._tell), engine.position(stream)
-                    found.append(Injector(site.disk, stream, reads.places, reads.kinds, at, said))
+                at, before = engine.position(stream), kept.get(stream)
+                found.append(site.reading(source, at, once=self._once, tell=self._tell, known=before))
             else:
                 engine.leave(stream)
         return found
@@ -105,7 +103,7 @@ class Running:
         """Runs until ``stop``; a share also until it is another one, or some of it is to be split or merged, and
         with ``once`` until all is done if it is everything. Then commits and publishes what was taken. Returns True
         at the end. ``look`` gets the state once a second. Raises what ends an owner."""
-        goes_on, pause_s = True, POLL_S
+        goes_on, pauses = True, POLLS.pauses()
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
             done = self._once and all(owner.ended for owner in self._owners)
@@ -115,11 +113,11 @@ class Running:
             if done and self._share == (1, 1):
                 break
             if any(busy):
-                pause_s = POLL_S
+                pauses = POLLS.pauses()
             else:
-                heard = self._links.arrived.wait(pause_s)
+                if self._links.arrived.wait(next(pauses)):
+                    pauses = POLLS.pauses()
                 self._links.arrived.clear()
-                pause_s = POLL_S if heard else min(2 * pause_s, POLL_MOST_S)
         for owner in self._owners:
             owner.drain()
         look(self.say())

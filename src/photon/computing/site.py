@@ -15,9 +15,10 @@ from functools import cached_property
 from pathlib import Path
 
 from photon.computing import standing
-from photon.computing.injector import Said, position_of
+from photon.computing.injector import Injector, Reading, Said, position_of
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import Status, read_status
+from photon.computing.log_input import LogInjector, LogPlace
 from photon.computing.shared import Place, Shared, machine_id, read_place, write_place
 from photon.computing.store import Commit, Store, in_file
 from photon.computing.table import NAME as TABLE_NAME
@@ -37,13 +38,18 @@ LEFT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Where a source is read."""
+    """Published output that is read as a source."""
 
     places: Mapping[str, OutputPlace]
     kinds: tuple[str, ...]
     """Kinds of records."""
     said: Callable[[Callable[[str], None]], Mapping[str, Said]]
     """Watermarks of places with a state on another machine; calls its argument for a silent one."""
+
+    @property
+    def place(self) -> object:
+        """As ``Reading.place``."""
+        return (dict(self.places), self.kinds)
 
 
 class Busy(UsageError):
@@ -56,7 +62,7 @@ class Site:
     base: Path
     """The directory that paths in the topology are relative to."""
     state: Path
-    reads: Callable[[Source, Path], Reads]
+    reads: Callable[[Source, Path], Reads | LogPlace]
     """Finds where a source is read; paths in it are relative to the directory. Raises UsageError."""
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
@@ -136,11 +142,30 @@ class Site:
         """The current published end of each source: the same for all owners, whenever each of them gets there.
         Otherwise an owner would read on, with a later watermark, and what another one reads of it in the next run
         would be late."""
-        places = {stream: self.reads(source, self.base).places for stream, source in self.topology.sources.items()}
+        found = {stream: self.reads(source, self.base) for stream, source in self.topology.sources.items()}
         return {
-            stream: position_of({name: place.end(self.disk) for name, place in named.items()})
-            for stream, named in places.items()
+            stream: position_of({name: place.end(self.disk) for name, place in reads.places.items()})
+            for stream, reads in found.items()
+            if isinstance(reads, Reads)  # one owner alone reads logs
         }
+
+    def reading(
+        self,
+        source: Source,
+        position: bytes | None,
+        *,
+        once: bool,
+        tell: Callable[[str], None],
+        known: Reading | None,
+    ) -> Reading:
+        """Opens a source; returns ``known`` if that reads the same."""
+        reads = self.reads(source, self.base)
+        place = reads.place if isinstance(reads, Reads) else reads
+        if known is not None and known.place == place:
+            return known
+        if isinstance(reads, LogPlace):
+            return LogInjector(source.stream, reads, position, clock=self.clock, once=once, tell=tell)
+        return Injector(self.disk, source.stream, reads.places, reads.kinds, position, reads.said(tell))
 
     def _reopen(self) -> None:
         by_id = self.table.look().intervals.by_id
@@ -195,9 +220,9 @@ class Site:
             )
         if len(here) < len(names) and self.topology.sends:
             raise UsageError(
-                f"{self.topology.name}: a computation reads what another one produces, whose owners speak to one "
-                "another on one machine: give all intervals to it, or publish that stream and read it by another "
-                "topology"
+                f"{self.topology.name}: a computation reads a log or what another one produces, whose owners speak "
+                "to one another on one machine: give all intervals to it, or publish that stream and read it by "
+                "another topology"
             )
         return here
 

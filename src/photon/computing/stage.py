@@ -8,16 +8,18 @@ first that fails again they are set aside in the key's row.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile, zip_longest
 from operator import ne
 from typing import Any, NamedTuple
 
 from photon.computing import row as rows
+from photon.computing.entries import changed_type
+from photon.computing.errors import Misused
 from photon.computing.guarding import Guard, failed, reason_of
 from photon.computing.intervals import hash_of
-from photon.computing.model import Context, Misused, Production, Record, Timer
+from photon.computing.model import Context, Production, Record, Timer
 from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
@@ -56,6 +58,59 @@ def cost(row: Row) -> int:
     return 300 + len(row.key) + len(row.data or b"")
 
 
+class _OfKey:
+    """The entries of the current key: as changed by this call, since the last commit, or in the store."""
+
+    def __init__(self, computation: str, store: Store, dirty: dict[tuple[str, str], Row]) -> None:
+        self._computation, self._store, self._dirty = computation, store, dirty
+        self._key = ""
+        self._changed: dict[str, bytes | None] = {}  # by name of the row
+        self._since: dict[str, set[str]] = {}  # key -> names that have changed since the last commit
+        self._read: dict[tuple[str, str], bytes | None] = {}  # as in the store
+
+    def begin(self, key: str) -> None:
+        self._key = key
+        self._changed.clear()
+
+    def keep(self) -> None:
+        """The call has succeeded."""
+        if self._changed:
+            self._since.setdefault(self._key, set()).update(self._changed)
+            for name, data in self._changed.items():
+                self._dirty[name, self._key] = Row(name, self._key, data)
+            self._changed.clear()
+
+    def clear(self) -> None:
+        """All is committed."""
+        self._since.clear()
+        self._read.clear()
+
+    def get(self, part: str, entry: str) -> bytes | None:
+        name = f"{self._computation}/{part}{entry}"
+        if name in self._changed:
+            return self._changed[name]
+        place = name, self._key
+        if place in self._dirty:
+            return self._dirty[place].data
+        if place not in self._read:
+            row = self._store.load(name, [self._key]).get(self._key)
+            self._read[place] = None if row is None else row.data
+        return self._read[place]
+
+    def put(self, part: str, entry: str, data: bytes | None) -> None:
+        self._changed[f"{self._computation}/{part}{entry}"] = data
+
+    def scan(self, part: str) -> Iterator[tuple[str, bytes]]:
+        prefix = f"{self._computation}/{part}"
+        stored = {row.computation: row.data for row in self._store.parts(prefix, self._key)}
+        dirty = {name: self._dirty[name, self._key].data for name in self._since.get(self._key, ())}
+        found = {**stored, **dirty, **self._changed}
+        for name in sorted(found):
+            data = found[name]
+            if data is not None and name.startswith(prefix):
+                yield name[len(prefix) :], data
+
+
 class Stage:
     def __init__(
         self,
@@ -85,12 +140,14 @@ class Stage:
         for name, key, count in store.aside():
             if rows.computation_of(name) == part.name:
                 self.aside[key] = self.aside.get(key, 0) + count
-        self.chunks: dict[tuple[str, str], Row] = {}  # of records set aside, changed since the last commit
+        # Of records set aside, and entries of the state, changed since the last commit
+        self.chunks: dict[tuple[str, str], Row] = {}
         self._store = store
         self._guard = guard
         self._state_bytes = state_bytes
         self._timers_of_key = timers_of_key
         self._context = Context(frozenset(part.outputs), frozenset(published))
+        self._context._entries = self._entries = _OfKey(part.name, store, self.chunks)
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
         """Timers in dirty rows, of the watermark and of the wall clock; may contain outdated ones."""
         self._stored_ns = [NEVER_NS, NEVER_NS]  # no committed row has a timer before it
@@ -238,6 +295,7 @@ class Stage:
                     self._stored_ns[wall] = at
         self.dirty.clear()
         self.chunks.clear()
+        self._entries.clear()
         self._heaps = ([], [])
 
     def forget(self, key: str) -> int:
@@ -304,6 +362,7 @@ class Stage:
             return
         context, guard, process = self._context, self._guard, self.part.computation.process_record
         context.key = key
+        self._entries.begin(key)
         context.watermark_ns = low_ns = self._low_of(key)
         context.state = body.state
         context.events = events = dict.fromkeys(body.events)
@@ -326,6 +385,7 @@ class Stage:
             if context.past:
                 called += self._call(events, low_ns, False)
         self._keep(key, body, context.state, events, walls)
+        self._entries.keep()
         if made:
             self.made += made
         self.tally.past += past + context.past
@@ -382,6 +442,11 @@ class Stage:
         before = self.dirty.get(key) or self.cache.get(key)
         if before is not None and before.data == data:
             return
+        if state and (strange := changed_type(state)) is not None:
+            raise Misused(
+                f"its state holds a {strange.__name__}, which would not come back as one: keep None, bool, int, "
+                "float, str, bytes, and lists and dicts of them"
+            )
         event_ns = min(body.events)[0] if body.events and not body.blocked else None
         wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None
         aside = len(body.kept) + bool(body.blocked)

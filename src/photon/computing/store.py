@@ -8,6 +8,7 @@ version:
     i                     c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
     r NUMBER              c:r, the redo beyond REDO_PARTS
     k COMPUTATION 0 KEY   c:m (msgpack, as ``_RowMeta``), c:0, c:1, … data that is longer than INLINE_BYTES
+    k COMPUTATION 0 KEY 0 PART  likewise: entries of its state, and records set aside
     o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions on their way
 
 In memory and in SQLite the rows of a commit are written in that step. HBase changes one row at a time, so there are
@@ -32,7 +33,8 @@ commit, regardless of the order of writes. Hence the rules:
 - **A removed row stays as an empty cell**: a compaction of HBase forgets deletions, and then a slow write would
   restore the row. After GRACE_S, when no earlier write can still be on its way, the cell is deleted.
 
-Timers are in memory, read from the rows at the start.
+Timers are in memory, read from the rows at the start. Checksums (CRC-32) in front of metas, standing and redo, and in
+the meta of data in parts, notice flipped bits.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -73,7 +76,7 @@ GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
 PAGE_ROWS, PAGE_WHOLE_ROWS = 1_000, 100
 SWEEP_S = 20.0  # wait of ``close`` for a sweep under way: every run may be short, and none would finish one
 _HEAD, _META = b"chead", b"cm"
-_LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
+_LAST, _PART, _CRC = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct(">I")
 
 D = TypeVar("D")
 Cells = Mapping[bytes, Cell]  # column -> its cell
@@ -136,7 +139,7 @@ class _RowMeta(msgspec.Struct, array_like=True, frozen=True, gc=False):
     wall_ns: int | None
     aside: int
     parts: int  # cells that have the data
-    data: bytes  # if there are none
+    data: bytes  # if there are none; otherwise its checksum
 
 
 class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
@@ -247,17 +250,18 @@ class Store:
     def standing(self) -> bytes:
         """Empty if nothing was committed yet."""
         _, head, cells = self._now()
-        return self._joined(cells, b"cs", head.standing, head.committed)
+        data = self._joined(cells, b"cs", head.standing, head.committed)
+        return self._opened(data) if data else data
 
     def commit(self, sequencer: int, commit: Commit) -> None:
         """Durable when it returns. Raises Fenced, Retired; then nothing was written."""
         head = self._owned(sequencer)
         version = head.version + 1
         puts = self._puts(commit, version)
-        standing, redo = _parts(commit.standing), list[bytes]()
+        standing, redo = _parts(_sealed(commit.standing)), list[bytes]()
         own = [Cell(b"cs%d" % n, version, part) for n, part in enumerate(standing)]
         if not self._rows.atomic:
-            redo = _parts(msgspec.msgpack.encode(puts))
+            redo = _parts(_sealed(msgspec.msgpack.encode(puts)))
             numbered = [(self._redo_row(n), Cell(b"cr", version, part)) for n, part in enumerate(redo)]
             self._rows.put([Put(row, [cell]) for row, cell in numbered[REDO_PARTS:]])
             own += [Cell(b"cr%d" % n, version, part) for n, part in enumerate(redo[:REDO_PARTS])]
@@ -316,7 +320,8 @@ class Store:
         if len(parts) < head.redo or any(each.version < head.committed for each in parts):
             raise self._damaged("the last commit is not there in full")
         if parts:
-            puts = self._decoded(b"".join(each.value for each in parts), msgspec.msgpack.Decoder(list[Put]))
+            data = self._opened(b"".join(each.value for each in parts))
+            puts = self._decoded(data, msgspec.msgpack.Decoder(list[Put]))
             self._rows.put(puts)
 
     # -- rows
@@ -329,6 +334,13 @@ class Store:
     def scan(self) -> Iterator[Row]:
         """All rows, for a split or a merge."""
         for _, cells in self._scan(b"k", b"c", PAGE_WHOLE_ROWS):
+            if (row := self._row(_by_column(cells))) is not None:
+                yield row
+
+    def parts(self, prefix: str, key: str) -> Iterator[Row]:
+        """Rows of this key whose computation begins so, as entries of its state do, in order."""
+        begin = self._key_row(prefix, key)
+        for _, cells in self._scan_from(begin, behind(begin), b"c", PAGE_WHOLE_ROWS):
             if (row := self._row(_by_column(cells))) is not None:
                 yield row
 
@@ -347,8 +359,7 @@ class Store:
         for _, each in self._scan(b"o", b"c", PAGE_WHOLE_ROWS):
             cells = _by_column(each)
             if (meta := self._meta(cells[_META], _CHUNK)) is not None:
-                data = meta.data or self._joined(cells, b"c", meta.parts, cells[_META].version)
-                found.append(Chunk(meta.sender, meta.target, meta.last, data))
+                found.append(Chunk(meta.sender, meta.target, meta.last, self._data(meta, cells)))
         return sorted(found, key=lambda chunk: (chunk.sender, chunk.last))
 
     def close(self) -> None:
@@ -362,12 +373,14 @@ class Store:
         meta_cell = cells.get(_META)
         if meta_cell is None or (meta := self._meta(meta_cell, _ROW)) is None:
             return None
-        data = meta.data or self._joined(cells, b"c", meta.parts, meta_cell.version)
+        data = self._data(meta, cells)
         return Row(meta.computation, meta.key, data, meta.event_ns, meta.wall_ns, meta.aside)
 
     def _scan(self, kind: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
         """Rows of a kind that have the column, or family."""
-        begin, end = self._base + kind, behind(self._base + kind)
+        return self._scan_from(self._base + kind, behind(self._base + kind), column, limit)
+
+    def _scan_from(self, begin: bytes, end: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
         while True:
             found = self._rows.scan(begin, end, (column,), limit)
             yield from found
@@ -437,10 +450,12 @@ class Store:
         return Put(row, [Cell(_META, version, b""), Cell(b"c0", version, b"")])
 
     def _key_row(self, computation: str, key: str) -> bytes:
-        plain = f"{computation}\0{key}".encode()
-        if len(plain) > KEY_BYTES_MAX or "\0" in computation:
-            plain = b"\0" + blake2b(msgspec.msgpack.encode((computation, key))).digest()
-        return b"%sk%s" % (self._base, plain)
+        """Rows of one key have one prefix, and no other key's row has it."""
+        own, _, part = computation.partition("/")
+        plain = f"{own}\0{key}".encode()
+        if len(plain) > KEY_BYTES_MAX or "\0" in own or "\0" in key:
+            plain = b"\0" + blake2b(msgspec.msgpack.encode((own, key))).digest()
+        return b"%sk%s\0%s" % (self._base, plain, part.encode()) if part else b"%sk%s" % (self._base, plain)
 
     def _chunk_row(self, sender: str, target: str, last: int) -> bytes:
         return b"%so%s\0%s\0%s" % (self._base, sender.encode(), target.encode(), _LAST.pack(last))
@@ -451,7 +466,22 @@ class Store:
     # -- reading
     def _meta(self, cell: Cell, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
         """``None`` means that it was removed."""
-        return self._decoded(cell.value, decoder) if cell.value else None
+        return self._decoded(self._opened(cell.value), decoder) if cell.value else None
+
+    def _data(self, meta: _RowMeta | _ChunkMeta, cells: Cells) -> bytes:
+        if not meta.parts:
+            return meta.data
+        return self._opened(meta.data + self._joined(cells, b"c", meta.parts, cells[_META].version))
+
+    def _opened(self, sealed: bytes) -> bytes:
+        """The data of ``_sealed``."""
+        data = sealed[_CRC.size :]
+        if sealed[: _CRC.size] != _CRC.pack(crc32(data)):
+            raise self._damaged(
+                "a checksum is wrong, as after a fault of its disk; put back a backup of the state, with the "
+                "published directories of the same time"
+            )
+        return data
 
     def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
         """Older parts are left over from a longer value."""
@@ -545,13 +575,17 @@ def _parts(data: bytes) -> list[bytes]:
     return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
 
 
+def _sealed(data: bytes) -> bytes:
+    return _CRC.pack(crc32(data)) + data
+
+
 def _split(data: bytes) -> tuple[bytes, list[bytes]]:
-    """Data for the meta, or parts."""
-    return (data, []) if len(data) <= INLINE_BYTES else (b"", _parts(data))
+    """Data for the meta; or its checksum, and parts."""
+    return (data, []) if len(data) <= INLINE_BYTES else (_CRC.pack(crc32(data)), _parts(data))
 
 
 def _with_parts(meta: _RowMeta | _ChunkMeta, parts: Sequence[bytes], version: int) -> list[Cell]:
-    first = Cell(_META, version, _encode(meta))
+    first = Cell(_META, version, _sealed(_encode(meta)))
     return [first, *(Cell(b"c%d" % n, version, part) for n, part in enumerate(parts))] if parts else [first]
 
 

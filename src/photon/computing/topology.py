@@ -82,19 +82,48 @@ class Topology:
         self.sources[stream] = Source(stream, shared, options)
         return stream
 
-    def joined(self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined") -> str:
-        """The output of all datacentres of a deployment as a stream; ``deployment``: its settings file."""
-        return self.source(stream, deployment=deployment, kinds=tuple(kinds))
+    def joined(
+        self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
+    ) -> str:
+        """The output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
+        directory of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
+        options: dict[str, Any] = {"join": join} if join else {}
+        return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
+
+    def log(
+        self,
+        directory: str,
+        *,
+        format: str,
+        key: str,
+        time: Mapping[str, Any],
+        stream: str = "log",
+        files: Iterable[str] = ("**/*",),
+        within_ns: int | None = None,
+        idle_after_ns: int | None = None,
+        **settings: Any,
+    ) -> str:
+        """The lines of all logs in a directory, or ``s3://BUCKET/PREFIX``, as a stream of their fields.
+
+        ``format``, ``key``, ``time``, ``settings``: as for a side of a join (docs/adapters.md#formats). A line
+        without ``key`` is left out, and told. ``within_ns``: how long after its event time a line is written at the
+        latest, which the watermark relies on; without it timers are called by ``--once`` only. ``idle_after_ns``:
+        logs that cannot be read hold the watermark back for this time; ``None`` means until they can. Logs may be
+        appended to, renamed and compressed; the lines of one that is written again count again."""
+        side = {"format": format, "key": key, "time": dict(time), **settings}
+        bounds = {"within_ns": within_ns, "idle_after_ns": idle_after_ns}
+        return self.source(stream, shared=False, log=directory, side=side, files=tuple(files), **bounds)
 
     def add(
         self,
         computation: Computation,
-        inputs: Mapping[str, KeyOf],
+        inputs: Mapping[str, KeyOf | str],
         outputs: Iterable[str] = (),
         watermark: str = PERCENTILE,
     ) -> None:
-        """``inputs``: stream -> function that returns a record's key, a non-empty str. ``watermark``: which of the
-        sources' watermarks moves its timers, EXACT or PERCENTILE. Raises TopologyError."""
+        """``inputs``: stream -> function that returns a record's key, a non-empty str, or the name of the field that
+        is the key. ``watermark``: which of the sources' watermarks moves its timers, EXACT or PERCENTILE. Raises
+        TopologyError."""
         name = name_of(computation)
         if "/" in name:
             raise TopologyError(f"computation {name!r}: its name must not hold /")
@@ -102,12 +131,13 @@ class Topology:
             raise TopologyError(f"two computations are named {name!r}: give one of them another `name`")
         if watermark not in (EXACT, PERCENTILE):
             raise TopologyError(f"computation {name}: watermark is {watermark!r}, not {EXACT!r} or {PERCENTILE!r}")
-        outputs = tuple(outputs)
+        outputs = (*computation.outputs, *outputs)
         for stream in outputs:
             self._new(stream, f"computation {name}: ")
         if len(set(outputs)) < len(outputs):
             raise TopologyError(f"computation {name}: an output is named twice")
-        self.parts[name] = Part(name, computation, dict(inputs), outputs, watermark == EXACT)
+        keys = {stream: _field(key) if isinstance(key, str) else key for stream, key in inputs.items()}
+        self.parts[name] = Part(name, computation, keys, outputs, watermark == EXACT)
 
     def remove(self, name: str) -> None:
         """Removes a computation; its state stays in the store in case it is added again. Raises TopologyError."""
@@ -173,6 +203,10 @@ class Topology:
             raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or hold any of / :")
         if stream in self.sources or any(stream in part.outputs for part in self.parts.values()):
             raise TopologyError(f"{who}the stream {stream!r} has a producer already")
+
+
+def _field(name: str) -> KeyOf:
+    return lambda record: str(record.value[name])
 
 
 def _known(stream: str, known: Iterable[str], who: str) -> None:

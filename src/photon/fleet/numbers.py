@@ -1,66 +1,14 @@
-"""Metrics of several processes: merged into one text, summed, and compared between two moments. Pure.
-
-The text comes from our own processes, so every line is one of prometheus_client's: ``NAME{LABELS} VALUE``.
-"""
+"""Metrics of several processes: summed, and compared between two moments. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from photon.config.metrics.families import Sample
 from photon.fleet.polling import Heard
 from photon.fleet.processes import READERS, Process
-
-_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
-
-
-class Sample(NamedTuple):
-    name: str
-    labels: Mapping[str, str]
-    value: float
-
-
-def samples(text: str) -> Iterator[Sample]:
-    """The samples of one process, without malformed lines."""
-    for line in text.splitlines():
-        found = _LINE.match(line)
-        if found is not None:
-            labels = {name: _plain(value) for name, value in _LABEL.findall(found[2] or "")}
-            yield Sample(found[1], labels, float(found[3]))
-
-
-def merged(texts: Iterable[tuple[Mapping[str, str], str]]) -> str:
-    """Merges (labels, text) of each process into one text; lines of one metric stand together, as the format
-    demands."""
-    heads: dict[str, list[str]] = {}
-    lines: dict[str, list[str]] = {}
-    for labels, text in texts:
-        more = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-        family = ""
-        for line in text.splitlines():
-            if line.startswith("#"):
-                word, family = line.split(" ", 3)[1:3]
-                head = heads.setdefault(family, [])
-                if len(head) < 2 and not any(known.startswith(f"# {word} ") for known in head):
-                    head.append(line)
-                continue
-            found = _LINE.match(line)
-            if found is not None:
-                inner = ",".join(filter(None, (found[2], more)))
-                lines.setdefault(family, []).append(f"{found[1]}{{{inner}}} {found[3]}")
-    return "".join(f"{line}\n" for family, head in heads.items() for line in (*head, *lines.get(family, [])))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _plain(value: str) -> str:
-    return re.sub(r'\\[\\n"]', lambda found: _ESCAPED[found[0]], value) if "\\" in value else value
 
 
 class Numbers:
@@ -71,7 +19,7 @@ class Numbers:
         for each in heard:
             if each.up:
                 values = self._by_process[each.process] = {}
-                for sample in samples(each.text):
+                for sample in (sample for family in each.families for sample in family.samples):
                     values.setdefault(sample.name, []).append(sample)
 
     def __iter__(self) -> Iterator[Process]:

@@ -17,7 +17,8 @@ import grpc.aio
 import orjson
 
 from photon.config.metrics import metrics_pb2 as pb
-from photon.config.metrics.service import METRICS_SERVICE
+from photon.config.metrics.families import Family, decode
+from photon.config.metrics.service import METRICS_SERVICE, PART
 from photon.config.rpc import serves
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
@@ -40,7 +41,7 @@ class Heard:
     """The answer of one process. ``problem`` is set if there is none."""
 
     process: Process
-    text: str = ""
+    families: Sequence[Family] = ()
     details: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
@@ -52,11 +53,13 @@ class Heard:
 class Gatherer:
     """Asks all processes at once, each with a time limit, and keeps a channel to each. Runs on one event loop."""
 
-    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True, text: bool = True) -> None:
+    def __init__(
+        self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True, samples: bool = True
+    ) -> None:
         """``tls``: our certificate; `None` means plain text. ``timeout``: seconds for an answer. ``details``: also
-        gets what they report besides their metrics; ``text``: also gets the metrics' text."""
+        gets what they report besides their metrics; ``samples``: also gets the metrics."""
         self._tls, self._timeout = tls, timeout
-        self._request = pb.MetricsRequest(details=details, no_text=not text)
+        self._request = pb.MetricsRequest(details=details, no_samples=not samples)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
@@ -76,9 +79,10 @@ class Gatherer:
             channel = self._channels[process] = open_channel(process.address or "", _OPTIONS, to)
         stub = METRICS_SERVICE.stub(channel)
         try:
-            reply = await stub.Read(self._request, timeout=self._timeout)
+            part = ((PART, KINDS[process.kind].health),)
+            reply = await stub.Read(self._request, timeout=self._timeout, metadata=part)
             details = orjson.loads(reply.details or b"{}")
-            return Heard(process, reply.text.decode(), details if isinstance(details, dict) else {})
+            return Heard(process, decode(reply.samples), details if isinstance(details, dict) else {})
         except grpc.aio.AioRpcError as error:
             return Heard(process, problem=unreachable(error, tls=self._tls is not None))
         except ValueError as error:
@@ -115,9 +119,8 @@ class Discovered:
 
 class _Finder:
     def __init__(self, settings: Settings, datacentre: str, tls: Tls | None) -> None:
-        pipeline = settings.datacentre[datacentre]
         self._named = asked_of(settings, datacentre)
-        self._joiners = Discovered(datacentre, [each.address for each in pipeline.joiners.values()])
+        self._joiners = Discovered(datacentre, settings.joiners(datacentre).values())
         self._registry: RegistryClient | None = None
         self._settings, self._tls = settings, tls
 

@@ -7,11 +7,13 @@ kind of process is a new entry of ``KINDS``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import cast
 
 from photon.config.roles import Role, identity
-from photon.config.settings import Pipeline, Settings
+from photon.config.settings import Part, Settings
 from photon.config.tls import OPERATOR, WAN
 
 
@@ -41,6 +43,9 @@ class Process:
         return {"datacentre": self.datacentre, "service": self.kind, "process": self.name}
 
 
+Listed = Callable[[Settings], Iterable[Process]]
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """The properties that all processes of a kind share."""
@@ -49,20 +54,18 @@ class Kind:
     """Start order: it needs the stages before it."""
     health: str
     """Name of the gRPC service under which it reports its health; empty if it has no gRPC."""
-    listed: Callable[[Settings], Iterable[Process]]
+    listed: Listed
     serve: str = ""
     """MODULE:COROUTINE, called with a Room (``photon.assembly.room``); empty if not for ``photon serve``."""
     takes: str = ""
     """The names of its parameters in ``photon serve KIND``."""
 
 
-PIPELINE = "pipeline"
-"""One process that replaces those of the kinds TOGETHER (``photon serve pipeline``); each is still asked
-separately."""
-TOGETHER = ("eventstore", "joiner", "verifier", "dispatcher")
+DATACENTRE = "datacentre"
+"""One process for all parts of a datacentre that are not apart; each part is still asked separately."""
 
-Member = tuple[str, str | None, tuple[str, ...] | None]
-"""Name, address, and the name again if ``photon serve`` needs it; `None` if it is not started."""
+Member = tuple[str, str | None, tuple[str, ...]]
+"""Name, address, and the name again if ``photon serve`` needs it."""
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -104,15 +107,13 @@ def _sinks(settings: Settings) -> Iterator[Process]:
         )  # fmt: skip
 
 
-def _of_pipelines(
-    kind: str, members: Callable[[str, Pipeline, Settings], Iterable[Member]]
-) -> Callable[[Settings], Iterator[Process]]:
+def _part(part: Part, members: Callable[[Settings, str], Iterable[Member]]) -> Listed:
     def listed(settings: Settings) -> Iterator[Process]:
-        for datacentre, pipeline in settings.datacentre.items():
-            for name, address, more in members(datacentre, pipeline, settings):
-                apart = more is not None and not (pipeline.together and kind in TOGETHER)
-                arguments = (*(more or ()), "--datacentre", datacentre) if apart else None
-                found = of_datacentre(kind, datacentre, name, address)
+        for datacentre in settings.datacentre:
+            apart = part not in settings.inside(datacentre)
+            for name, address, more in members(settings, datacentre):
+                arguments = (*more, "--datacentre", datacentre) if apart else None
+                found = of_datacentre(part, datacentre, name, address)
                 yield replace(found, region=settings.region(datacentre), arguments=arguments)
 
     return listed
@@ -120,75 +121,79 @@ def _of_pipelines(
 
 def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) -> Process:
     label = f"{kind} {datacentre} {name}" if kind == "dispatcher" and name != datacentre else f"{kind} {name}"
-    role = Role.JOINER if kind == PIPELINE else Role(kind)
+    role = Role.SPARK if kind == "spark" else Role.DATACENTRE
     return Process(datacentre, kind, name, address, identity(role, datacentre), label=label)
 
 
-def _joiners(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    return [] if pipeline.on_spark else [(name, each.address, (name,)) for name, each in pipeline.joiners.items()]
+def _joiners(settings: Settings, datacentre: str) -> Iterable[Member]:
+    on_spark = settings.datacentre[datacentre].on_spark
+    return [] if on_spark else [(name, at, (name,)) for name, at in settings.joiners(datacentre).items()]
 
 
-def _spark(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    return [(datacentre, pipeline.dispatcher, ())] if pipeline.on_spark else []
+def _spark(settings: Settings, datacentre: str) -> Iterable[Member]:
+    pipeline = settings.datacentre[datacentre]
+    at = pipeline.at("spark")[0] if "spark" in pipeline.apart else None
+    return [(datacentre, at, ())] if pipeline.on_spark else []
 
 
-def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+def _dispatchers(settings: Settings, datacentre: str) -> Iterable[Member]:
+    pipeline = settings.datacentre[datacentre]
     if pipeline.on_spark:
         return []
-    if pipeline.dispatchers == 1:
-        return [(datacentre, pipeline.dispatcher, ())]
-    names = enumerate(pipeline.dispatcher_names(), 1)
-    return [(name, pipeline.dispatcher_at(number), (name,)) for number, name in names]
+    several = pipeline.dispatchers > 1
+    names = zip(pipeline.dispatcher_names(), pipeline.at("dispatcher"), strict=True)
+    return [(name or datacentre, at, (name,) if several else ()) for name, at in names]
 
 
-def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    started = () if settings.output.copies > 1 else None
-    return [] if pipeline.copies is None else [(datacentre, pipeline.copies, started)]
+def _caches(settings: Settings, datacentre: str) -> Iterable[Member]:
+    return [(name, at, (name,)) for name, at in settings.caches(datacentre).items()]
 
 
-def _relay(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    return [(datacentre, pipeline.relay, ())] if settings.relayed(datacentre) else []
+def _single(part: Part, wanted: Callable[[Settings, str], object] = lambda settings, datacentre: True) -> Listed:
+    def members(settings: Settings, datacentre: str) -> Iterable[Member]:
+        at = settings.datacentre[datacentre]
+        address = at.page if part == "status" else at.at(part)[0]
+        return [(datacentre, address, ())] if wanted(settings, datacentre) else []
+
+    return _part(part, members)
 
 
-def _together(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    """Its health is that of its first joiner."""
-    return [(datacentre, next(iter(pipeline.joiners.values())).address, ())] if pipeline.together else []
-
-
-def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    return [] if pipeline.status is None else [(datacentre, pipeline.status, ())]
+def _datacentres(settings: Settings) -> Iterator[Process]:
+    """Their processes, which also run replicas that are set to."""
+    hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
+    for name, pipeline in settings.datacentre.items():
+        if settings.inside(name) or name in hosts:
+            found = of_datacentre(DATACENTRE, name, name, pipeline.address)
+            yield replace(found, region=settings.region(name), arguments=(name,))
 
 
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(
-        5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers),
+        5, "photon.v1.Dispatcher", _part("dispatcher", _dispatchers),
         "photon.assembly.dispatcher:serve_dispatcher", "datacentre name listen address read_from"),
     "joiner": Kind(
-        4, "photon.v1.Joiner", _of_pipelines("joiner", _joiners),
+        4, "photon.v1.Joiner", _part("joiner", _joiners),
         "photon.assembly.joiner:serve_joiner", "datacentre name listen address accept_damaged_log"),
     "eventstore": Kind(
-        3, "photon.v1.EventStore", _of_pipelines("eventstore", lambda name, p, s: [(name, p.eventstore, ())]),
-        "photon.assembly.eventstore:serve_store",
+        3, "photon.v1.EventStore", _single("eventstore"), "photon.assembly.eventstore:serve_store",
         "datacentre join_name primary state listen address once may_be_empty stages"),
     "cache": Kind(
-        2, "photon.v1.Cache", _of_pipelines(
-            "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()]),
-        "photon.assembly.eventstore:serve_cache", "datacentre name listen"),
+        2, "photon.v1.Cache", _part("cache", _caches), "photon.assembly.eventstore:serve_cache",
+        "datacentre name listen"),
     "copies": Kind(
-        3, "photon.v1.Copies", _of_pipelines("copies", _copies),
+        3, "photon.v1.Copies", _single("copies", lambda settings, name: settings.output.copies > 1),
         "photon.assembly.copies:serve_copies", "datacentre listen"),
     "verifier": Kind(
-        4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
-        "photon.assembly.verifier:serve_verifier", "datacentre listen"),
+        4, "photon.v1.Verifier", _single("verifier"), "photon.assembly.verifier:serve_verifier", "datacentre listen"),
     "spark": Kind(
-        5, "photon.v1.SparkJoin", _of_pipelines("spark", _spark), "photon.operations.spark_join:serve_join",
+        5, "photon.v1.SparkJoin", _part("spark", _spark), "photon.operations.spark_join:serve_join",
         "datacentre listen"),
     "relay": Kind(
-        5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay",
+        5, "photon.v1.Relay", _single("relay", Settings.relayed), "photon.assembly.relay:serve_relay",
         "datacentre accept_lost_offsets"),
-    PIPELINE: Kind(
-        5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
-        "photon.assembly.pipeline:serve_pipeline", "datacentre"),
+    DATACENTRE: Kind(
+        5, "photon.v1.Datacentre", _datacentres, "photon.assembly.datacentre:serve_datacentre",
+        "name listen read_from accept_damaged_log accept_lost_offsets"),
     "registry": Kind(
         1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name listen"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
@@ -196,9 +201,16 @@ KINDS: Mapping[str, Kind] = {
     "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),
     "sink": Kind(6, "photon.v1.Sink", _sinks, "photon.sinks.process:serve_sink", "name listen"),
     "status": Kind(
-        6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
+        6, "", _single("status", lambda settings, name: settings.datacentre[name].page),
+        "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
 """Kinds by their name for ``photon serve``, in display order."""
+
+
+def coroutine_of(kind: str) -> Callable[..., Awaitable[object]]:
+    """Imports the coroutine that serves a kind."""
+    module, _, coroutine = KINDS[kind].serve.partition(":")
+    return cast("Callable[..., Awaitable[object]]", getattr(import_module(module), coroutine))
 
 
 READERS = ("dispatcher", "spark")
@@ -226,7 +238,7 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
         each
         for each in processes(settings)
         if each.address is not None
-        and each.kind != PIPELINE
+        and each.kind != DATACENTRE
         and KINDS[each.kind].health
         and (each.datacentre == datacentre or each.kind in COMMON)
     ]
@@ -234,15 +246,14 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
 
 def listening(settings: Settings) -> dict[str, Process]:
     """host:port -> the process that listens there."""
-    found = [each for each in processes(settings) if each.kind != PIPELINE]
-    return {each.address: each for each in found if each.address is not None}
+    found = sorted(processes(settings), key=lambda each: each.kind == DATACENTRE)  # it, and not its parts
+    return {each.address: each for each in found if each.address}
 
 
 def identities(settings: Settings) -> list[str]:
-    """Every identity that needs a certificate, including joiners that the file does not name and Spark jobs that
-    register ids for a datacentre."""
+    """Every identity that needs a certificate, including Spark jobs that register ids for a datacentre."""
     found = [each.identity for each in processes(settings)]
-    found += [identity(role, name) for name in settings.datacentre for role in (Role.JOINER, Role.SPARK)]
+    found += [identity(Role.SPARK, name) for name in settings.datacentre]
     return [*dict.fromkeys(found), OPERATOR]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import RealDisk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.dispatcher.database import STATE_NAME
@@ -79,25 +79,22 @@ async def watermarks(
     """Watermarks from the journals on this machine, and from the verifiers of others."""
     places = {each: (base / settings.datacentre[each].state, settings.datacentre[each]) for each in datacentres}
     asked = [
-        of_datacentre("verifier", each, each, pipeline.verifier)
+        of_datacentre("verifier", each, each, pipeline.at("verifier")[0])
         for each, (state, pipeline) in places.items()
-        if not state.is_dir() and pipeline.verifier
+        if not state.is_dir()
     ]
     found = await gathered(tls(), asked, details=True) if asked else []
     heard = {each.process.datacentre: each for each in found}
     return [
         of_state(name, pipeline.join, state, pipeline.spark_slot(name) if pipeline.on_spark else None)
         if state.is_dir()
-        else _said(name, pipeline.join, state, heard.get(name))
+        else _said(name, pipeline.join, state, heard[name])
         for name, (state, pipeline) in places.items()
     ]
 
 
-def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> DatacentreWatermark:
+def _said(datacentre: str, join: str, state: Path, heard: Heard) -> DatacentreWatermark:
     where = f"{state} is not on this machine"
-    if heard is None:
-        problem = f"{where}, and datacentre.{datacentre}.verifier has no address"
-        return DatacentreWatermark(datacentre, join, state, None, problem=problem)
     if not heard.up:
         problem = f"{where}, and its verifier does not answer ({heard.problem})"
         return DatacentreWatermark(datacentre, join, state, None, problem=problem)
@@ -138,20 +135,15 @@ class VerifierTail:
         self, settings: Settings, datacentre: str, tls: Tls | None, kinds: Collection[str],
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``tell`` gets one line if the verifier does not answer. Raises UsageError if it has no address."""
-        address = settings.datacentre[datacentre].verifier
-        if address is None:
-            raise UsageError(
-                f"datacentre.{datacentre}.verifier: has no address, and the state is on another machine, so nothing "
-                "is known of its watermark"
-            )
+        """``tell`` gets one line if the verifier does not answer."""
+        address = settings.datacentre[datacentre].at("verifier")[0]
         self._verifier = of_datacentre("verifier", datacentre, datacentre, address)
         self._tls, self._tell, self._said = tls, tell, ""
         self._heard, self._lock, self._first = PairsHeard(kinds), threading.Lock(), threading.Event()
         threading.Thread(target=lambda: asyncio.run(self._ask()), name="watermarks", daemon=True).start()
 
     async def _ask(self) -> None:
-        gatherer, last = Gatherer(self._tls, text=False), b""
+        gatherer, last = Gatherer(self._tls, samples=False), b""
         while True:
             heard = await gatherer.ask(self._verifier)
             line = str(heard.details.get("watermark", {}).get("line", "")).encode()

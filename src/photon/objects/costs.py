@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,7 +12,6 @@ REQUESTS = ("lists", "reads", "writes", "deletes")
 OTHERS = {"retries": "retries", "read_bytes": "bytes_read", "written_bytes": "bytes_written"}  # metric -> counter
 GIB = 1 << 30
 ASK_S = 5.0
-_SAMPLE = re.compile(r'^photon_objects_(?:requests_total{kind="(\w+)"}|(\w+)_total) (\S+)$', re.MULTILINE)
 
 
 def put_costs(into: Readings) -> None:
@@ -45,6 +43,7 @@ async def costs_said(store: str | None, seconds: float) -> str:
     import grpc
 
     from photon.config.metrics import metrics_pb2 as pb
+    from photon.config.metrics.families import decode
     from photon.config.metrics.service import METRICS_SERVICE
     from photon.config.tls import open_channel
 
@@ -52,8 +51,11 @@ async def costs_said(store: str | None, seconds: float) -> str:
     channel = open_channel(store)
     try:
         reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=ASK_S)
-        for kind, other, value in _SAMPLE.findall(reply.text.decode()):
-            total[kind or OTHERS[other]] += int(float(value))
+        for sample in (each for family in decode(reply.samples) for each in family.samples):
+            name = sample.name.removeprefix("photon_objects_").removesuffix("_total")
+            counted = sample.labels.get("kind") if name == "requests" else OTHERS.get(name)
+            if sample.name.startswith("photon_objects_") and counted:
+                total[counted] += int(sample.value)
     except grpc.aio.AioRpcError:
         pass
     finally:

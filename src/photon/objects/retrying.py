@@ -5,20 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
+from photon.config.back_off import BackOff
 from photon.objects.api import PAGE_KEYS, Counts, Meta, Objects, ObjectsFailed
 
 T = TypeVar("T")
-FIRST_S = 0.1
-MOST_S = 5.0
+PAUSES = BackOff(first=0.1, most=5.0, floor=0.0)
 ATTEMPTS = 8  # per request; some 10 s on average. After that the caller may try later.
-
-
-def pauses(draw: Callable[[float, float], float]) -> Iterator[float]:
-    """Seconds before each further attempt."""
-    for attempt in range(ATTEMPTS - 1):
-        yield draw(0.0, min(MOST_S, FIRST_S * 2**attempt))
 
 
 class Retrying:
@@ -30,15 +25,19 @@ class Retrying:
         counts: Counts | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
-        draw: Callable[[float, float], float] = random.uniform,
+        random: Callable[[], float] = random.random,
     ) -> None:
         self._inner = inner
         self.counts = counts or Counts()
         self._sleep = sleep
-        self._draw = draw
+        self._random = random
+
+    def _pauses(self) -> Iterator[float]:
+        """Seconds before each further attempt."""
+        return islice(PAUSES.pauses(self._random), ATTEMPTS - 1)
 
     def _tried(self, kind: str, call: Callable[[], T]) -> T:
-        for pause in pauses(self._draw):
+        for pause in self._pauses():
             self.counts.add(kind)
             try:
                 return call()
@@ -52,7 +51,7 @@ class Retrying:
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
         """As in Objects. It continues after the last page received; each page has all its attempts."""
-        left = pauses(self._draw)
+        left = self._pauses()
         while True:
             self.counts.add("lists")
             try:
@@ -61,7 +60,7 @@ class Retrying:
                         self.counts.add("lists")
                     yield page
                     if page:
-                        after, left = page[-1].key, pauses(self._draw)
+                        after, left = page[-1].key, self._pauses()
                 return
             except ObjectsFailed as error:
                 pause = next(left, None) if error.again else None

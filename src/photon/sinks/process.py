@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from photon.assembly.room import Room
+from photon.config.back_off import BackOff
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
@@ -35,7 +36,7 @@ from photon.sinks.transactions import COMMIT_BYTES, pour_into
 if TYPE_CHECKING:
     from photon.sinks.transactions import Target
 
-AGAIN_S, AGAIN_MOST_S = 2.0, 30.0  # wait before a failed sink is tried again; longer each time, up to the latter
+AGAIN = BackOff(first=2.0, most=30.0)  # before a failed sink is tried again
 COMMIT_S = 1.0  # servers receive pending records this long after the first one
 
 log = get_logger(__name__)
@@ -87,12 +88,13 @@ async def serve_sink(room: Room) -> None:
     async with room.answering("sink", own.address, metrics, tls):
         log.info("sink serves", sink=name, into=own.into)
         room.up()
-        again_s = AGAIN_S
+        pauses = AGAIN.pauses()
         while not room.stop.is_set():
             begun_s = time.monotonic()
             await work.run(room.stop)
-            again_s = AGAIN_S if time.monotonic() - begun_s > AGAIN_MOST_S else min(2 * again_s, AGAIN_MOST_S)
-            await until(room.stop, again_s)
+            if time.monotonic() - begun_s > AGAIN.most:
+                pauses = AGAIN.pauses()
+            await until(room.stop, next(pauses))
 
 
 @dataclass(slots=True)

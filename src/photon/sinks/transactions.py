@@ -14,14 +14,14 @@ from typing import Protocol
 
 import msgspec
 
+from photon.config.back_off import BackOff
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
 from photon.library import Batch
 from photon.sinks.rolling import Rolling, RollLimits
 
 COMMIT_BYTES = 8 << 20  # of JSON Lines in a transaction, plus the last batch
-RETRY_S = 0.1
-RETRY_MAX_S = 5.0  # maximum wait before an unanswering server is asked again; it doubles up to this
+RETRY = BackOff(first=0.1, most=5.0)  # before a server that does not answer is asked again
 
 
 class Unreachable(PhotonError):
@@ -132,7 +132,7 @@ def pour_into(
     Raises as the target; Unreachable only if the server never answered.
     """
     first: int | None = None
-    known, delay = 0, RETRY_S
+    known, pauses = 0, RETRY.pauses()
     while True:
         target: Target | None = None
         try:
@@ -159,9 +159,8 @@ def pour_into(
             if first is None:
                 raise
             if target is not None:
-                delay = RETRY_S if target.committed.records > known else delay
+                pauses = RETRY.pauses() if target.committed.records > known else pauses
                 known = target.committed.records
             say(f"{error}; trying again, from what it has committed")
-            if wait(delay):
+            if wait(next(pauses)):
                 return known - first
-            delay = min(2 * delay, RETRY_MAX_S)

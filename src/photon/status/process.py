@@ -16,8 +16,8 @@ from photon import __version__
 from photon.assembly.room import Room
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError, UsageError
+from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
-from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
@@ -26,7 +26,6 @@ from photon.fleet.access import logged, tls_of
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.fleet.explain.story import Story
-from photon.fleet.numbers import merged
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
@@ -142,7 +141,7 @@ class StatusService:
         self._asked_at = clock.monotonic()
         self._took_s = 0.0
         self._own = SERVED["status"] = ProcessMetrics([self._put])
-        self._own_text = b""
+        self._own_said: list[Family] = []
 
     async def gather(self) -> dict[str, Any]:
         """Polls all processes once. Returns the content of status.json."""
@@ -151,7 +150,7 @@ class StatusService:
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
-        self._own_text = await self._own.text()
+        self._own_said = families_of(await self._own.families())
         return self._said
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -179,7 +178,7 @@ class StatusService:
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":
-            return Answer(self.metrics().encode(), METRICS_TYPE)
+            return Answer(self.metrics(), METRICS_TYPE)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
             return plain("ok") if fresh else plain("nothing was gathered of late", 503)
@@ -195,13 +194,13 @@ class StatusService:
         ages = {"age_s": now_s - self._at, "next_s": max(self._next_at - now_s, 0.0)}
         return Answer(orjson.dumps({**self._said, **ages}), JSON)
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
-        texts = [(each.process.labels, each.text) for each in self._heard]
+        said = [(each.process.labels, each.families) for each in self._heard]
         up = Readings()
         for each in self._heard:
             up.put("photon_up", each.up, **each.process.labels)
-        return merged([({}, up.text()), *texts, (own, self._own_text.decode())])
+        return text_of([({}, families_of(up.families())), *said, (own, self._own_said)])
 
     def _put(self, into: Readings) -> None:
         into.put("photon_status_gather_seconds", self._took_s)
@@ -219,19 +218,20 @@ async def serve_status(
     and the page's address.
     """
     settings, base, name = room.settings, room.base, room.datacentre
-    address = room.listen or room.pipeline.status
-    if address is None:
+    address = room.listen or room.pipeline.page
+    if not address:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
-    tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls(Role.STATUS)
+    tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls()
     service = StatusService(settings, name, tls, room.clock, base)
     asking = Asking(settings, base, tls, EXPLAIN_S, operator=operator)
     explained = Explained(lambda question: explain(asking, question))
-    names = [each.rpartition(":")[0] for each in (address, room.pipeline.status) if each]
+    names = [each.rpartition(":")[0] for each in (address, room.pipeline.page) if each]
     server = HttpServer(service.answer, {EXPLAIN_PATH: explained.answer}, names)
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)
         serving(name, f"http://{address.rpartition(':')[0] or '127.0.0.1'}:{server.port}/")
+        room.up()
         await service.run(room.stop)
     finally:
         await server.stop()

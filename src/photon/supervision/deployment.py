@@ -11,7 +11,7 @@ import msgspec
 
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
-from photon.fleet.processes import KINDS, PIPELINE, Process, stages
+from photon.fleet.processes import DATACENTRE, KINDS, Process, stages
 from photon.supervision.routes import Route, called_across
 from photon.supervision.supervisor import Service
 
@@ -30,11 +30,12 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 _OF_OTHERS: Mapping[str, Collection[str]] = {
-    "join": ("copies", "dispatcher", "joiner", "relay", PIPELINE),
-    "copies": ("copies", "joiner", "relay", PIPELINE),
-    "output": ("compute", "relay", PIPELINE),
-    "state": ("compute", "relay", PIPELINE),
-    "joiners": ("relay", PIPELINE),
+    "join": ("copies", "dispatcher", "joiner", "relay"),
+    "address": ("copies", "joiner", "relay"),
+    "apart": ("copies", "joiner", "relay"),
+    "output": ("compute", "relay"),
+    "state": ("compute", "relay"),
+    "joiners": ("relay",),
     "region": ("registry",),
 }
 """Keys of [datacentre.NAME] -> kinds of processes of other datacentres that read them."""
@@ -42,8 +43,8 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
 
 def reads(service: Service, keys: Iterable[str]) -> bool:
     """True if a process read one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    processes, all status pages and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but the
-    proxy."""
+    processes, all with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but
+    the proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
         table, _, rest = key.partition(".")
@@ -52,7 +53,7 @@ def reads(service: Service, keys: Iterable[str]) -> bool:
         elif table == "datacentre":
             name, _, rest = rest.partition(".")
             own = service.datacentre == name and kind != "registry"
-            found = own or kind == "status" or kind in _OF_OTHERS.get(rest.partition(".")[0], ())
+            found = own or kind in ("status", DATACENTRE) or kind in _OF_OTHERS.get(rest.partition(".")[0], ())
         else:
             found = kind != "wan"
         if found:
@@ -102,5 +103,5 @@ class Deployment:
             route = by_target.get(each.address or "")
             if route is not None and each.kind == "registry":
                 yield from ("--set", f'registry.replicas.{each.name}.address="{route.listen}"')
-            elif route is not None and process.kind in ("joiner", PIPELINE):
-                yield from ("--set", f'datacentre.{each.datacentre}.copies="{route.listen}"')
+            elif route is not None and process.kind in ("joiner", DATACENTRE):
+                yield from ("--set", f'datacentre.{each.datacentre}.apart.copies="{route.listen}"')

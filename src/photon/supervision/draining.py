@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from photon.config.errors import PhotonError, UsageError
-from photon.fleet.processes import PIPELINE, READERS
+from photon.fleet.processes import DATACENTRE, READERS
 from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER, REGISTRY = "joiner", "dispatcher", "registry"
-JOINING = {*READERS, "eventstore", JOINER, PIPELINE}
+JOINING = {*READERS, "eventstore", JOINER, DATACENTRE}
 """A datacentre joins while one process of each of these kinds that it has is up."""
 PATIENCE_S = 60.0
 """Time for a joiner to answer and to write what it holds; it gives up earlier by itself (EngineLimits)."""
@@ -63,14 +63,14 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
 
 
 def _together(states: Sequence[ServiceState]) -> str:
-    names = [f"'{state.name}'" for state in states if kind_of(state) == PIPELINE]
+    names = [f"'{state.name}'" for state in states if kind_of(state) == DATACENTRE]
     whole = ", ".join(names)
-    return f"; those of a datacentre that is together run in one process: photon hold {whole}" if names else ""
+    return f"; those that are not apart run in the process of their datacentre: photon hold {whole}" if names else ""
 
 
 def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
     names = {state.name for state in paused}
-    reading = (DISPATCHER, PIPELINE)
+    reading = (DISPATCHER, DATACENTRE)
     left = [state for state in states if kind_of(state) in reading and state.name not in names]
     return sorted({state.datacentre for state in left if state.state == "up"})
 

@@ -131,11 +131,33 @@ def regions(settings: Settings) -> list[str]:
 
 def called_across(settings: Settings) -> list[Process]:
     """Processes called from other regions: replicas and keepers of copies."""
-    called = [each for each in processes(settings) if each.arguments is not None]
-    return [
-        *sorted((each for each in called if each.kind == "registry"), key=lambda each: each.name),
-        *sorted((each for each in called if each.kind == "copies"), key=lambda each: each.name),
+    called = (each for each in processes(settings) if each.kind in ("registry", "copies"))
+    return sorted(called, key=lambda each: (each.kind != "registry", each.name))
+
+
+def gateway_routes(settings: Settings) -> list[Route]:
+    """The routes of a gateway between networks of containers, one for each region: to the services that it calls in
+    the others, at the same port, and from the monitoring's region to the status pages. The gateway is ``wan.REGION``
+    in a region, a service ``HOST.REGION`` in its own. Raises RoutesError."""
+    found: list[Route] = []
+    joining = {settings.region(datacentre) for datacentre in settings.datacentre}
+    outside = [region for region in regions(settings) if region not in joining]
+    watching = (outside or regions(settings))[0]  # a region that is lost with no datacentre, if there is such a one
+    called = [
+        (source, each.region, each.address or "")
+        for source in regions(settings)
+        for each in called_across(settings)
+        if each.kind == "registry" or source in joining
     ]
+    called += [
+        (watching, settings.region(name), each.page) for name, each in settings.datacentre.items() if each.page
+    ]
+    for source, at, address in called:
+        if at != source:
+            host, port = host_and_port(address)
+            found.append(Route(f"wan.{source}:{port}", source, at, f"{host}.{at}:{port}"))
+    _check(Path("the deployment file"), found)
+    return found
 
 
 def _pairs(settings: Settings) -> list[tuple[str, str, str]]:

@@ -11,25 +11,27 @@ from dataclasses import dataclass, replace
 
 from photon.config.settings import NAME, Settings
 from photon.fleet.processes import Process, of_datacentre, processes
+from photon.joiner.whereabouts import AUTO
 from photon.supervision.ports import host_and_port
 
 ETC = "/etc/photon"
 """The mount point of the deployment file's directory: changes show in a mounted directory, but not in a mounted
 file."""
-PORTS = {"joiner": 7040}
-"""Ports of kinds that are found by discovery; each container has its own address."""
-MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
+JOINER_PORT = 7040
+"""Of joiners that are found by discovery: each container has its own address."""
+MEMORY = {"registry": 768, "datacentre": 1536, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
 """MB of one container; others have 384."""
+_ALL = ("key", "logs", "state", "output")
 MOUNTS = {
-    "registry": ("key", "registry"), "cache": (), "copies": ("state",), "status": (),
-    "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"),
-    "verifier": ("key", "logs", "state", "output"), "dispatcher": ("key", "logs", "state", "output"),
-    "spark": ("key", "logs", "state", "output"), "operator": ("key", "logs", "state", "output"),
-    "sink": ("state", "output"), "compute": ("state", "output"),
+    "registry": ("key", "registry"), "datacentre": _ALL, "cache": (), "copies": ("state",), "status": (),
+    "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"), "verifier": _ALL,
+    "dispatcher": _ALL, "spark": _ALL, "operator": _ALL, "sink": ("state", "output"), "compute": ("state", "output"),
 }  # fmt: skip
 """Volumes that a kind of process needs besides its certificate."""
-_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "spark", "compute", "sink", "status")
-_OF_ALL = ("registry", "compute", "sink")  # kinds that ``photon serve`` runs for no datacentre
+_ORDER = (
+    "cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "datacentre", "spark", "compute", "sink",
+    "status",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,13 @@ class Service:
     def kind(self) -> str:
         return self.process.kind
 
+    @property
+    def found(self) -> bool:
+        """True for joiners that the file does not name."""
+        return self.process.name == AUTO
+
     def serve(self, config: str, *more: str) -> list[str]:
-        """Its arguments; joiners are found by discovery."""
-        words = [self.process.name] if self.kind in ("cache", *_OF_ALL) else []
-        words = ["auto"] if self.kind in PORTS else words
-        words += [] if self.kind in _OF_ALL else ["--datacentre", self.process.datacentre]
-        return ["serve", self.kind, *words, *more, "--config", config]
+        return ["serve", self.kind, *(self.process.arguments or ()), *more, "--config", config]
 
 
 def listening(settings: Settings) -> list[Process]:
@@ -60,7 +63,7 @@ def listening(settings: Settings) -> list[Process]:
                 more[who] = f"{host}-{number}:{port}"
     found = [replace(each, address=more.get(each.name, each.address)) if each.kind == "compute" else each
              for each in processes(settings)]  # fmt: skip
-    return [each for each in found if each.address is not None]
+    return [each for each in found if each.address and each.arguments is not None]
 
 
 def services(settings: Settings) -> Iterator[Service]:
@@ -70,9 +73,10 @@ def services(settings: Settings) -> Iterator[Service]:
         if each.kind == "registry":
             yield _service(each)
     for datacentre, pipeline in settings.datacentre.items():
-        name = f"joiner-{datacentre}"
-        joiner = of_datacentre("joiner", datacentre, name, f"{name}:{PORTS['joiner']}")
-        own = [each for each in found if each.datacentre == datacentre] + [joiner] * (not pipeline.on_spark)
+        own = [each for each in found if each.datacentre == datacentre]
+        if not pipeline.joiners and not pipeline.on_spark:
+            joiner = of_datacentre("joiner", datacentre, AUTO, f"joiner-{datacentre}:{JOINER_PORT}")
+            own.append(replace(joiner, arguments=(AUTO, "--datacentre", datacentre)))
         own += [replace(each, datacentre=datacentre, region=settings.region(datacentre))
                 for each in found if each.kind == "compute"]  # fmt: skip
         for kind in _ORDER:
@@ -81,7 +85,7 @@ def services(settings: Settings) -> Iterator[Service]:
 
 def _service(each: Process) -> Service:
     host, port = host_and_port(each.address or "")
-    return Service(host.replace(".", "-"), each, PORTS.get(each.kind, port))
+    return Service(host.replace(".", "-"), each, port)
 
 
 def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
@@ -114,14 +118,12 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         at = f"datacentre.{name}"
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
-        if not pipeline.on_spark and pipeline.joiners:
-            yield f"{at}: joiners are found; name none of them"
+        if pipeline.joiners > 1 and not pipeline.on_spark:
+            yield f"{at}.joiners: more than one are found, and not named; write 0, and run as many as are needed"
         if pipeline.dispatchers > 1:
             yield f"{at}.dispatchers: several have one machine, and a container has one of its own; leave it out"
-        if pipeline.dispatcher is None:
-            yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
-        if pipeline.together or settings.relayed(name):
-            yield f"{at}: a service is one process, and none is a relay; leave together and chained joins out"
+        if settings.relayed(name):
+            yield f"{at}: no service is a relay; leave chained joins and topics out"
     hosts = {name: f"{name}, which is made without being named" for name in made}
     for each in listening(settings):
         host, _ = host_and_port(each.address or "")

@@ -38,8 +38,7 @@ def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
         raise UsageError(f"{file}: registry.replicas is empty; a deployment names 1, 3 or 5 replicas")
     for name, pipeline in settings.datacentre.items():
         if not pipeline.joiners and not pipeline.on_spark:
-            where = f"[datacentre.{name}.joiners.{name}-1]"
-            raise UsageError(f"{file}: datacentre.{name} names no joiner to start; write {where} with its address")
+            raise UsageError(f"{file}: datacentre.{name}.joiners = 0: there is no joiner to start; write 1 or more")
     if settings.wan is not None:
         for name in settings.registry.replicas:
             if not settings.region_of_replica(name):

@@ -51,7 +51,7 @@ ALL = (
     "photon.dispatcher.process",
     "photon.assembly.copies",
     "photon.assembly.engines",
-    "photon.assembly.pipeline",
+    "photon.assembly.datacentre",
     "photon.eventstore.client",
     "photon.fleet.explain.service",
     "photon.joiner.client",

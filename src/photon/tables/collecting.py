@@ -11,7 +11,7 @@ from photon.tables.api import Cell, Conflict, OutcomeUnknown, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
 from photon.tables.resolving import Resolver
 from photon.tables.store import Store
-from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import State, SystemView
 
 ROWS = 500  # rows of a page
@@ -110,9 +110,9 @@ def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
 
 def _resolve(around: Surroundings, resolver: Resolver, table: str, safe_point: int) -> None:
     """Resolves all locks of transactions that began before the safe point; those still committing are aborted."""
-    back_off = BackOff(around)
+    patience = Patience(around)
     while found := locks(around.store, table, safe_point):
         for cell, meta in found:
             resolver.settle(cell, meta, force=True)
-        if not back_off.wait():
+        if not patience.wait():
             raise StoreFailed(f"{table}: locks from before the safe point cannot be resolved; nothing was removed")

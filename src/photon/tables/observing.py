@@ -15,6 +15,7 @@ import structlog
 
 from photon.adapters.containment import Hung, Watched
 from photon.computing.guarding import failed
+from photon.config.back_off import BackOff
 from photon.tables.api import (
     Conflict,
     Held,
@@ -26,7 +27,7 @@ from photon.tables.api import (
 )
 from photon.tables.cell import is_lock, read_meta
 from photon.tables.locks import RowLocks
-from photon.tables.surroundings import BackOff
+from photon.tables.surroundings import Patience
 from photon.tables.system import State, with_observer
 from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
 from photon.tables.transaction import Transaction
@@ -38,9 +39,9 @@ PAGE = 200  # notifications that are read at once
 ROWS_SEEN = 256  # keys of rows at which scans may begin
 FAILED_MAX = 10_000
 # Wait before a failed observer is tried again on that row: doubled each time, up to the second value.
-FAILED_WAIT_S = (1.0, 60.0)
+FAILED = BackOff(first=1.0, most=60.0)
 # Wait between two polls of an idle program, for all its threads together: doubled each time, up to the second value.
-IDLE_S = (0.02, 0.2)
+IDLE = BackOff(first=0.02, most=0.2)
 REST_S_MAX = 1.0
 LEAVE_S = 10.0  # a process that stops waits for its threads at most this long, and then ends without them
 BATCH = 16  # rows that a thread takes at once
@@ -155,11 +156,11 @@ class Worker:
             self._by_column.setdefault((each.table, each.column), []).append(each)
         self._names = sorted({each.table for each in tables.observers})
         self._seen: list[tuple[str, str]] = []
-        self._failed: dict[tuple[str, str, str], tuple[float, float]] = {}  # cell -> (not before, wait)
+        self._failed: dict[tuple[str, str, str], tuple[float, int]] = {}  # cell -> (not before, failures)
         self._guards = threading.local()
         self._threads = 1
         self._resting = 0
-        self._idle_s = IDLE_S[0]
+        self._idle = 1
         self._news = threading.Condition()
         self._log = structlog.get_logger("photon.tables")
 
@@ -215,10 +216,10 @@ class Worker:
                 done = self.step()
             except StoreFailed as failed:
                 self._log.warning("observers wait: the store does not answer", error=str(failed))
-                stop.wait(FAILED_WAIT_S[0])
+                stop.wait(FAILED.first)
                 continue
             if done:
-                self._idle_s = IDLE_S[0]
+                self._idle = 1
             else:
                 self._rest()
 
@@ -226,10 +227,8 @@ class Worker:
         """One thread at a time looks for work; it wakes another if there is more than it takes."""
         with self._news:
             self._resting += 1
-            if self._news.wait(min(self._idle_s * self._resting, REST_S_MAX)):
-                self._idle_s = IDLE_S[0]
-            else:
-                self._idle_s = min(self._idle_s * 2, IDLE_S[1])
+            waited_s = min(IDLE.delay(self._idle) * self._resting, REST_S_MAX)
+            self._idle = 1 if self._news.wait(waited_s) else self._idle + 1
             self._resting -= 1
 
     def _wake(self) -> None:
@@ -241,7 +240,7 @@ class Worker:
         cell. Raises ObserverFailed at the end, StoreFailed, and Conflict after a minute of conflicts."""
         runs = 0
         failures: dict[tuple[str, str, str], str] = {}
-        back_off = BackOff(self._around, TRIES_S)
+        patience = Patience(self._around, TRIES_S)
         while True:
             at_rest, moved = True, False
             met: TablesError = Conflict("the cells that are left are locked by somebody who lives")
@@ -273,8 +272,8 @@ class Worker:
                     raise ObserverFailed(list(failures.values()))
                 return runs
             if moved:
-                back_off = BackOff(self._around, TRIES_S)
-            elif not back_off.wait():
+                patience = Patience(self._around, TRIES_S)
+            elif not patience.wait():
                 raise met
 
     def step(self) -> int:
@@ -414,10 +413,11 @@ class Worker:
 
     def _raised(self, table: str, row: str, column: str, error: ObserverFailed) -> None:
         key = table, row, column
-        wait_s = min(self._failed[key][1] * 2, FAILED_WAIT_S[1]) if key in self._failed else FAILED_WAIT_S[0]
+        failures = self._failed.get(key, (0.0, 0))[1] + 1
+        wait_s = FAILED.delay(failures)
         if len(self._failed) >= FAILED_MAX:
             self._failed.clear()
-        self._failed[key] = self._around.clock.monotonic() + wait_s, wait_s
+        self._failed[key] = self._around.clock.monotonic() + wait_s, failures
         self._around.counts["observers_failed"] += 1
         self._log.warning("an observer fails", cell="/".join(key), error=error.cells[0], again_s=wait_s)
 

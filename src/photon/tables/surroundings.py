@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from photon.config.back_off import BackOff
 from photon.config.clock import Clock, SystemClock
 from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, StoreFailed
 from photon.tables.locks import RowLocks
@@ -20,7 +21,7 @@ LOCK_AGE_S = 10.0  # an older lock is taken for that of a dead client
 GRACE_S = 4.0  # from publishing in the system's table until everybody has certainly seen it
 PATIENCE_S = 30.0  # how long an unanswering store is asked again
 KEEP_S = 3600.0  # how long old versions are kept for readers
-BACK_OFF_S = (0.001, 0.5)  # first and longest wait
+WAITS = BackOff(first=0.001, most=0.5, floor=0.0)
 HABITS_MAX = 10_000
 HABIT_COLUMNS_MAX = 16
 
@@ -60,12 +61,12 @@ def _started(process: int) -> str:
         return "unknown"
 
 
-class BackOff:
+class Patience:
     """Waits longer each time, up to ``patience_s`` in total; each wait is random between half and the whole."""
 
     def __init__(self, around: Surroundings, patience_s: float | None = None) -> None:
         self._around = around
-        self._wait_s = BACK_OFF_S[0]
+        self._pauses = WAITS.pauses(lambda: 0.5 + around.random() / 2)
         patience_s = around.limits.patience_s if patience_s is None else patience_s
         self._until = around.clock.monotonic() + patience_s
 
@@ -74,8 +75,7 @@ class BackOff:
         around = self._around
         if around.clock.monotonic() >= self._until:
             return False
-        around.sleep(self._wait_s * (0.5 + around.random() / 2))
-        self._wait_s = min(self._wait_s * 2, BACK_OFF_S[1])
+        around.sleep(next(self._pauses))
         return True
 
 
@@ -101,13 +101,13 @@ class Surroundings:
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """Like the store's, repeated while it fails. Raises StoreFailed in the end."""
         self.counts["reads"] += 1
-        back_off = None
+        patience = None
         while True:
             try:
                 return self.store.read(reads)
             except StoreFailed:
-                back_off = back_off or BackOff(self)
-                if not back_off.wait():
+                patience = patience or Patience(self)
+                if not patience.wait():
                     raise
 
     def read_cells(self, cells: Sequence[Cell]) -> list[Held]:
@@ -118,13 +118,13 @@ class Surroundings:
 
     def timestamp(self) -> int:
         """Raises StoreFailed once patience is over."""
-        back_off = None
+        patience = None
         while True:
             try:
                 return self.oracle.timestamp()
             except StoreFailed:
-                back_off = back_off or BackOff(self)
-                if not back_off.wait():
+                patience = patience or Patience(self)
+                if not patience.wait():
                     raise
 
     def wall_ms(self) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from photon.config.versioned_file import decoded
 from photon.tables.api import SYSTEM, Cell, Mutation, StoreFailed, TablesError, TooOld
-from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.surroundings import Patience, Surroundings
 
 STATE = Cell(SYSTEM, "tables", "state")
 OBSERVERS_MAX = 1_000
@@ -121,7 +121,7 @@ class SystemView:
 
     def change(self, change: Callable[[State], State]) -> State:
         """Publishes ``change(state)``, which may be called several times."""
-        back_off = BackOff(self._around)
+        patience = Patience(self._around)
         while True:
             (held,) = self._around.read_cells([STATE])
             before = decode(held.meta)
@@ -132,7 +132,7 @@ class SystemView:
             if self._around.store.mutate([mutation])[0]:
                 self.look()
                 return after
-            if not back_off.wait():
+            if not patience.wait():
                 raise StoreFailed(f"{SYSTEM}: cannot be changed: others do so all the time, or it does not answer")
 
 

@@ -26,7 +26,7 @@ from photon.tables.loading import Source, load
 from photon.tables.oracle import BatchedOracle, MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store import Store, in_file, in_memory
-from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import SystemView
 from photon.tables.transaction import Transaction
 
@@ -212,13 +212,13 @@ class Tables:
         """Runs ``work(transaction, *arguments)`` and commits; repeats it in a new transaction after a Conflict or
         TooOld, with back-off. Raises Conflict after a minute of conflicts, OutcomeUnknown, StoreFailed, and errors
         from ``work``."""
-        back_off = BackOff(self.around, TRIES_S)
+        patience = Patience(self.around, TRIES_S)
         while True:
             try:
                 with self.transaction() as transaction:
                     return work(transaction, *arguments, **named)
             except (Conflict, TooOld):
-                if not back_off.wait():
+                if not patience.wait():
                     raise
 
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:

@@ -33,7 +33,7 @@ from photon.tables.cell import (
     version_of,
 )
 from photon.tables.resolving import Resolver
-from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import SystemView
 
 CELLS_MAX = 10_000  # cells that a transaction writes
@@ -97,7 +97,7 @@ class Transaction:
 
     def _fetch(self, reads: list[Read], wanted: set[tuple[str, str, str]]) -> None:
         """Reads until no lock blocks ``wanted``; other columns are taken if not locked."""
-        back_off = None
+        patience = None
         while True:
             blocked = []
             in_the_way = []
@@ -111,8 +111,8 @@ class Transaction:
                 return self._system.check(self.start)
             reads = blocked
             if not self._settled(in_the_way):
-                back_off = back_off or BackOff(self._around, self._around.limits.lock_age_s * 3)
-                if not back_off.wait():
+                patience = patience or Patience(self._around, self._around.limits.lock_age_s * 3)
+                if not patience.wait():
                     raise StoreFailed(f"{in_the_way[0][0]}: is locked, and does not become free")
 
     def _take(self, read: Read, found: RowRead) -> list[tuple[Cell, bytes]]:
@@ -185,14 +185,14 @@ class Transaction:
     def _page(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None
     ) -> list[tuple[str, RowRead]]:
-        back_off = None
+        patience = None
         while True:
             self._around.counts["scans"] += 1
             try:
                 return self._around.store.scan(table, begin, end, columns, self.start, SCAN_ROWS)
             except StoreFailed:
-                back_off = back_off or BackOff(self._around)
-                if not back_off.wait():
+                patience = patience or Patience(self._around)
+                if not patience.wait():
                     raise
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Transaction:
         primary: Cell,
     ) -> None:
         """``uncertain``: cells whose prewrite was sent with an unknown outcome."""
-        back_off = BackOff(self._around)
+        patience = Patience(self._around)
         token = self._around.liveness.token.encode()
         while cells:
             wall_ms = self._around.wall_ms()
@@ -281,7 +281,7 @@ class Transaction:
                         uncertain.add(cell)
             if left:
                 left = self._looked_again(left, metas, uncertain)
-                if uncertain and left and not back_off.wait():
+                if uncertain and left and not patience.wait():
                     raise StoreFailed(f"{'/'.join(left[0])}: the store does not answer, or its disk is full")
             cells = left
 
@@ -339,10 +339,10 @@ class Transaction:
         """Returns after the primary's commit: the others follow; clients that meet unfinished ones complete them."""
         primary = cells[0]
         done = commit_meta(Commit(timestamp, self.start, 0))
-        back_off = None
+        patience = None
         while not self._decide([self._final(cell, done, timestamp) for cell in cells]):
             # Refused: rolled back, or done by a call whose answer was lost. Unknown: read to find out.
-            back_off = back_off or BackOff(self._around)
+            patience = patience or Patience(self._around)
             try:
                 if self._is_committed(primary):
                     if rest := [self._final(cell, done, timestamp) for cell in cells[1:]]:
@@ -350,7 +350,7 @@ class Transaction:
                     return
             except StoreFailed:
                 pass
-            if not back_off.wait():
+            if not patience.wait():
                 raise OutcomeUnknown("the store does not answer: whether the transaction is committed is not known")
 
     def _final(self, cell: Cell, done: bytes, timestamp: int) -> Mutation:

@@ -17,6 +17,7 @@ from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Unpaired
 from photon.adapters.envelope import NONE_INLINE, Envelope
 from photon.adapters.faults import payload_fault
+from photon.adapters.key_lists import names
 from photon.adapters.logs.place_ids import place_id
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events, ForeignEvent
@@ -64,7 +65,7 @@ def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> b
 
 def is_primary(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
     (key,) = Guard(adapter).each([source.record], lambda record: adapter.primary_key(record, source.file))
-    return key == line.key
+    return names(adapter, line.key, key)
 
 
 def differences(

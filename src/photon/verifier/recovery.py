@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from photon.config.back_off import BackOff
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
@@ -69,8 +70,7 @@ class RecoveryLimits:
     rest_s: float = 0.02  # between two requests: each takes the registry some milliseconds
     ask_s: float = 5.0
     retry_s: float = 5.0  # after a shard did not answer: only that shard is asked again
-    again_first_s: float = 60.0
-    again_most_s: float = 3600.0  # longest interval of scans; it doubles each time nothing was found
+    again: BackOff = BackOff(first=60.0, most=3600.0)  # interval of scans; it doubles each time nothing was found
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class SlotRecovery:
         self._scanned = -1  # the incarnation scanned to the end; a first incarnation says that up to 0 is redone
         self._left: tuple[int, ...] = ()  # remaining shards of the scan under way
         self._next_s = 0.0
-        self._pause_s = 0.0
+        self._quiet = 0
         self._waits = ""
         self.recovered = 0  # ids given up since the process started
 
@@ -155,9 +155,9 @@ class SlotRecovery:
             self._next_s = now + limits.retry_s
             return
         quiet = self._scanned == redone.upto and not report.recovered
-        self._pause_s = min(limits.again_most_s, 2 * self._pause_s) if quiet else limits.again_first_s
+        self._quiet = self._quiet + 1 if quiet else 1
         self._scanned = redone.upto
-        self._next_s = now + self._pause_s
+        self._next_s = now + limits.again.delay(self._quiet)
 
     # -- the registry ------------------------------------------------------------------------------------------
     async def _scan(self, redone: Redone, report: RecoveryReport) -> None:

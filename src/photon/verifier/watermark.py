@@ -150,6 +150,7 @@ class Watermarks:
                 exact_ns = _later(
                     exact_ns, floored(min(undecided.read_ns - self._within_ns, undecided.oldest_ns, shown_ns))
                 )
+                percentile_ns = max(percentile_ns, exact_ns)  # after an outage, lateness keeps it back for long
         held_by = tuple(self._holders(sample, shown_ns, silent))
         waiting = 0 if percentile_ns is None else self._waiting(sample, percentile_ns)
         return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)

@@ -59,9 +59,9 @@ class Documents:
     def _extend(self) -> None:
         """Status pages, a cache node and a second joiner in east, in addition to the runbooks' deployment."""
         text = self.site.file.read_text()
-        text = text.replace("[datacentre.west]\n", '[datacentre.west]\nstatus = "127.0.0.1:1"\n')
-        text += '\n[datacentre.east.caches.east-cache]\naddress = "127.0.0.1:2"\nsize = "16MiB"\n'
-        text += '\n[datacentre.east.joiners.east-2]\naddress = "127.0.0.1:3"\n'
+        text = text.replace("[datacentre.west]\n", '[datacentre.west]\napart.status = "127.0.0.1:1"\n')
+        text = text.replace("[datacentre.east]\n", '[datacentre.east]\njoiners = 2\napart.cache = "127.0.0.1:2"\n')
+        text = re.sub(r'apart.joiner = "(.*)"', r'apart.joiner = ["\1", "127.0.0.1:3"]', text, count=1)
         self.site.file.write_text(on_free_ports(text))
 
     def _certified_file(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,8 +37,8 @@ PATIENCE_S = 60.0
 async def counts(rig: Rig, name: str) -> NodeCounts | None:
     """A node's own counts; ``None`` means that it does not answer."""
     deployment = rig.demo.deployment
-    address = load(deployment.file, environment={}).datacentre[EAST].caches[name].address
-    async with open_channel(address, to=towards(deployment.tls, identity(Role.CACHE, EAST))) as channel:
+    address = load(deployment.file, environment={}).caches(EAST)[name]
+    async with open_channel(address, to=towards(deployment.tls, identity(Role.DATACENTRE, EAST))) as channel:
         stub = CACHE.stub(channel)
         try:
             return wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=1.0))
@@ -59,9 +60,9 @@ async def answered_by_nodes(rig: Rig) -> bool:
     before = [await counts(rig, name) for name in nodes_of(rig)]
     deployment = rig.demo.deployment
     tls = deployment.tls and load_certificates(
-        deployment.file.parent / CERTIFICATES, f"joiner-{EAST}", datetime.now(UTC)
+        deployment.file.parent / CERTIFICATES, f"datacentre-{EAST}", datetime.now(UTC)
     )
-    to = towards(tls, identity(Role.EVENTSTORE, EAST))
+    to = towards(tls, identity(Role.DATACENTRE, EAST))
     store = EventStoreClient(deployment.settings.datacentre[EAST].eventstore, "clicks", to=to)
     keys = [query.encode() for query in rig.generator.truth.joined.values()]
     answers = (await store.look_up(keys, [0] * len(keys))).answers
@@ -107,18 +108,15 @@ async def test_the_ring_grows_and_shrinks_without_a_restart(tmp_path: Path) -> N
         file = rig.demo.deployment.file
         for name in nodes_of(rig):
             await soon(lambda name=name: is_warm(rig, name), PATIENCE_S, "the node is warm")  # type: ignore[misc]
-        node = f'[datacentre.{EAST}.caches.added]\naddress = "127.0.0.1:{free_ports(1)[0]}"\n'
-        rewrite(file, f"{file.read_text()}\n{node}")
-        grown = replace(rig.demo.deployment, settings=load(file, environment={}))
-        [added] = [service for service in grown.services() if service.name == "cache added"]
-        await rig.supervisor.start([added])
-        await soon(lambda: is_warm(rig, "added"), PATIENCE_S, "the node is warm")
-        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
-        gone = next(name for name in nodes_of(rig) if name != "added")
         text = file.read_text()
-        table = text.index(f"[datacentre.{EAST}.caches.{gone}]")
-        rewrite(file, text[:table] + text[text.index("\n", text.index("address", table)) :])
-        rig.supervisor.kill(f"cache {gone}", hold=True)
+        rewrite(file, re.sub(r"(cache = \[[^]]*)\]", rf'\1, "127.0.0.1:{free_ports(1)[0]}"]', text))
+        grown = replace(rig.demo.deployment, settings=load(file, environment={}))
+        [added] = [service for service in grown.services() if service.name == f"cache {EAST}-c4"]
+        await rig.supervisor.start([added])
+        await soon(lambda: is_warm(rig, f"{EAST}-c4"), PATIENCE_S, "the node is warm")
+        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
+        rewrite(file, text)
+        rig.supervisor.kill(f"cache {EAST}-c4", hold=True)
         assert rig.supervisor.starts(f"eventstore {EAST}") == 1
 
     await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
@@ -148,10 +146,10 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
         assert (row["node"], row["answers"]) == (name, True)
         assert row["hits"] > 0
         assert 0 < row["bytes"] <= row["bytes_max"]
-        address = rig.demo.deployment.settings.datacentre[EAST].caches[name].address
-        for who in (f"dispatcher-{EAST}", "operator"):
+        address = rig.demo.deployment.settings.caches(EAST)[name]
+        for who in (f"spark-{EAST}", "operator"):
             own = load_certificates(tmp_path / CERTIFICATES, who, datetime.now(UTC))
-            async with open_channel(address, to=own.to(identity(Role.CACHE, EAST))) as channel:
+            async with open_channel(address, to=own.to(identity(Role.DATACENTRE, EAST))) as channel:
                 stub = CACHE.stub(channel)
                 source = wire.source_of(b"")
                 for call in (stub.Feed(pb.CacheFeed(source=source)), stub.Find(pb.CacheFind(source=source))):

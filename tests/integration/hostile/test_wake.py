@@ -29,8 +29,8 @@ from tests.integration.supervised import supervised
 
 PATIENT = """
 import photon.dispatcher.retry as retry
-retry.NOT_YET_BACKOFF = retry.EARLY_BACKOFF = retry.Backoff(first=3000.0, most=3000.0, floor=3000.0)
-retry.RETRY_BACKOFF = retry.Backoff(first=0.1, most=3000.0)
+retry.NOT_YET_BACKOFF = retry.BackOff(first=3000.0, most=3000.0, floor=3000.0)
+retry.RETRY_BACKOFF = retry.BackOff(first=0.1, most=3000.0)
 """
 """Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. Failing rows reach this
 only after many tries."""

@@ -26,7 +26,7 @@ from tests.integration.operations.runbook import Happens, Run
 from tests.integration.operations.shell import Shell
 from tests.integration.operations.traffic import Traffic
 
-EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+EXAMPLE = Path(__file__).parents[2] / "unit" / "supervision" / "two_apart.toml"
 DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
@@ -226,11 +226,14 @@ def _deployment_file(kind: str) -> str:
     if kind != WITH_WAN:
         text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', text, flags=re.M | re.S)
     text = text.replace('unmatched_after = "1h"', 'unmatched_after = "6s"\nidentical_copies = true')
-    text = re.sub(r"\[datacentre\.\w+\.joiners\.\w+-2\]\naddress = .*\n", "", text)  # few cores run all of it
-    text = text.replace("[datacentre.east]\n", '[datacentre.east]\nstatus = "127.0.0.1:7516"\n')
+    text = text.replace("joiners = 2\n", "")  # few cores run all of it
+    text = re.sub(r'apart.joiner = \["(.*)", ".*"\]', r'apart.joiner = "\1"', text)
+    text = text.replace("[datacentre.east]\n", '[datacentre.east]\napart.status = "127.0.0.1:7516"\n')
     if kind == WITH_COPIES:
         for number, name in enumerate(DATACENTRES, 1):
-            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\ncopies = "127.0.0.1:75{number}7"\n')
+            text = text.replace(
+                f"[datacentre.{name}]\n", f'[datacentre.{name}]\napart.copies = "127.0.0.1:75{number}7"\n'
+            )
         text = text.replace("[registry]\n", f"{COPIES.lstrip()}\n[registry]\n")
     return on_free_ports(text)
 

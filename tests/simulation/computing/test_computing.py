@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.computing.ablations import ABLATIONS
-from tests.simulation.computing.world import run_seed
+from tests.simulation.computing.world import SessionsWorld, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
 
@@ -21,6 +21,7 @@ _SEEDS = seeds()
 def test_each_record_counts_once_whatever_dies(batch: list[int]) -> None:
     for seed in batch:
         run_seed(seed)
+        run_seed(seed, kind=SessionsWorld)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, windows
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.intervals import Interval, Intervals, even
@@ -33,6 +33,7 @@ from photon.computing.wire import (
 from tests.simulation.world.violation import Violation, of_seed
 
 WINDOW_NS = 10 * SECOND_NS
+GAP_NS = 3 * SECOND_NS
 SHARED = ("east", "west")
 OWN = "local"
 STEPS = 260
@@ -559,6 +560,82 @@ class World:
         return Counter(tuple(each) for each in self.published[stream])
 
 
+class Seen(Computation):
+    """State by entry: how often each record came, and a list of them."""
+
+    outputs = ("seen",)
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        times, order = ctx.map_of("times"), ctx.list_of("order", str)
+        times[record.value["id"]] = times.get(record.value["id"], 0) + 1
+        order.append(record.value["id"])
+        if len(order) > 2:
+            order.pop_first()
+        ctx.produce("seen", [ctx.key, record.value["id"], times[record.value["id"]], len(times), list(order)])
+
+
+class SessionsWorld(World):
+    """With sessions, which late records make longer, or one; and with state by entry."""
+
+    def topology(self) -> Topology:
+        topology = super().topology()
+        visits = windows.Windows(
+            "visits", windows.session(GAP_NS), {"ids": windows.collect(lambda record: record.value["id"])},
+            lateness_ns=3600 * SECOND_NS,
+        )  # fmt: skip
+        topology.add(visits, {name: lambda record: str(record.value["user"]) for name in (*SHARED, OWN)})
+        topology.add(Seen(), {name: lambda record: str(record.value["user"]) for name in (*SHARED, OWN)})
+        for stream in (*visits.outputs[:2], "seen"):
+            topology.publish(stream, stream)
+        return topology
+
+    def watermark(self, source: str, position: int) -> Watermark:
+        """Many records are late by the percentile."""
+        exact_ns, percentile_ns, _ = super().watermark(source, position)
+        percentile_ns = min(percentile_ns + 2 * GAP_NS, ENDED_NS)
+        waiting = sum(each.time_ns < percentile_ns for each in self.sources[source][position:])
+        return Watermark(exact_ns, percentile_ns, waiting)
+
+    def check(self) -> None:
+        """Sessions that were said and not replaced are those that the records make."""
+        super().check()
+        everything = [record for records in self.sources.values() for record in records]
+        self._check_seen(everything)
+        truth: dict[tuple[str, int, int], list[str]] = {}
+        for each in sorted(everything, key=lambda record: (record.value["user"], record.time_ns)):
+            user, begin, end, ids = str(each.value["user"]), each.time_ns, each.time_ns + GAP_NS, [each.value["id"]]
+            last = next(reversed(truth), None)
+            if last is not None and last[0] == user and begin < last[2]:
+                begin, ids = last[1], truth.pop(last) + ids
+            truth[user, begin, end] = ids
+        stand: Counter[tuple[str, int, int]] = Counter()
+        largest: dict[tuple[str, int, int], list[str]] = {}
+        for value in (*self.published["visits"], *self.published["visits.corrections"]):
+            where = (value["key"], value["from_ns"], value["to_ns"])
+            stand[where] += 1
+            stand.subtract((value["key"], begin, end) for begin, end in value.get("replaces", ()))
+            largest[where] = max(largest.get(where, []), sorted(value["ids"]), key=len)
+        _same("sessions", Counter(truth.keys()), +stand)
+        if wrong := [each for each, n in stand.items() if n < 0 or (n and largest[each] != sorted(truth[each]))]:
+            raise Violation(f"sessions: replaced what was not said, or hold other records: {wrong[:4]}")
+
+    def _check_seen(self, everything: list[Record]) -> None:
+        users = Counter(str(each.value["user"]) for each in everything)
+        seen = self.published["seen"]
+        _same(
+            "seen",
+            Counter((each.value["id"], 1) for each in everything),
+            Counter((each[1], each[2]) for each in seen),
+        )
+        sizes = Counter((user, size) for user, _, _, size, _ in seen)
+        _same("map sizes", Counter((user, n) for user, most in users.items() for n in range(1, most + 1)), sizes)
+        before = dict[str, list[str]]()
+        for user, own, _, _, order in sorted(seen, key=lambda each: each[3]):
+            if order != [*before.get(user, []), own][-2:]:
+                raise Violation(f"the list of {user} is {order} after {before.get(user)} and {own}")
+            before[user] = order
+
+
 class _Killable(Store):
     """Dies before it is retired."""
 
@@ -577,8 +654,8 @@ def _same(what: str, truth: Counter[Any], found: Counter[Any]) -> None:
         raise Violation(f"{what}: twice or wrong {dict(list(extra.items())[:4])}")
 
 
-def run_seed(seed: int, variant: Variant = Variant()) -> World:
-    world = World(seed, variant)
+def run_seed(seed: int, variant: Variant = Variant(), kind: type[World] = World) -> World:
+    world = kind(seed, variant)
     with variant.applied(), of_seed(seed):
         world.run()
     return world

@@ -21,7 +21,9 @@ from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import exports as dispatcher_exports
 from photon.dispatcher import progress as dispatcher_progress
+from photon.dispatcher.committing import Committing
 from photon.dispatcher.core import Core
+from photon.dispatcher.counting import Counting
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.open_events import NO_ROWS, NOTHING_STORED
 from photon.dispatcher.replay import coverage
@@ -104,14 +106,14 @@ class RetryIsAVerdict(Core):
         super().answered(batch, answers, now_ns, now)
 
 
-class OwnLinesAreDuplicates(Core):
+class OwnLinesAreDuplicates(Counting):
     """A line read again after a crash is not recognized."""
 
     def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
         super().taken(rows, owners, np.zeros_like(same_line))
 
 
-class WaitsInMemoryOnly(Core):
+class WaitsInMemoryOnly(Committing):
     """The offset advances, and events without a verdict are not put into the retry store."""
 
     def changes(self, *args: Any, **kwargs: Any) -> Changes:
@@ -266,15 +268,15 @@ def shown_or_not(self: Watermarks, sample: Sample, before_ns: int) -> int:
 _waiting = Watermarks._waiting
 
 
-def stored_and_held(self: Core) -> tuple[I64, I64]:
+def stored_and_held(self: Committing) -> tuple[I64, I64]:
     """An event that becomes a row while a joiner holds it counts both as a row and as held."""
-    travelling, self._travelling = self._travelling, NO_ROWS
+    on_their_way, self._on_their_way = self._on_their_way, NO_ROWS
     found = _undecided(self)
-    self._travelling = travelling
+    self._on_their_way = on_their_way
     return found
 
 
-_undecided = Core.undecided
+_undecided = Committing.undecided
 
 
 @dataclass(frozen=True)
@@ -338,13 +340,13 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST
     ),
     "dispatcher: waits in memory only": Ablation(
-        Variant(patches=((_DISPATCHER, "Core", WaitsInMemoryOnly),)), LEDGER
+        Variant(patches=((dispatcher_core, "Committing", WaitsInMemoryOnly),)), LEDGER
     ),
     "dispatcher: offset before retries": Ablation(
         Variant(patches=((processes, "SimulatedState", OffsetBeforeRetries),)), f"{LOST}|{LEDGER}"
     ),
     "dispatcher: own lines are duplicates": Ablation(
-        Variant(patches=((_DISPATCHER, "Core", OwnLinesAreDuplicates),)), LEDGER
+        Variant(patches=((dispatcher_core, "Counting", OwnLinesAreDuplicates),)), LEDGER
     ),
     "dispatcher: a look-up's miss is a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "settle", absent_is_a_verdict),)), LOST
@@ -377,7 +379,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     "waiting: of slots not counted": Ablation(Variant(patches=((Watermarks, "_waiting", shown_or_not),)), WAITING),
     "waiting: in memory not counted": Ablation(Variant(patches=((Undecided, "before", rows_only),)), NO_VERDICT),
     "waiting: what is being stored counted twice": Ablation(
-        Variant(patches=((Core, "undecided", stored_and_held),)), NO_VERDICT
+        Variant(patches=((Committing, "undecided", stored_and_held),)), NO_VERDICT
     ),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((model_raft, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"

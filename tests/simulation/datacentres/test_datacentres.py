@@ -36,12 +36,13 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
 
 
 @pytest.mark.seeded
+@pytest.mark.parametrize("lists", [False, True], ids=["key", "list"])
 @pytest.mark.parametrize(
     "batch", _batches(share(seeds(SEEDS, world="sets"), 5)), ids=lambda b: f"sets-{b[0]}-{b[-1]}"
 )
-def test_every_event_is_joined_with_its_whole_set_once(batch: list[int]) -> None:
+def test_every_event_is_joined_with_its_whole_set_once(batch: list[int], lists: bool) -> None:
     for seed in batch:
-        run_seed(seed, Variant(sets=True), story="PHOTON_SIM_SEED" in os.environ)
+        run_seed(seed, Variant(sets=True, lists=lists), story="PHOTON_SIM_SEED" in os.environ)
 
 
 @pytest.mark.seeded

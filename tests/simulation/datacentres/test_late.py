@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from photon.batch.columns import Mask
+from photon.config.back_off import BackOff
 from photon.dispatcher import core as dispatcher_core
-from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import retry
-from photon.dispatcher.core import Core
-from photon.dispatcher.retry import Attempt, Backoff, Likeness, NextTries, NextTry
-from photon.dispatcher.waiting import ArrivedKeys
+from photon.dispatcher import waiting as dispatcher_waiting
+from photon.dispatcher.retry import Attempt, Likeness, NextTries, NextTry
+from photon.dispatcher.waiting import ArrivedKeys, Waiting
 from photon.eventstore.api import KeyArrivals
 from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
 from photon.idregistry.api import Kind
@@ -42,7 +42,7 @@ LATE_S = 3.0
 IN_VAIN_A_SECOND = 10
 
 
-LONG = Backoff(first=30.0, most=30.0, floor=30.0)
+LONG = BackOff(first=30.0, most=30.0, floor=30.0)
 
 
 class ListensFirst(JoinerProcess):
@@ -207,22 +207,22 @@ class AllTriesCount(NextTries):
         return super().after(attempt, likeness._replace(failed=likeness.attempts))
 
 
-class NotUncommitted(Core):
+class NotUncommitted(Waiting):
     """A row whose last try is not committed hears no news."""
 
     def arrived(self, keys: Sequence[bytes]) -> None:
-        back, self._back = self._back, {}
+        updates, self._to_update = self._to_update, {}
         super().arrived(keys)
-        self._back = back
+        self._to_update = updates
 
 
 ABLATIONS = {
     "news is lost": Variant(sought=Lost),
-    "news during an attempt": Variant(patches=((dispatcher_core, "ArrivedKeys", NotOnTheWay),)),
+    "news during an attempt": Variant(patches=((dispatcher_waiting, "ArrivedKeys", NotOnTheWay),)),
     "tries without a primary event put off those that fail": Variant(
         patches=((dispatcher_core, "NextTries", AllTriesCount),)
     ),
-    "news between an answer and its commit": Variant(patches=((dispatcher_engine, "Core", NotUncommitted),)),
+    "news between an answer and its commit": Variant(patches=((dispatcher_core, "Waiting", NotUncommitted),)),
 }
 
 

@@ -45,7 +45,7 @@ def test_one_verdict_whoever_is_first_and_on_time() -> None:
 def _wasted(world: World, datacentre: str) -> int:
     """Registrations of this datacentre that came second."""
     process: Any = world.processes[f"{datacentre}-dispatcher"]
-    return int(process.engine._before[Verdict.WASTED] + process.engine._core.live[Verdict.WASTED])
+    return int(process.engine._before[Verdict.WASTED] + process.engine._core.counting.live[Verdict.WASTED])
 
 
 def _late(world: World, record: Record) -> str:

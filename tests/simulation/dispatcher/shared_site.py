@@ -20,6 +20,7 @@ from photon.batch.events import Events
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import StoredEvents
 from photon.dispatcher.queues import Shares
@@ -51,8 +52,8 @@ class SharedSite:
         in_flight = 8
         shares = Shares(1.0, 0) if share is None else Shares(share, in_flight * self.limits.batch_events)
         self.core = Core(
-            adapter=FreshWords({}), digester=DIGESTER, datacentre=HERE, patience=Patience(), envelope=Envelope(),
-            limits=self.limits, random=draw.random, highs={}, shares=shares,
+            LineRules(FreshWords({}), DIGESTER, Patience()), Envelope(), self.limits, HERE,
+            random=draw.random, highs={}, shares=shares,
         )  # fmt: skip
         self.flow = Flow(1, in_flight=in_flight, random=draw.random)
         self.fresh, self.speed, self.share = fresh, speed, share
@@ -77,9 +78,9 @@ class SharedSite:
             self._send()
             if self.now >= self._next_commit:
                 self._next_commit = self.now + COMMIT_S
-                changes = self.core.changes(self._wall(), self.now)
+                changes = self.core.committing.changes(self._wall(), self.now)
                 assert not changes.stored
-                self.core.committed()
+                self.core.committing.committed()
             self.now += TURN_S
 
     def _wall(self) -> int:
@@ -99,17 +100,19 @@ class SharedSite:
             before=bytes(min(self.offset, 4096)),
         )
         self.offset, self.read = block.end, due
-        for _ in self.core.take(block, self._wall(), self.now):
+        for _ in self.core.intake.take(block, self._wall(), self.now):
             pass
 
     def _load(self) -> None:
-        room = min(2000, 20_000 - len(self.core.loaded), self.core.room_for_rows(self.now), len(self.rows))
+        room = min(
+            2000, 20_000 - len(self.core.waiting.loaded), self.core.waiting.room_for_rows(self.now), len(self.rows)
+        )
         ids = [self.rows.popleft() for _ in range(room)]
         file = self._row_file
         events = [ForeignEvent(b"o%d" % n, b"%16d" % n, 1, b"k", b"x" * 100, file, n, WAIT_NS) for n in ids]
         ones = np.ones(room, np.int64)
         stored = StoredEvents(np.array(ids, np.int64), Events.of(events), ones, 3 * ones, ones, ones)
-        self.core.load(stored, self._wall(), 0.0)
+        self.core.waiting.load(stored, self._wall(), 0.0)
 
     def _send(self) -> None:
         while (target := self.flow.choose(self.now)) is not None:

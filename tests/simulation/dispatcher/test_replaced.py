@@ -2,7 +2,8 @@
 anywhere.
 
 The whole dispatcher runs in virtual time, over real files and its real database; joiners and registry are modelled.
-However files were shared, replaced and rolled and processes killed: at the end of a run every line was counted once.
+However files were shared, replaced and rolled, last lines torn and processes killed: at the end of a run every line
+that has its end was counted once.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.files import Files
 from photon.adapters.logs.watching import Watch
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.disk import RealDisk
-from photon.dispatcher.core import Core
 from photon.dispatcher.database import STATE_NAME, read_ledger
 from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
-from photon.dispatcher.events import OpenLog
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.open_logs import OpenLog, OpenLogs
 from photon.dispatcher.process import Places, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
@@ -47,6 +48,8 @@ NOW_NS = 10**18
 OPTIONS = Options(once=True, commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
 LAST_S = 600.0
 """A run that takes longer never ends."""
+REST_S = 2 * LAST_S
+"""A file that was written less than this ago is not at rest: its torn line waits."""
 SEEDS_OF_AN_ABLATION = 200
 
 
@@ -108,6 +111,8 @@ class History:
         self.counted: set[tuple[int, bytes]] = set()
         self.story: list[str] = []
         self.lines = self.rolled = self.written = 0
+        self.torn = 0
+        """Bytes that the last line of ``c.log`` still lacks."""
         self.all_counted = False
         """Nothing is lost with a file that disappears."""
 
@@ -125,22 +130,28 @@ class History:
         first, self.lines = self.lines, self.lines + self.random.randint(1, 12)
         return [b"%d k%d 0\n" % (n, n) for n in range(first, self.lines)]
 
-    def _write(self, name: str, lines: list[bytes], *, anew: bool) -> None:
-        """``anew``: it may be a new file."""
-        self.files[name] = lines
+    def _write(self, name: str, lines: list[bytes], *, anew: bool, torn: int = 0) -> None:
+        """``anew``: it may be a new file. ``torn``: bytes of the last line that are not written yet."""
+        self.files[name], self.torn = lines, torn
         path = self.logs / name
         if anew and self.random.random() < 0.5:
             path.unlink(missing_ok=True)
-        path.write_bytes(b"".join(lines))
+        data = b"".join(lines)
+        path.write_bytes(data[: len(data) - torn])
         self.written += 1
-        os.utime(path, (self.written, self.written))  # their age is part of the schedule
+        age = self.written + NOW_NS // 10**9 * (torn > 0)
+        os.utime(path, (age, age))  # their age is part of the schedule
 
     def _change(self) -> None:
         random = self.random
+        if self.torn:
+            self._write("c.log", self.files["c.log"], anew=False)
         what = random.choice(("grow", "replace", "roll", "roll"))
         if what == "grow":
-            self._write("c.log", [*self.files["c.log"], *self._new()], anew=False)
-            self.story.append("grow")
+            lines = [*self.files["c.log"], *self._new()]
+            torn = random.choice((0, random.randrange(1, len(lines[-1]))))
+            self._write("c.log", lines, anew=False, torn=torn)
+            self.story.append(f"grow, {torn} bytes torn off")
             return
         other = random.choice(list(self.files.values()))
         shared = random.randint(1, len(other) - 1)
@@ -169,7 +180,13 @@ class History:
         after = self.random.uniform(0.0, 0.2) if killed else LAST_S
         limits = Limits(batch_events=self.random.choice((2, 1000)), parse_records=self.random.choice((1, 1000)))
         with open_dispatcher(
-            Places(self.logs, self.directory / "out", self.directory / "state", watch=Watch.POLL),
+            Places(
+                self.logs,
+                self.directory / "out",
+                self.directory / "state",
+                watch=Watch.POLL,
+                last_line_after_s=REST_S,
+            ),
             Policy(Patience(once=True), limits, OPTIONS),
             Surroundings(
                 join="clicks",
@@ -204,9 +221,9 @@ class History:
         return Progress(read_past_ns=2**62)
 
     def _check(self) -> None:
-        for lines in self.files.values():
+        for name, lines in self.files.items():
             at = 0
-            for line in lines:
+            for line in lines[:-1] if self.torn and name == "c.log" else lines:
                 self.counted.add((at, line))
                 at += len(line)
         ledger = read_ledger(self.directory / "state" / STATE_NAME)
@@ -230,25 +247,26 @@ def test_lines_of_logs_that_begin_alike_are_counted_once() -> None:
     run_each(run_seed, run_seed, 20)
 
 
-def sent_at_once(self: DispatcherEngine, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
+def sent_at_once(self: DispatcherEngine, now: float, *, store_all: bool = False, at_once: bool = False) -> None:
     if not at_once:
-        COMMIT(self, now, spill_all=spill_all)
+        COMMIT(self, now, store_all=store_all)
 
 
-def of_itself(self: Core, block: Block) -> OpenLog:
-    log = self._logs.get(block.unit)
+def of_itself(self: OpenLogs, block: Block) -> OpenLog:
+    log = self._logs.get(block.identity)
     if log is not None:
         return log
-    ends = [self._logs[each].end for each in self._alike(block.unit)]
-    return OpenLog(end=max(ends, default=0), anew=bool(ends))
+    ends = [self._logs[each].end for each in self._alike(block.identity)]
+    return OpenLog(end=max(ends, default=0), rewritten=bool(ends))
 
 
 COMMIT = DispatcherEngine._commit
 ABLATIONS: dict[str, tuple[type, str, Callable[..., object]]] = {
-    "what departs is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
-    "a log waits for none that begins alike": (Core, "clear", lambda self, stretches: True),
-    "a known log has nothing of one that begins alike": (Core, "_log", of_itself),
-    "what was read of the log before it counts for its length": (State, "_depart", lambda self, identities: None),
+    "what diverges is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
+    "a log waits for none that begins alike": (OpenLogs, "clear", lambda self, stretches: True),
+    "a known log has nothing of one that begins alike": (OpenLogs, "_log", of_itself),
+    "what was read of the log before it counts for its length": (State, "_diverge", lambda self, identities: None),
+    "a torn line is taken for whole": (Files, "last_line_counts", lambda self, file, begin: True),
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from photon.config.back_off import BackOff
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, Outcome
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 STATE = Path("/slot")
 OUTPUT = Path("/out")
-RECOVERY = RecoveryLimits(page_ids=1, retry_s=0.0, again_first_s=2.0, again_most_s=4.0)
+RECOVERY = RecoveryLimits(page_ids=1, retry_s=0.0, again=BackOff(first=2.0, most=4.0))
 LIMITS = CoreLimits(sync_output_after_s=3.0, carry_over_behind_bytes=1500, open_frames_max=6)
 VERDICTS = (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED, Outcome.TAKEN, Outcome.LATE)
 

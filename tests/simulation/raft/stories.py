@@ -107,7 +107,7 @@ _TOLD: WeakSet[Cluster] = WeakSet()
 
 def _hand_over(world: Cluster, leader: Node, to: Node) -> None:
     if leader.host is not None:
-        leader.host.transfer_leadership(GROUP, to.name)
+        leader.host.group(GROUP).transfer(to.name)
         world.pump_at(leader, world.now)
 
 

@@ -105,7 +105,7 @@ def test_leadership_is_handed_over_without_an_unknown_outcome(seed: int) -> None
     target = next(node for node in world.nodes.values() if node is not leader)
     run_with_clients(world, 0.5)
     assert leader.host is not None
-    leader.host.transfer_leadership(GROUP, target.name)
+    leader.host.group(GROUP).transfer(target.name)
     world.pump_at(leader, world.now)
     began = world.now
     assert run_with_clients(world, 2.0, stop=lambda: state(target).is_leader)
@@ -122,7 +122,7 @@ def test_a_hand_over_to_one_that_does_not_answer_is_given_up() -> None:
     target = next(node for node in world.nodes.values() if node is not leader)
     cut_off(world, target.name)
     assert leader.host is not None
-    leader.host.transfer_leadership(GROUP, target.name)
+    leader.host.group(GROUP).transfer(target.name)
     world.pump_at(leader, world.now)
     run_with_clients(world, 4.0)
     assert state(leader).is_leader
@@ -130,7 +130,7 @@ def test_a_hand_over_to_one_that_does_not_answer_is_given_up() -> None:
     run_with_clients(world, 1.0)
     assert len(world.acknowledged) > before
     with pytest.raises(ValueError, match="is not another replica"):
-        leader.host.transfer_leadership(GROUP, leader.name)
+        leader.host.group(GROUP).transfer(leader.name)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

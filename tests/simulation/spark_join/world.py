@@ -24,6 +24,7 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.slices import Reading, Slice, StandingLog
 from photon.batch.ids import Ids
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Answer, Kind, Slot, incarnation_of, token_of
@@ -358,8 +359,7 @@ class SparkJoinWorld(World):
             (reading, "holds", lambda *_: True),
             (reading, "proof_at", lambda *_: b""),
             (driver, "WHOLE_EVERY", WHOLE_EVERY),
-            (given_up, "AGAIN_FIRST_S", 2.0),
-            (given_up, "AGAIN_MOST_S", 10.0),
+            (given_up, "AGAIN", BackOff(first=2.0, most=10.0)),
             (check, "records", records),
         )
         self.rivals: list[bytes] = []

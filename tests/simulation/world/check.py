@@ -258,7 +258,7 @@ def findings(world: World) -> list[str]:
 def _wrong_set(world: World, event: Event, record: Record) -> list[str]:
     """An event is joined with all primary events that came while it was waited for, except filtered ones."""
     logs = world.truth.primary
-    lines = [(logs[log].name, logs[log].lines[at]) for log, at in world.truth.primaries(event.key)]
+    lines = [(logs[log].name, logs[log].lines[at]) for log, at in world.truth.primaries_of(event)]
     whats = [line.record.split(b" ")[1] for _, line in lines]
     kinds: tuple[Kind, ...] = event.fate.value
     if b"rejected" not in whats and len(whats) > whats.count(b"filtered"):

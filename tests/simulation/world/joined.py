@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from photon.config.back_off import BackOff
 from photon.idregistry.replica import server as registry_server
 from photon.joiner import adopter as joiner_adopter
 from photon.joiner.copies import service as copies_service
@@ -48,8 +49,7 @@ class JoinedWorld(RaftWorld):
         (joiner_adopter, "is_held", adopting.is_held),
         (joiner_adopter, "_taken", adopting.taken),
         (joiner_adopter, "LOCK_NAME", STATE_NAME),
-        (joiner_adopter, "PAUSE_FIRST_S", 2.0),
-        (joiner_adopter, "PAUSE_MOST_S", 8.0),
+        (joiner_adopter, "PAUSES", BackOff(first=2.0, most=8.0)),
         (registry_server, "_CHANGING_SECONDS", 0.3),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.retry import NOT_YET_BACKOFF, Patience
 from photon.eventstore.api import Progress
@@ -28,7 +29,7 @@ JOIN_TIMEOUT_S = 5.0
 INSERT_TIMEOUT_S = 2.5
 VERIFIER_PERIOD_S = 1.5
 RECOVERY_LOOK_S = 2.0
-RECOVERY = RecoveryLimits(retry_s=2.0, ask_s=2.0, again_first_s=10.0, again_most_s=40.0)
+RECOVERY = RecoveryLimits(retry_s=2.0, ask_s=2.0, again=BackOff(first=10.0, most=40.0))
 REOPENED_S = 1.0
 """Interval at which dispatchers read the list of reopened ids."""
 NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)

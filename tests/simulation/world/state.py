@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from photon.batch.columns import RowIndexes
 from photon.config.clock import NEVER_NS
 from photon.dispatcher import state as dispatcher_state
-from photon.dispatcher.core import Core
+from photon.dispatcher.committing import Committing
+from photon.dispatcher.counting import Counting
 from photon.dispatcher.database import fill
+from photon.dispatcher.intake import Intake
 from photon.dispatcher.ledger import Ledger
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.undecided import undecided
 from photon.outputs.watermarks import STEP_NS
@@ -80,24 +83,23 @@ class Undecided:
     def lines(self) -> Lines:
         return {**self.rows, **self.read}
 
-    def add(self, core: Core, rows: RowIndexes) -> None:
-        self.read.update(_lines(core, rows))
+    def add(self, table: OpenEvents, rows: RowIndexes) -> None:
+        self.read.update(_lines(table, rows))
 
-    def store(self, core: Core, rows: RowIndexes) -> None:
-        for line, time_ns in _lines(core, rows).items():
+    def store(self, table: OpenEvents, rows: RowIndexes) -> None:
+        for line, time_ns in _lines(table, rows).items():
             self.rows[line] = self.read.pop(line, time_ns)
 
-    def end(self, core: Core, rows: RowIndexes) -> None:
-        for stretch, which in core._table.by_stretch(rows):
-            for line in _lines(core, rows[which]):
+    def end(self, table: OpenEvents, rows: RowIndexes) -> None:
+        for stretch, which in table.by_stretch(rows):
+            for line in _lines(table, rows[which]):
                 if stretch is None:
                     self.rows.pop(line, None)
-                elif stretch.again is None:
+                elif stretch.redispatched is None:
                     self.read.pop(line, None)
 
 
-def _lines(core: Core, rows: RowIndexes) -> Lines:
-    table = core._table
+def _lines(table: OpenEvents, rows: RowIndexes) -> Lines:
     return {(table.files[row].path, int(table.offsets[row])): int(table.times[row]) for row in rows.tolist()}
 
 
@@ -105,29 +107,24 @@ def _of_this_process() -> Undecided:
     return OWNER.get().undecided  # type: ignore[union-attr,no-any-return]
 
 
-def _add(self: Core, *args: Any) -> RowIndexes:
+def _add(self: Intake, *args: Any) -> RowIndexes:
     rows = _ADD(self, *args)
-    _of_this_process().add(self, rows)
+    _of_this_process().add(self.table, rows)
     return rows
 
 
-def _leaves(self: Core, *args: Any) -> RowIndexes:
-    rows = _LEAVES(self, *args)
-    _of_this_process().store(self, rows)
+def _leave(self: Committing, *args: Any) -> RowIndexes:
+    rows = _LEAVE(self, *args)
+    _of_this_process().store(self.table, rows)
     return rows
 
 
-def _count(self: Core, rows: RowIndexes, *args: Any) -> None:
-    _of_this_process().end(self, rows)
+def _count(self: Counting, rows: RowIndexes, *args: Any) -> None:
+    _of_this_process().end(self.table, rows)
     _COUNT(self, rows, *args)
 
 
-def _reread(self: Core, rows: RowIndexes) -> None:
-    _of_this_process().end(self, rows)
-    _REREAD(self, rows)
-
-
-_ADD, _LEAVES, _COUNT, _REREAD = Core.add, Core._leaves, Core._count, Core.reread
+_ADD, _LEAVE, _COUNT = Intake.add, Committing._leave, Counting.count
 
 
 class SimulatedState(State):
@@ -220,8 +217,7 @@ def no_lock(path: Path, wait_s: float) -> int:
 PATCHES = (
     (dispatcher_state, "open_database", open_image),
     (dispatcher_state, "lock_state", no_lock),
-    (Core, "add", _add),
-    (Core, "_leaves", _leaves),
-    (Core, "_count", _count),
-    (Core, "reread", _reread),
+    (Intake, "add", _add),
+    (Committing, "_leave", _leave),
+    (Counting, "count", _count),
 )

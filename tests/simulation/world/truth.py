@@ -15,6 +15,7 @@ from typing import Any
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.key_lists import keys_in, list_of_keys
 from photon.idregistry.api import Kind
 from tests.simulation.world.seeds import placeless
 
@@ -152,6 +153,7 @@ class Truth:
     """(log, offset) of unreadable foreign lines."""
     stamps: dict[tuple[str, str], int] = field(default_factory=dict)
     """(foreign log, datacentre) -> seconds that the copying process there adds to event times."""
+    lists: bool = False
 
     def in_copy(self, log: str, datacentre: str, record: bytes) -> bytes:
         """A line of a foreign log as it appears there."""
@@ -167,6 +169,10 @@ class Truth:
     def primaries(self, key: bytes) -> list[tuple[int, int]]:
         """(log, line) of each record of a key, in (log, offset) order."""
         return self._all.get(key, [])
+
+    def primaries_of(self, event: Event) -> list[tuple[int, int]]:
+        """The same of each key that an event names."""
+        return [at for key in (keys_in(event.key) if self.lists else (event.key,)) for at in self.primaries(key)]
 
     def __post_init__(self) -> None:
         self._all: dict[bytes, list[tuple[int, int]]] = {}
@@ -208,15 +214,18 @@ def make_truth(
     future: float,
     fates: Fates = _FATES,
     timed: bool = False,
+    lists: bool = False,
 ) -> Truth:
     """``patience``: seconds that a primary event is waited for at least; ``future``: how far ahead events are.
-    ``timed``: keys have two parts, and primary events carry their time (``KindsAdapter``)."""
+    ``timed``: keys have two parts, and primary events carry their time (``KindsAdapter``). ``lists``: events name
+    three keys, of which one has no primary event."""
     key_form, end = (b"q|%d", b"@%d") if timed else (b"q%d", b"")
     foreign: list[list[tuple[float, bytes]]] = [[], []]
     primary: list[list[tuple[float, bytes]]] = [[] for _ in range(random.choice((1, 2)))]
     made: dict[bytes, Event] = {}
     for number in range(events):
-        event_id, key = b"e%d" % number, key_form % number
+        event_id, own = b"e%d" % number, key_form % number
+        key = list_of_keys([own, b"none%d" % number, own + b"|2"]) if lists else own
         fate = random.choices([f for f, _ in fates], [weight for _, weight in fates])[0]
         at = random.uniform(0, seconds)
         time_ns = EPOCH_NS + int(at * 1e9) - random.choice((0, 0, HOUR_S, 26 * HOUR_S)) * 1_000_000_000
@@ -233,7 +242,8 @@ def make_truth(
                 what = _WHAT.get(fate, b"ok") if not repeat else b"second"
                 away_ns = FAR_NS if fate is Fate.UNPAIRED and not repeat else 0
                 said = end % (time_ns - away_ns) if timed else b""
-                primary[log].append((came + repeat, b"%b %b%b" % (key, what, said)))
+                named = own + b"|2" * (lists and bool(repeat))
+                primary[log].append((came + repeat, b"%b %b%b" % (named, what, said)))
     for _ in range(random.choice((0, 1, 4))):
         foreign[random.randrange(2)].append((random.uniform(0, seconds), b"garbage %d" % random.randrange(10**6)))
     for number in range(random.choice((5, 30))):  # primary events that nobody names
@@ -246,7 +256,7 @@ def make_truth(
         lag = random.choice((0.0, 0.2, 2.0))
         for log in logs + primaries:
             _copy(random, log, datacentre, lag)
-    return _assemble(made, logs, primaries)
+    return _assemble(made, logs, primaries, lists=lists)
 
 
 def _primary_moment(random: Random, fate: Fate, at: float, patience: float) -> float | None:
@@ -276,7 +286,9 @@ def _copy(random: Random, log: GrowingLog, datacentre: str, lag: float) -> None:
     log.arrivals[datacentre] = arrivals
 
 
-def _assemble(events: dict[bytes, Event], foreign: list[GrowingLog], primary: list[GrowingLog]) -> Truth:
+def _assemble(
+    events: dict[bytes, Event], foreign: list[GrowingLog], primary: list[GrowingLog], *, lists: bool
+) -> Truth:
     malformed = set()
     for log in foreign:
         for line in log.lines:
@@ -285,10 +297,9 @@ def _assemble(events: dict[bytes, Event], foreign: list[GrowingLog], primary: li
                 malformed.add((log.name, line.offset))
             else:
                 event.lines[log.name, line.offset] = line.record
-    truth = Truth(events, foreign, primary, malformed)
+    truth = Truth(events, foreign, primary, malformed, lists=lists)
     for event in events.values():
-        first = truth.first_primary(event.key)
-        if first is not None:
+        if first := next(iter(truth.primaries_of(event)), None):
             log = primary[first[0]]
             event.primary = (log.name, log.lines[first[1]].offset, log.lines[first[1]].record)
     return truth

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from photon.adapters.contract import FIRST, Matching
+from photon.config.back_off import BackOff
 from photon.config.clock import NS_PER_S
 from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
@@ -68,8 +69,7 @@ _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
     (retry, "TOO_NEW_CHECK_S", 12.0),
-    (retry, "EARLY_BACKOFF", retry.Backoff(first=0.8, most=2.0)),
-    (reopened, "MISSING_FIRST_S", 2.0),
+    (reopened, "MISSING", BackOff(first=2.0, most=600.0)),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
     (registry_client, "TRY_SECONDS_MAX", 1.0),
@@ -92,6 +92,7 @@ class Variant:
     """Number in each datacentre."""
     sets: bool = False
     """Events are joined with all primary events of their keys."""
+    lists: bool = False  # with ``sets``: each event names several keys
     patches: tuple[Patch, ...] = ()
     faults: Sequence[tuple[site_faults.Fault, int]] = ()
     """Faults with weights, in place of all others: a broken rule then shows soon."""
@@ -166,6 +167,7 @@ class World:
         self.network = Network(self)
         self.adapter = PairAdapter({})
         self.adapter.matching = Matching("all") if self.variant.sets else FIRST
+        self.adapter.several_keys = self.variant.lists
         self.digester = Digester(b"key of the deployment", "clicks")
         self.faults = True
         self.over = False
@@ -216,6 +218,7 @@ class World:
             seconds=settings.GROWTH_S,
             patience=settings.WAITED_S,
             future=settings.UNCERTAINTY_S + 6.0,
+            lists=self.variant.lists,
             **({"fates": RACES} if self.races else {}),
         )
         if self.quiet:
@@ -226,7 +229,7 @@ class World:
             hold_s=random.choice((0.3, 2.0, 5.0)),
             window_bytes=random.choice((3000, 1 << 20)),
             left_events=random.choice((3, 1000)),
-            spill_bytes=random.choice((1500, 1 << 19)),
+            hold_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
         )
         if self.quiet:  # with room for only a few events, reading waits: patience would begin long after a line came
@@ -242,6 +245,7 @@ class World:
             identical_copies=self.identical_copies,
             commit_s=random.choice((0.3, 0.8)),
             scan_s=0.4,
+            gather_s=Random(f"{self.seed} gather").choice((0.0, 0.05, 1.0)),
             measure_s=5.0,
             progress_s=0.6,
             idle_progress_s=0.6,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import AdapterError, BadRecord, ForeignHeader, Joined, LogFile
-from photon.adapters.formats.key_parts import KeyPart
+from photon.adapters.formats.part_rules import KeyPart
 from photon.adapters.shape import shape_from_table
 from photon.adapters.shaping import Shaper
 from tests.unit.refusals import one_line

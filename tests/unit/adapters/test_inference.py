@@ -600,6 +600,17 @@ def test_a_year_is_proposed_but_never_guessed() -> None:
     found = infer(PRIMARY, {"f.log": rows}, written=(WRITTEN, WRITTEN))
     assert isinstance(found, Unclear)
     assert found.words[-1] == '{ field = "at", format = "%b %e %H:%M:%S", year = 2024 }'
+    syslog = [b"Mar  %d 08:05:%02d web app[7]: ref=%032x done" % (1 + i // 20, i, 7**i << 40) for i in range(30)]
+    found = infer(PRIMARY, {"f.log": syslog}, written=(WRITTEN, WRITTEN))
+    assert isinstance(found, Unclear)
+    assert found.words[-1] == '{ field = "time", format = "%b %e %H:%M:%S", year = 2024 }'
+
+
+def test_a_form_of_times_that_is_named_is_proposed() -> None:
+    rows = [orjson.dumps({"ref": f"{7**i << 40:032x}", "at": "@4000000065e18c7f075bca00"}) for i in range(30)]
+    found = infer(PRIMARY, {"f.log": rows})
+    assert isinstance(found, Unclear)
+    assert tuple(found.words[-2:]) == ("--unit", "tai64n")
 
 
 def test_records_without_a_time_are_joined() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats import json_scan
-from photon.adapters.formats.json_lines import JsonLinesSide, parse_object
+from photon.adapters.formats.json_lines import JsonLinesSide
+from photon.adapters.formats.json_values import parse_object
 
 FILE = LogFile("a.log")
 NAMES = st.sampled_from(["uid", "uid", "uid", "a", "b", 'q"uid', "uid\\", "x{", "}"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import AdapterError, BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.key_parts import KeyPart, number
+from photon.adapters.formats.part_rules import KeyPart, number
 from tests.unit.adapters.messages import descriptor_set, event_class
 from tests.unit.refusals import one_line
 

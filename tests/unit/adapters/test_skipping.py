@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from photon.adapters.conditions import Condition, value_test
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile, Skipped
-from photon.adapters.formats.json_lines import MISSING
+from photon.adapters.formats.json_values import MISSING
 from photon.adapters.testkit import Samples, check_adapter
 from photon.adapters.testkit.samples import Sample
 from photon.adapters.testkit.trial import try_file

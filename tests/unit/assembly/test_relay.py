@@ -18,6 +18,7 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.outputs.log.copier import whole_ns
 from photon.outputs.relay import Relay
+from photon.supervision.ports import free_ports
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "chain.toml"
@@ -28,9 +29,7 @@ primary = "west/queries"
 foreign = "west/clicks"
 output = "west/out"
 state = "west/state"
-eventstore = "127.0.0.1:7711"
-copies = "127.0.0.1:7712"
-joiners.west-1.address = "127.0.0.1:7713"
+address = "127.0.0.1:7711"
 """
 
 
@@ -41,8 +40,7 @@ def settings(*flags: str, more: str = "", base: Path) -> Settings:
 
 
 def both(base: Path) -> Settings:
-    copies = ('datacentre.east.copies="127.0.0.1:7720"', 'datacentre.east-purchases.copies="127.0.0.1:7721"')
-    return settings("output.copies=2", *copies, more=WEST, base=base)
+    return settings("output.copies=2", more=WEST, base=base)
 
 
 def test_a_copy_is_kept_where_the_same_is_joined_and_not_beside_it(tmp_path: Path) -> None:
@@ -71,7 +69,8 @@ class Hurried(SystemClock):
 
 
 async def test_a_relay_copies_what_there_is_and_says_up_to_when(tmp_path: Path) -> None:
-    chain = settings(base=tmp_path)
+    [port] = free_ports(1)
+    chain = settings(f'datacentre.east-purchases.apart.relay="127.0.0.1:{port}"', base=tmp_path)
     slot = WrittenSlot(tmp_path / "written", "east-1")
     slot.append(1, lines(0, 9))
     (tmp_path / "clicks").mkdir()

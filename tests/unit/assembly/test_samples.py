@@ -248,8 +248,8 @@ class Clicks(Adapter):
         'key_file = "key"\n[join.clicks]\nadapter = "code.py:Clicks"\n'
         + "".join(
             f'[datacentre.{name}]\njoin = "clicks"\nprimary = "{base}primary"\nforeign = "{base}foreign"\n'
-            f'output = "out-{name}"\nstate = "state-{name}"\neventstore = "127.0.0.1:{port}"\n'
-            for name, base, port in (("east", "away/", 7001), ("west", "", 7002))
+            f'output = "out-{name}"\nstate = "state-{name}"\naddress = "127.0.0.1:{port}"\n'
+            for name, base, port in (("east", "away/", 7001), ("west", "", 7101))
         )
     )
     settings = load(world.base / "photon.toml", environment={})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from photon.assembly.pipeline import serve_stages
+from photon.assembly.datacentre import serve_stages
 from photon.assembly.room import Serve, Up
 
 

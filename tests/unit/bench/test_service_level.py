@@ -12,6 +12,7 @@ from bench.service_level import day, page, rows
 from bench.service_level.overload import problems
 from bench.service_level.rows import Grown, binned, steps
 from bench.service_level.shape import AFTER_S, BEFORE_S, faults, pace
+from photon.config.metrics.families import Family, Sample
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Heard
 from photon.fleet.processes import of_datacentre
@@ -67,7 +68,8 @@ def test_a_counter_that_begins_again_goes_on() -> None:
     process = of_datacentre("eventstore", "east", "east", "localhost:1")
     grown = Grown()
     for hits in (100, 130, 20, 25):
-        grown.take(Numbers([Heard(process, f"photon_eventstore_cache_hits_total {hits}\n")]))
+        sample = Sample("photon_eventstore_cache_hits_total", {}, hits)
+        grown.take(Numbers([Heard(process, [Family("hits", "", "counter", (sample,))])]))
     assert grown.total["hits"] == 55
 
 

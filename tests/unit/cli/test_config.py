@@ -18,6 +18,12 @@ def test_each_example_is_good(example: Path) -> None:
     [
         (["doctor", "config", "--config", "nowhere.toml"], "nowhere.toml: no such file"),
         (["joi"], "No such command 'joi'. Did you mean 'join' or 'joiner'?"),
+        (["slot", "retire", "--dry_run"], "No such option '--dry_run'. Did you mean '--dry-run'?"),
+        (["slot", "retire", "-n"], "No such option '-n'. Did you mean '--dry-run'?"),
+        (["slot", "retire", "--force"], "No such option '--force'. Did you mean '--yes'?"),
+        (["status", "--json"], "Did you mean '-o json'?"),
+        (["slot", "--dry-run", "retire"], "write it after the command that it belongs to"),
+        (["status", "procesess"], "Did you mean 'processes'?"),
         (["doctor", "config"], "name the deployment file with --config"),
         (["doctor", "config", "--config", "FILE"], "join.a.foreign"),
     ],

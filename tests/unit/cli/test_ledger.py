@@ -34,8 +34,7 @@ primary = "q"
 foreign = "c"
 output = "out"
 state = "state/east"
-eventstore = "127.0.0.1:7201"
-joiners.east-1.address = "127.0.0.1:7202"
+address = "127.0.0.1:7201"
 """
 
 
@@ -124,7 +123,7 @@ def test_all_datacentres_and_what_they_made_together(deployment: Path) -> None:
 
 def test_a_datacentre_that_cannot_be_read_is_named(deployment: Path) -> None:
     [port] = free_ports(1)
-    file = with_west(deployment, WEST + f'dispatcher = "127.0.0.1:{port}"\n')
+    file = with_west(deployment, WEST + f'apart.dispatcher = "127.0.0.1:{port}"\n')
     shown = ledger("--config", file, "-o", "json")
     told = json.loads(shown.stdout)
     assert (shown.exit_code, list(told["datacentres"])) == (0, ["east"])

@@ -32,8 +32,7 @@ primary = "logs"
 foreign = "foreign"
 output = "out"
 state = "state"
-eventstore = "127.0.0.1:{port}"
-joiners.east-1.address = "127.0.0.1:1"
+address = "127.0.0.1:{port}"
 """
 
 

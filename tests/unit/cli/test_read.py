@@ -39,9 +39,7 @@ primary = "p"
 foreign = "f"
 output = "out"
 state = "state"
-eventstore = "127.0.0.1:3"
-[datacentre.east.joiners.e1]
-address = "127.0.0.1:4"
+address = "127.0.0.1:3"
 """
 
 

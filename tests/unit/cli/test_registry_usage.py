@@ -42,7 +42,6 @@ def config(tmp_path: Path) -> str:
         (["replace", "r1", "r2", "--config", "FILE", "--yes", "--wait"], 2, "--wait comes after"),
         (["replace", "r9", "r2", "--config", "FILE", "--dry-run"], 1, "r2: put its table"),
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "in place of that of r1"),
-        (["export", "--config", "FILE", "--shard", "1", "--output", "x", "--replica", "r9"], 2, "there are: r1"),
         (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
         (["restore", "--register-again", "--config", "FILE"], 2, "cannot be taken back"),
         (["restore", "--open", "--config", "FILE", "--datacentre", "x"], 2, "--datacentre goes with --register-a"),

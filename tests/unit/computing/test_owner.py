@@ -8,6 +8,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 import photon
 from photon.computing import Computation, Context, Record, Topology
 from photon.computing.engine import Engine
@@ -243,11 +245,44 @@ class Endless:
     def __init__(self) -> None:
         self.at = 0
 
+    def mark(self) -> Watermark:
+        return Watermark(10 * self.at, 10 * self.at)
+
     def read(self, upto: bytes | None) -> Iterator[Input]:
         while True:
             begin, self.at = self.at, self.at + 1
-            mark = Watermark(10 * self.at, 10 * self.at)
-            yield Input("in", b"%d" % begin if begin else None, b"%d" % self.at, [], mark)
+            yield Input("in", b"%d" % begin if begin else None, b"%d" % self.at, [], self.mark())
+
+
+class Logged:
+    """A source of one record a step, a second each, with or without a watermark."""
+
+    def __init__(self, stream: str, order: list[str], *, marked: bool) -> None:
+        self.stream, self._order, self._marked, self.at = stream, order, marked, 0
+
+    def mark(self) -> Watermark:
+        return Watermark(self.at, self.at) if self._marked else Watermark()
+
+    def read(self, upto: bytes | None) -> Iterator[Input]:
+        while self.at < 5:
+            begin, self.at = self.at, self.at + 1
+            self._order.append(self.stream)
+            record = Record({"k": "a"}, self.at, self.stream)
+            yield Input(self.stream, b"%d" % begin if begin else None, b"%d" % self.at, [record], self.mark())
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_sources_are_read_in_turn_by_time(tmp_path: Path, *, marked: bool) -> None:
+    order: list[str] = []
+    topology = Topology("t")
+    by_key = {topology.source(name): (lambda record: str(record.value["k"])) for name in ("one", "two")}
+    topology.add(Pass(), by_key, ["out"])
+    engine = Engine(topology, in_memory(even(1).all[0]), even(1))
+    sources = [cast(Injector, Logged(name, order, marked=marked)) for name in ("one", "two")]
+    owner = Owner("i0", engine, sources, {}, disk=RealDisk(), clock=Ticking(), links=LossyLinks(tmp_path))
+    while len(order) < 10:
+        owner.step()
+    assert order == ["one", "two"] * 5
 
 
 def test_watermarks_that_move_by_what_was_heard_go_on_after_one_batch(tmp_path: Path) -> None:

@@ -85,11 +85,48 @@ def test_whatever_is_retired_is_not_used_but_may_be_revived(opened: Callable[[],
     store.commit(store.acquire("me", revive=True), Commit())
 
 
+def test_parts_of_a_key_are_its_own(opened: Callable[[], Store]) -> None:
+    store = opened()
+    keys = ["a", "a\0m:x", "a\0", "ab", "long" * 500, "long" * 500 + "er"]
+    rows = [Row("c", key, b"own") for key in keys]
+    rows += [
+        Row(f"c/{part}", key, f"{part} of {key}".encode()) for key in keys for part in ("m:x", "m:y", "mm:z", "0")
+    ]
+    store.commit(store.acquire("me"), Commit(rows))
+    store = opened()
+    sequencer = store.acquire("me")
+    for key in keys:
+        assert [row.data for row in store.parts("c/m:", key)] == [f"m:{at} of {key}".encode() for at in "xy"]
+        assert store.load("c", [key])[key].data == b"own"
+        assert store.load("c/0", [key])[key].data == f"0 of {key}".encode()
+    store.commit(sequencer, Commit([Row("c/m:x", key, None) for key in keys]))
+    assert [row.computation for key in keys for row in opened().parts("c/m:", key)] == ["c/m:y"] * len(keys)
+    assert len(list(opened().scan())) == 4 * len(keys)
+
+
 def test_many_keys_are_loaded_at_once(opened: Callable[[], Store]) -> None:
     store = opened()
     rows = [Row("c", f"k{n}", b"1") for n in range(1_700)]
     store.commit(store.acquire("me"), Commit(rows))
     assert len(store.load("c", [row.key for row in rows])) == 1_700
+
+
+@pytest.mark.parametrize("size", [40, 5_000])
+@pytest.mark.parametrize("what", [b"row", b"standing", b"chunk"])
+def test_flipped_bits_are_noticed(tmp_path: Path, what: bytes, size: int) -> None:
+    path = tmp_path / "store.db"
+    store = in_file(path, INTERVAL)
+    row, chunk, standing = (each * size for each in (b"row", b"chunk", b"standing"))
+    store.commit(store.acquire("me"), Commit([Row("c", "a", row)], [Chunk("i1", "i0", 5, chunk)], (), standing))
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[data.index(what * 40)] ^= 1
+    path.write_bytes(data)
+    store = in_file(path, INTERVAL)
+    reads = {b"row": lambda: list(store.scan()), b"standing": store.standing, b"chunk": lambda: list(store.chunks())}
+    with pytest.raises(ComputingError, match=r"a checksum is wrong.*put back a backup"):
+        reads[what]()
+    store.close()
 
 
 def test_a_store_of_another_interval_is_said(tmp_path: Path) -> None:

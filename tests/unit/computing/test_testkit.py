@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -88,6 +89,9 @@ ACTIONS: dict[str, Any] = {
     "no JSON": lambda ctx: ctx.produce("out", {b"key": 1}),
     "much": lambda ctx: ctx.produce("out", "x" * (2 << 20)),
     "large": lambda ctx: ctx.state.update(what="x" * (2 << 20)),
+    "tuple": lambda ctx: ctx.state.update(what=[1, {"a": (1, 2)}]),
+    "set key": lambda ctx: ctx.state.update({(1, 2): {frozenset({1}): 1}}),
+    "date": lambda ctx: ctx.state.update(what=datetime(2026, 1, 1)),
     "recursive": _recursive,
     "no dict": _no_dict,
     "unknown": lambda ctx: ctx.produce("nowhere", 1),
@@ -125,6 +129,9 @@ def does(*steps: str | int) -> Ran:
         ("large", "bytes, more than 1048576"),
         ("recursive", "RecursionError"),
         ("no dict", "its state is a list, not a dict"),
+        ("tuple", "its state holds a tuple, which would not come back as one"),
+        ("set key", "its state holds a frozenset, which"),
+        ("date", "its state holds a datetime, which"),
         ("unknown", "it has no output 'nowhere', only out"),
         ("no time", "is no int of nanoseconds: 1.5"),
         ("no tag", "the tag of a timer is a int, not str"),

@@ -45,7 +45,7 @@ def test_what_an_operator_may_call_either_looks_or_is_audited() -> None:
     [
         ("/photon.v1.Registry/Reshard", "operator-ann", True),
         ("/photon.v1.Registry/Clear", "operator-ann", True),
-        ("/photon.v1.Registry/Clear", "verifier-east", False),  # its daily work
+        ("/photon.v1.Registry/Clear", "datacentre-east", False),  # its daily work
         ("/photon.v1.Registry/Clear", "", False),  # nobody knows the caller
         ("/photon.v1.Registry/Reshard", "", True),  # only operators do that
         ("/photon.v1.Registry/LookUp", "operator-ann", False),

@@ -55,7 +55,7 @@ class Handlers:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory, now = tmp_path_factory.mktemp("certs"), datetime.now(UTC)
     begin(directory, "test", now, days=2)
-    issue_missing(directory, directory, ["registry-r1", "registry-r2", "joiner-east"], now, days=2)
+    issue_missing(directory, directory, ["registry-r1", "registry-r2", "datacentre-east"], now, days=2)
     return directory
 
 
@@ -85,7 +85,7 @@ async def test_calls_of_every_kind_are_checked_before_their_handler(certificates
 
     server = await listen("127.0.0.1:0", "test", add, tls=load(certificates, "registry-r1", now))
     try:
-        for who, allowed in (("registry-r2", True), ("joiner-east", False)):
+        for who, allowed in (("registry-r2", True), ("datacentre-east", False)):
             to = load(certificates, who, now).to("registry-r1")
             async with open_channel(f"127.0.0.1:{server.port}", to=to) as channel:
                 for service, method in SERVICES.items():
@@ -123,18 +123,18 @@ async def test_a_plain_connection_has_no_roles() -> None:
 
 def test_who_asks_again_and_again_is_logged_once_a_while() -> None:
     said = Said()
-    assert said.refused("joiner-east", "/a", 0.0) == 0
-    assert [said.refused("joiner-east", "/a", at) for at in (1.0, LOGGED_EACH_S - 1)] == [None, None]
-    assert said.refused("joiner-west", "/a", 2.0) == 2
-    assert said.refused("joiner-east", "/a", LOGGED_EACH_S) == 0
+    assert said.refused("datacentre-east", "/a", 0.0) == 0
+    assert [said.refused("datacentre-east", "/a", at) for at in (1.0, LOGGED_EACH_S - 1)] == [None, None]
+    assert said.refused("datacentre-west", "/a", 2.0) == 2
+    assert said.refused("datacentre-east", "/a", LOGGED_EACH_S) == 0
 
 
 def test_many_callers_cost_a_bounded_memory_and_log() -> None:
     said = Said()
-    logged = [said.refused(f"joiner-{n}", "/a", 1.0) for n in range(10 * LOGGED_MAX)]
+    logged = [said.refused(f"datacentre-{n}", "/a", 1.0) for n in range(10 * LOGGED_MAX)]
     assert sum(each is not None for each in logged) <= LOGGED_MAX + 1
     assert len(said._until) <= LOGGED_MAX + 1
-    assert said.refused("joiner-x", "/a", LOGGED_EACH_S + 2) == 9 * LOGGED_MAX - 1
+    assert said.refused("datacentre-x", "/a", LOGGED_EACH_S + 2) == 9 * LOGGED_MAX - 1
 
 
 MAKERS = {"server", "insecure_channel", "secure_channel"}

@@ -223,7 +223,7 @@ def test_a_dns_name_is_an_identity_only_with_our_ending() -> None:
 
 def test_what_a_deployment_needs() -> None:
     pipeline = dict.fromkeys(("join", "primary", "foreign", "output", "state"), "x")
-    pipeline |= {"join": "c", "eventstore": "h:2", "joiners": {"s1": {"address": "h:3"}}}  # type: ignore[dict-item]
+    pipeline |= {"join": "c", "address": "h:2"}
     settings = convert(
         {
             "join": {"c": {"adapter": "a.py:A"}},
@@ -234,13 +234,10 @@ def test_what_a_deployment_needs() -> None:
         "here",
     )
     assert sorted(identities(settings)) == [
-        "dispatcher-east",
-        "eventstore-east",
-        "joiner-east",
+        "datacentre-east",
         "operator",
         "registry-r1",
         "spark-east",
-        "verifier-east",
     ]
     for each in identities(settings):
         check_identity(each)

@@ -10,7 +10,7 @@ from tests.unit.refusals import one_line
 
 GOOD = {
     "join": {"clicks": {"adapter": "a.py:A", "unmatched_after": "1h"}},
-    "limits": {"cache": "1GiB", "batch_wait": 0.01},
+    "limits": {"cache": "1GiB", "latency": 0.01},
 }
 
 
@@ -18,7 +18,7 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
     settings = convert(GOOD, "f.toml")
     assert settings.join["clicks"].unmatched_after == 3600.0
     assert settings.limits.cache == 1 << 30
-    assert settings.limits.batch_wait == 0.01
+    assert settings.limits.latency == 0.01
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
             'f.toml: join.clicks: needs adapter = "path.py:Class", or the tables primary and foreign',
         ),
         (
-            {"registry": {"replicas": {"r1": {"address": "h:1"}}}},
-            "f.toml: registry.replicas.r1: object missing required field `directory`",
+            {"registry": {"replicas": {"r1": {"directory": "d"}}}},
+            "f.toml: registry.replicas.r1: object missing required field `address`",
         ),
         (
             {"registry": {"replicas": {"r1": {"address": "nowhere", "directory": "d"}}}},
@@ -88,27 +88,32 @@ def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_references_between_tables_are_checked() -> None:
-    pipeline: dict[str, object] = {
-        "join": "orders",
-        "primary": "p",
-        "foreign": "f",
-        "output": "o",
-        "state": "s",
-        "eventstore": "h:1",
-        "joiners": {"east-1": {"address": "h:2"}},
-    }
-    with pytest.raises(ConfigError, match="no such join; there are: clicks"):
-        convert({**GOOD, "datacentre": {"east": pipeline}}, "f.toml")
-    with pytest.raises(ConfigError, match="used twice"):
-        convert({**GOOD, "datacentre": {"east": {**pipeline, "join": "clicks", "eventstore": "h:2"}}}, "f.toml")
-    replica = {"address": "h:3", "directory": "r1", "together": True}
-    for datacentre, said in (
-        ("", "set together in a datacentre that it names"),
-        ("east", "together in datacentre.east"),
-    ):
-        registry = {"replicas": {"r1": {**replica, "datacentre": datacentre}}}
+    east: dict[str, object] = {"join": "clicks", "primary": "p", "foreign": "f", "address": "h:2"}
+
+    def refused(said: str, replica: dict[str, object] | None = None, **changes: object) -> None:
+        registry = {"replicas": {"r1": {"address": "h:9", **(replica or {})}}}
         with pytest.raises(ConfigError, match=said):
-            convert({**GOOD, "registry": registry, "datacentre": {"east": {**pipeline, "join": "clicks"}}}, "f.toml")
+            convert({**GOOD, "registry": registry, "datacentre": {"east": {**east, **changes}}}, "f.toml")
+
+    refused("no such join; there are: clicks", join="orders")
+    refused("address h:2: used twice", apart={"eventstore": "h:2"})
+    refused("address 127.0.0.1:3: used twice, by .*east.status and", apart={"eventstore": "127.0.0.1:3"})
+    refused(r"datacentre\.east\.address: is missing", address="")
+    refused(r"apart\.joiner: names 2 addresses, and there must be 1", apart={"joiner": ["h:7", "h:8"]})
+    refused(r"apart\.dispatchers: no such part; did you mean 'dispatcher'", apart={"dispatchers": "h:7"})
+    refused(r"east\.status: a status page that is apart", apart={"status": "h:7"}, status="h:8")
+    refused(r"r1\.together: runs in its datacentre's process", {"together": True})
+    refused(r"r1\.together: runs in its datacentre's process", {"together": True, "datacentre": "west"})
+
+
+def test_what_a_datacentre_does_not_say_has_a_default() -> None:
+    east = {"join": "clicks", "primary": "p", "foreign": "f", "address": "h:7100"}
+    found = convert({**GOOD, "registry": {"replicas": {"r1": {"address": "h:9"}}}, "datacentre": {"east": east}}, "f")
+    pipeline = found.datacentre["east"]
+    assert (pipeline.output, pipeline.state, pipeline.page) == ("east/output", "east/state", "127.0.0.1:7101")
+    assert found.registry.replicas["r1"].directory == "registry/r1"
+    assert found.joiners("east") == {"east-1": "h:7100"}
+    assert found.inside("east") == ["eventstore", "joiner", "verifier", "dispatcher", "status"]
 
 
 @pytest.mark.parametrize(("text", "value"), [("500ms", 0.5), ("3d", 259200.0), (7, 7.0), ("2 min", 120.0)])
@@ -140,8 +145,7 @@ primary = "p"
 foreign = "f"
 output = "o"
 state = "s"
-eventstore = "127.0.0.1:{1}1"
-joiners.{0}-1.address = "127.0.0.1:{1}2"
+address = "127.0.0.1:{1}1"
 """
 
 
@@ -165,34 +169,21 @@ def test_datacentres_that_share_a_join_need_ids_in_the_record_or_identical_copie
         convert(both | {"join": {"clicks": mended}}, "f.toml")
 
 
-def test_cache_nodes_have_names_of_their_own_and_a_size() -> None:
+def test_cache_nodes_are_apart() -> None:
     one = tomllib.loads(SHARED.format("east", 700))
     east = one["datacentre"]["east"]
 
-    def with_caches(caches: dict[str, object]) -> dict[str, object]:
-        return one | {"datacentre": {"east": east | {"caches": caches}}}
+    def with_caches(said: object) -> dict[str, str]:
+        raw = one | {"datacentre": {"east": east | {"apart": {"cache": said}}}}
+        return convert(raw, "f.toml").caches("east")
 
-    nodes = {"c1": {"address": "127.0.0.1:7003", "size": "1GiB"}, "c2": {"address": "127.0.0.1:7004"}}
-    caches = convert(with_caches(nodes), "f.toml").datacentre["east"].caches
-    assert [(name, node.size) for name, node in caches.items()] == [("c1", 1 << 30), ("c2", None)]
+    assert with_caches(["127.0.0.1:7003", "h:7004"]) == {"east-c1": "127.0.0.1:7003", "east-c2": "h:7004"}
     for wrong, said in (
-        ({"C": {"address": "127.0.0.1:7003"}}, "a name is"),
-        ({"c1": {"address": "127.0.0.1:7001"}}, "used twice"),
-        ({"c1": {"address": "nowhere"}}, "must be host:port"),
-        ({"c1": {"address": "127.0.0.1:7003", "size": 0}}, r"east.caches.c1.size = 0: must be more than 0"),
-        ({"c1": {"adress": "127.0.0.1:7003"}}, "did you mean 'address'"),
+        ("127.0.0.1:7001", "used twice"),
+        ("nowhere", "must be host:port"),
     ):
         with pytest.raises(ConfigError, match=said):
-            convert(with_caches(dict(wrong)), "f.toml")
-    west = east | {"eventstore": "127.0.0.1:8001", "joiners": {"west-1": {"address": "127.0.0.1:8002"}}}
-    both = {
-        "east": east | {"caches": {"c": {"address": "127.0.0.1:7003"}}},
-        "west": west | {"caches": {"c": {"address": "127.0.0.1:8003"}}},
-    }
-    with pytest.raises(ConfigError, match="names are unique"):
-        convert(
-            {**one, "join": {"clicks": one["join"]["clicks"] | {"identical_copies": True}}, "datacentre": both}, "f"
-        )
+            with_caches(wrong)
 
 
 CHAIN = """
@@ -208,15 +199,13 @@ primary = "queries"
 foreign = "clicks"
 output = "o1"
 state = "s1"
-eventstore = "127.0.0.1:7001"
-joiners.east-1.address = "127.0.0.1:7002"
+address = "127.0.0.1:7001"
 [datacentre.east-purchases]
 join = "purchases"
 foreign = "purchases"
 output = "o2"
 state = "s2"
-eventstore = "127.0.0.1:7011"
-joiners.east-purchases-1.address = "127.0.0.1:7012"
+address = "127.0.0.1:7011"
 """
 
 
@@ -249,8 +238,9 @@ def test_logs_that_are_another_joins_output_have_a_directory_of_their_own_unless
          "join.purchases.primary.join = 'clicks': no datacentre of this file joins clicks"),
         ({"datacentre": {"east": {"foreign": ""}}},
          "datacentre.east.foreign: is missing; it names the directory of the foreign logs"),
-        ({"datacentre": {"east-purchases": {"relay": "127.0.0.1:7001"}}},
-         "address 127.0.0.1:7001: used twice; each process listens on its own"),
+        ({"datacentre": {"east-purchases": {"apart": {"relay": "127.0.0.1:7001"}}}},
+         "address 127.0.0.1:7001: used twice, by datacentre.east.address and datacentre.east-purchases.apart.relay; "
+         "each process listens on its own"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
@@ -265,8 +255,10 @@ def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], s
 
 def test_no_joiner_has_the_slot_of_a_join_on_spark() -> None:
     raw = tomllib.loads(CHAIN)
-    raw["datacentre"]["east-purchases"]["joiners"]["east-spark"] = {"address": "127.0.0.1:7013"}
-    with pytest.raises(ConfigError, match=r"slot east-spark: this name is the join on Spark's own; choose another"):
+    raw["datacentre"]["east"]["slot"] = "east-purchases-1"
+    with pytest.raises(
+        ConfigError, match=r"slot east-purchases-1: this name is the join on Spark's own; choose another"
+    ):
         convert(raw, "f.toml")
 
 
@@ -290,7 +282,7 @@ def test_pairs_of_one_event_are_no_foreign_events_without_an_id_of_their_own() -
 def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
     for name, value in change.items():
         if isinstance(value, dict):
-            _merge(into[name], value)
+            _merge(into.setdefault(name, {}), value)
         else:
             into[name] = value
 
@@ -341,7 +333,11 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
     assert convert({"compute": {"spend": one}}, "f").compute["spend"].processes == 1
     for more, said in (
         ({"b": {**one, "address": "127.0.0.1:7902"}}, "compute: two have the state spend; give each its own"),
-        ({"b": {**one, "state": "b"}}, "address 127.0.0.1:7901: used twice; each process listens on its own"),
+        (
+            {"b": {**one, "state": "b"}},
+            "address 127.0.0.1:7901: used twice, by compute.a.address and "
+            "compute.b.address; each process listens on its own",
+        ),
         ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
         (
             {"b": {"file": "b.py", "state": "b", "processes": 2}, "b-2": {"file": "b.py", "state": "c"}},

@@ -78,7 +78,7 @@ def test_who_has_no_identity_of_ours_is_refused_everything(who: str) -> None:
 @pytest.mark.parametrize(
     ("identity", "parts"),
     [
-        ("joiner-us-east", Identity(Role.JOINER, "us-east")),
+        ("datacentre-us-east", Identity(Role.DATACENTRE, "us-east")),
         ("registry-r1", Identity(Role.REGISTRY, "r1")),
         ("operator", Identity(Role.OPERATOR, "")),
         ("operator-alice", Identity(Role.OPERATOR, "alice")),
@@ -106,71 +106,66 @@ def test_what_cannot_be_taken_back_is_for_operators_only(method: str) -> None:
     assert asked(method, "operator-alice") is None
 
 
-def test_a_joiner_inserts_and_does_not_take_back() -> None:
-    for method in ("Clear", "ClearBelow", "Reopen", "ScanOwned", "ScanReopened", "RetireSlot", "Reshard"):
-        why = asked(f"{REGISTRY}{method}", "joiner-east")
+def test_a_datacentre_does_not_take_back() -> None:
+    for method in ("RetireSlot", "Reshard"):
+        why = asked(f"{REGISTRY}{method}", "datacentre-east")
         assert why is not None
-        assert why.startswith(f"joiner-east may not call photon.v1.Registry/{method}: it is for ")
+        assert why.startswith(f"datacentre-east may not call photon.v1.Registry/{method}: it is for ")
         assert "\n" not in why
     for method in ("Insert", "LookUp", "OpenSlot", "Describe", "ReadWitness", "ExtendWitness", "ListSlots"):
         request = Request(slot=Request(datacentre="east"))
-        assert asked(f"{REGISTRY}{method}", "joiner-east", request=request) is None
+        assert asked(f"{REGISTRY}{method}", "datacentre-east", request=request) is None
 
 
 def test_nobody_inserts_but_who_keeps_a_redo_log() -> None:
-    assert set(RIGHTS[f"{REGISTRY}Insert"]) == {Role.JOINER, Role.SPARK}
-    assert set(RIGHTS[f"{REGISTRY}ExtendWitness"]) == {Role.JOINER}
+    assert set(RIGHTS[f"{REGISTRY}Insert"]) == {Role.DATACENTRE, Role.SPARK}
+    assert set(RIGHTS[f"{REGISTRY}ExtendWitness"]) == {Role.DATACENTRE}
 
 
 def test_slots_are_opened_in_the_callers_datacentre_only() -> None:
     west = Request(slot=Request(datacentre="west"))
     for method in ("OpenSlot", "Insert"):
-        why = asked(REGISTRY + method, "joiner-east", request=west)
-        assert (
-            why
-            == f"joiner-east may not call photon.v1.Registry/{method} for a slot of datacentre west: it is of east"
+        why = asked(REGISTRY + method, "datacentre-east", request=west)
+        said = (
+            f"datacentre-east may not call photon.v1.Registry/{method} for a slot of datacentre west: it is of east"
         )
-        assert asked(REGISTRY + method, "joiner-west", request=west) is None
+        assert why == said
+        assert asked(REGISTRY + method, "datacentre-west", request=west) is None
 
 
 def test_the_registry_knows_whose_slot_is_meant() -> None:
     for method in ("ReadWitness", "ExtendWitness"):
-        assert asked(REGISTRY + method, "joiner-east", slot="east") is None
-        assert asked(REGISTRY + method, "joiner-east", slot="") is None  # never opened: its handler says so
-        assert "a slot of datacentre west" in (asked(REGISTRY + method, "joiner-east", slot="west") or "")
+        assert asked(REGISTRY + method, "datacentre-east", slot="east") is None
+        assert asked(REGISTRY + method, "datacentre-east", slot="") is None  # never opened: its handler says so
+        assert "a slot of datacentre west" in (asked(REGISTRY + method, "datacentre-east", slot="west") or "")
     request = Request(slot=Request(datacentre=""))
-    assert asked(f"{REGISTRY}Insert", "joiner-east", request=request, caller="east") is None
+    assert asked(f"{REGISTRY}Insert", "datacentre-east", request=request, caller="east") is None
     assert "a slot of datacentre west" in (
-        asked(f"{REGISTRY}Insert", "joiner-east", request=request, caller="west") or ""
+        asked(f"{REGISTRY}Insert", "datacentre-east", request=request, caller="west") or ""
     )
 
 
 def test_a_verifier_reopens_by_token_and_not_by_an_operators_word() -> None:
-    assert asked(f"{REGISTRY}Reopen", "verifier-east", request=Request(operator=False)) is None
-    why = asked(f"{REGISTRY}Reopen", "verifier-east", request=Request(operator=True))
+    assert asked(f"{REGISTRY}Reopen", "datacentre-east", request=Request(operator=False)) is None
+    why = asked(f"{REGISTRY}Reopen", "datacentre-east", request=Request(operator=True))
     assert why is not None
     assert "that is an operator's" in why
     assert asked(f"{REGISTRY}Reopen", "operator", request=Request(operator=True)) is None
 
 
 @pytest.mark.parametrize(
-    ("method", "who", "server"),
+    "method",
     [
-        ("/photon.v1.Joiner/Join", "dispatcher", "joiner"),
-        ("/photon.v1.EventStore/LookUp", "joiner", "eventstore"),
-        ("/photon.v1.EventStore/Progress", "dispatcher", "eventstore"),
-        ("/photon.v1.EventStore/Arrived", "dispatcher", "eventstore"),
-        ("/photon.v1.EventStore/Seek", "dispatcher", "eventstore"),
-        ("/photon.v1.Cache/Feed", "eventstore", "cache"),
-        ("/photon.v1.Cache/Find", "eventstore", "cache"),
+        "Joiner/Join", "EventStore/LookUp", "EventStore/Progress", "EventStore/Arrived", "EventStore/Seek",
+        "Cache/Feed", "Cache/Find",
     ],
-)
-def test_pipelines_keep_to_themselves(method: str, who: str, server: str) -> None:
-    assert asked(method, f"{who}-east", f"{server}-east") is None
-    why = asked(method, f"{who}-east", f"{server}-west")
+)  # fmt: skip
+def test_pipelines_keep_to_themselves(method: str) -> None:
+    assert asked(f"/photon.v1.{method}", "datacentre-east", "datacentre-east") is None
+    why = asked(f"/photon.v1.{method}", "datacentre-east", "datacentre-west")
     assert why is not None
-    assert why.endswith(f"of {server}-west: ask one of its own datacentre, east")
-    assert asked(method, f"{who}-east", "") is not None
+    assert why.endswith("of datacentre-west: ask one of its own datacentre, east")
+    assert asked(f"/photon.v1.{method}", "datacentre-east", "") is not None
 
 
 def test_replicas_talk_to_replicas_only() -> None:
@@ -186,4 +181,4 @@ def test_everybody_may_ask_for_health() -> None:
 
 def test_who_is_called_by_nobody_serves_nothing() -> None:
     assert Role.OPERATOR in CLIENTS_ONLY
-    assert not CLIENTS_ONLY & {Role.REGISTRY, Role.JOINER, Role.WAN, Role.COPIES}
+    assert not CLIENTS_ONLY & {Role.REGISTRY, Role.DATACENTRE, Role.WAN}

@@ -37,8 +37,8 @@ def _deployment(**east: str) -> dict[str, object]:
     return {
         "join": {"clicks": {"primary": {"format": "jsonl", "key": "q"}, "foreign": {
             "format": "jsonl", "id": "c", "key": "q", "time": "t"}}},
-        "datacentre": {"east": {"join": "clicks", "output": "out", "state": "state", "eventstore": "127.0.0.1:7001",
-                                "joiners": {"east-1": {"address": "127.0.0.1:7002"}}, "primary": "queries", **east}},
+        "datacentre": {"east": {"join": "clicks", "output": "out", "state": "state", "address": "127.0.0.1:7001",
+                                "primary": "queries", **east}},
     }  # fmt: skip
 
 

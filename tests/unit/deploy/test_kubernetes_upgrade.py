@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,14 +10,9 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "helm" / "upgrade.sh"
-VALUES = """
-deployment:
-  datacentres:
-    - {name: a, region: a, mounts: []}
-    - {name: "no", region: "no", mounts: []}
-  replicas:
-    - {name: registry-r1}
-"""
+VALUES = json.dumps(
+    {"deployment": {"datacentres": [{"name": "a"}, {"name": "no"}], "replicas": [{"name": "registry-r1"}]}}, indent=2
+)
 
 
 def upgrade(at: Path, kubectl: str, *flags: str) -> tuple[int, str, list[str]]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from photon import __version__
-from photon.supervision.kubernetes import callers
+from photon.supervision.kubernetes import PARTS, callers
 from tests.unit.deploy.scripts import refusal
 from tests.unit.refusals import photon
 
@@ -98,11 +98,28 @@ def test_a_computation_that_the_chart_cannot_run(tmp_path: Path, old: str, new: 
 
 
 def test_who_may_call_is_what_the_table_of_rights_says() -> None:
-    assert {each["kind"] for each in callers("joiner")} == {"dispatcher", "status", "verifier", "operator"}
-    assert {"kind": "dispatcher", "here": True} in callers("joiner")
-    assert {"kind": "joiner", "here": False} in callers("copies")
+    assert {each["kind"] for each in callers("joiner")} == {*PARTS, "operator"}
+    assert {"kind": "spark", "here": True} in callers("eventstore")
+    assert {"kind": "datacentre", "here": False} in callers("datacentre")
     assert {"kind": "registry", "here": False} in callers("registry")
     assert callers("status") == []
+
+
+def test_joiners_that_are_found_are_a_service_of_any_size(tmp_path: Path) -> None:
+    text = (HELM / "three-zones.toml").read_text().replace('state = "/state"', 'state = "/state"\njoiners = 0')
+    (tmp_path / "photon.toml").write_text(text)
+    found = {each["name"]: each for each in made(tmp_path / "photon.toml", tmp_path / "values.yaml")["services"]}
+    assert [name for name, each in found.items() if each["scaled"]] == ["joiner-a", "joiner-b"]
+    words = found["joiner-a"]["arguments"]
+    assert words[:5] == ["serve", "joiner", "auto", "--datacentre", "a"]
+    assert words[words.index("--address") + 1] == "$(POD_IP):7040"
+
+
+def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
+    """Other clusters call the datacentre's, which may be a load balancer; the page has no login."""
+    for each in made(HELM / "three-clusters.toml", tmp_path / "values.yaml")["services"]:
+        assert each["between"]
+        assert each["page"] == {"name": each["name"].replace("datacentre", "status"), "port": 8080}
 
 
 @pytest.mark.parametrize(
@@ -113,12 +130,20 @@ def test_who_may_call_is_what_the_table_of_rights_says() -> None:
         ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: stands for the network between regions"),
         ('state = "/state"', 'state = "/data"', "datacentre.a.state = '/data': must be '/state'"),
         ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or below '/logs'"),
-        ('"status-a:8080"', '"status.a:8080"', "status a: status.a:8080: is called in its own cluster only"),
+        (
+            'state = "/state"',
+            'state = "/state"\napart.verifier = "v.a:1"',
+            "v.a:1: is called in its own cluster",
+        ),
         ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must name a Service"),
         ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
-        ('"verifier-a:7055"', '"joiner-a:7055"', "is the service of joiner-a, which is made without being named"),
+        (
+            '"datacentre-a:7100"',
+            '"operator-a:7100"',
+            "operator-a, which is made without being named",
+        ),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
-        ('state = "/state"', 'state = "/state"\njoiners.j.address = "j:1"', "datacentre.a: joiners are found"),
+        ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: more than one are found"),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(

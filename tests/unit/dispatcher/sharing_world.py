@@ -146,14 +146,14 @@ class Site:
         self.alive = True
         self.homes = Homes(self.name, self.names, HeadStart())
         self._measured(world.measured_s)
-        limits = Limits(BATCH_EVENTS, window_bytes=world.window_bytes, spill_bytes=world.window_bytes)
+        limits = Limits(BATCH_EVENTS, window_bytes=world.window_bytes, hold_bytes=world.window_bytes)
         self.core = core(
             patience=Patience(), limits=limits, datacentre=self.name, random=world.random.random,
             highs={"log1": self.committed}, homes=self.homes,
         )  # fmt: skip
         self.at = self.committed
         self.line = sum(1 for end, _ in world.lines if end <= self.at)
-        self.core.progressed(int(world.now * 1e9))
+        self.core.waiting.progressed(int(world.now * 1e9))
         self.behind = Behind(several=True)
         self.caught_up = False
         self.questions = 0
@@ -209,13 +209,13 @@ class Site:
         caught_up = self.caught_up and not self.core.queues.long
         unread *= 20  # short lines: as if they were long
         self.core.queues.look_first = self.behind.look(unread, caught_up, world.now, self.homes.head_start.seconds)
-        while self.line < seen and self.core.room():
+        while self.line < seen and self.core.intake.room():
             upto = min(seen, self.line + BLOCK)
             end = lines[upto - 1][0]
             take(self.core, block(world.data[self.at : end], self.at), int(world.now * 1e9), world.now)
             self.at, self.line = end, upto
         self.caught_up = self.line == seen
-        self.core.progressed(int(world.now * 1e9))
+        self.core.waiting.progressed(int(world.now * 1e9))
         self._send()
         self._alone(SCAN_S, self._scan)
 
@@ -253,7 +253,7 @@ class Site:
         found = looked_up(answers, Kind.JOINED, 0, owners, names)
         self.questions -= 1
         left = settle(self.core, asked, found, int(world.now * 1e9), world.now)
-        self.core.asked(asked, left, world.now)
+        self.core.queues.asked(left, len(asked), world.now, patient=asked.patient)
         self._send()
 
     def _register(self, batch: Batch, sent_at: float) -> None:
@@ -282,10 +282,10 @@ class Site:
         self._send()
 
     def _commit(self) -> None:
-        changes = self.core.changes(int(self.world.now * 1e9), self.world.now)
+        changes = self.core.committing.changes(int(self.world.now * 1e9), self.world.now)
         if (position := changes.positions.get("log1")) is not None:
             self.committed = position.offset
         assert not changes.stored  # nothing waits for a primary here
         self.read += sum(n for number, n in changes.cells.items() if split_cell(number)[1] is Verdict.READ)
-        self.core.committed()
+        self.core.committing.committed()
         self._alone(COMMIT_S, self._commit)

@@ -36,7 +36,7 @@ FAR_S = 10_000.0
 def waiting_core(lines: bytes) -> Core:
     """Its events were tried once; their primaries have not come."""
     c = core(patience=Patience(), limits=Limits(batch_wait_s=0.0, hold_s=1.0))
-    c.progressed(READ_PAST_NS)
+    c.waiting.progressed(READ_PAST_NS)
     take(c, block(lines))
     reply(c, sent(c))
     return c
@@ -58,51 +58,51 @@ def names(batch: Batch | None) -> list[bytes]:
 
 def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
     c = waiting_core(b"a k1 1\nb k2 1\nc k1 1\n")
-    assert sorted(c.waiting_keys()) == [b"k1", b"k2"]
-    c.arrived([b"k1", b"k9"])
+    assert sorted(c.waiting.room.keys()) == [b"k1", b"k2"]
+    c.waiting.arrived([b"k1", b"k9"])
     assert names(c.next_batch(0.0, flush=True)) == [b"a", b"c"]
-    assert c.waiting_keys() == [b"k2"]
-    assert (c.woken, c.open) == (2, 3)
+    assert c.waiting.room.keys() == [b"k2"]
+    assert (c.waiting.arrivals, c.waiting.open) == (2, 3)
 
 
 def test_a_primary_that_comes_while_the_attempt_is_on_its_way_is_not_missed() -> None:
     c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.arrived([b"k1", b"k2"])
+    c.waiting.arrived([b"k1", b"k2"])
     batch = sent(c)  # it was told about them before
     reply(c, batch)
     assert c.next_batch(0.0, flush=True) is None
-    c.arrived([b"k1", b"k2"])
+    c.waiting.arrived([b"k1", b"k2"])
     batch = sent(c)
-    c.arrived([b"k2"])
+    c.waiting.arrived([b"k2"])
     reply(c, batch)
     assert names(c.next_batch(0.0, flush=True)) == [b"b"]
 
 
 def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
     c = waiting_core(b"a k1 1\n")
-    c.arrived([b"k1"])
+    c.waiting.arrived([b"k1"])
     reply(c, sent(c))
     assert c.next_batch(0.0, flush=True) is None
-    assert c.changes(READ_PAST_NS, 1.5).stored.attempts.tolist() == [2]
-    assert c.open == 0
+    assert c.committing.changes(READ_PAST_NS, 1.5).stored.attempts.tolist() == [2]
+    assert c.waiting.open == 0
 
 
 def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -> None:
     """It is in flight when its stretch falls behind the offset: a row for the next process, not tried here twice."""
     c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.arrived([b"k1"])
-    changes = c.changes(READ_PAST_NS, 100.0)
+    c.waiting.arrived([b"k1"])
+    changes = c.committing.changes(READ_PAST_NS, 100.0)
     assert len(changes.stored) == 2
     state = State(tmp_path / "s")
     state.commit(changes)
-    c.committed()
-    loader = RetryLoader(c, state, once=False, now_ns=READ_PAST_NS)
+    c.committing.committed()
+    loader = RetryLoader(c.waiting, state, once=False, now_ns=READ_PAST_NS)
     loader.arrived([b"k1"])
     loader.look(READ_PAST_NS, 0.0)
     batch = sent(c)
     assert names(batch) == [b"a"]
     reply(c, batch, Outcome.JOINED)
-    assert len(c.changes(READ_PAST_NS, 100.0).deleted) == 1
+    assert len(c.committing.changes(READ_PAST_NS, 100.0).deleted) == 1
     state.close()
 
 
@@ -116,10 +116,10 @@ def test_what_came_since_is_what_came_since() -> None:
 def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
     """It may have asked the previous store: that one remembered its misses, and is gone."""
     c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.arrived([b"k1"])
+    c.waiting.arrived([b"k1"])
     batch = sent(c)
-    c.arrivals_lost()
-    assert c.waiting_keys() == [b"k2"]
+    c.waiting.recent.lose()
+    assert c.waiting.room.keys() == [b"k2"]
     reply(c, batch)
     batch = sent(c)
     assert names(batch) == [b"a"]
@@ -138,8 +138,8 @@ class Stored:
         self.state = State(path)
         self.state.commit(Changes(stored=world.stored(rows)))
         self.core = core(self.state, patience=Patience(), limits=Limits(batch_wait_s=0.0))
-        self.core.progressed(READ_PAST_NS)
-        self.loader = RetryLoader(self.core, self.state, once=False, now_ns=READ_PAST_NS)
+        self.core.waiting.progressed(READ_PAST_NS)
+        self.loader = RetryLoader(self.core.waiting, self.state, once=False, now_ns=READ_PAST_NS)
 
     def tried(self, outcome: Outcome = Outcome.JOINED, now: float = 0.0, *, commit: bool = True) -> list[bytes]:
         self.loader.look(READ_PAST_NS, now)
@@ -152,12 +152,12 @@ class Stored:
         return out
 
     def commit(self) -> None:
-        self.state.commit(self.core.changes(READ_PAST_NS, 0.0))
-        self.core.committed()
+        self.state.commit(self.core.committing.changes(READ_PAST_NS, 0.0))
+        self.core.committing.committed()
 
     def arrived(self, *keys: bytes) -> None:
         """In the form that ``Arrivals`` uses."""
-        self.core.arrived(keys)
+        self.core.waiting.arrived(keys)
         self.loader.arrived(keys)
 
 
@@ -173,7 +173,7 @@ def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path
         seen += stored.tried()
     assert sorted(seen) == sorted(b"id%d" % n for n in range(many))
     assert not stored.loader.pending
-    assert stored.core.woken == many + 1500
+    assert stored.core.waiting.arrivals == many + 1500
     stored.state.close()
 
 
@@ -201,10 +201,10 @@ def test_a_row_is_woken_between_an_answer_and_its_commit(tmp_path: Path) -> None
     stored.arrived(b"k")
     assert sorted(stored.tried(Outcome.NOT_YET, commit=False)) == [b"id1", b"id2"]
     stored.arrived(b"k")
-    assert stored.core.open == 2
+    assert stored.core.waiting.open == 2
     stored.commit()
     assert sorted(stored.tried()) == [b"id1", b"id2"]
-    assert (stored.core.open, stored.state.retry_rows) == (0, 0)
+    assert (stored.core.waiting.open, stored.state.retry_rows) == (0, 0)
     stored.state.close()
 
 
@@ -218,9 +218,9 @@ def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has
     for failures in range(FAILED_HELD):
         assert stored.tried(Outcome.RETRY, now) == [b"id2999"], failures
         now += RETRY_BACKOFF.first * 2**failures
-    assert stored.core.open == 1
+    assert stored.core.waiting.open == 1
     assert stored.tried(Outcome.RETRY, now) == [b"id2999"]
-    assert stored.core.open == 0  # a row again: rows that fail for long do not stay in memory
+    assert stored.core.waiting.open == 0  # a row again: rows that fail for long do not stay in memory
     assert stored.tried(Outcome.RETRY, now + FAR_S / 2) == []
     stored.arrived(b"k2999")
     assert stored.tried(now=now) == [b"id2999"]
@@ -233,7 +233,7 @@ def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) 
     stored = Stored(tmp_path / "s", [item])
     stored.tried()
     assert stored.tried(Outcome.RETRY, 10.0) == [b"id1"]
-    assert stored.core.open == 0
+    assert stored.core.waiting.open == 0
     stored.state.close()
     for arrives in ("before it is sent", "before it is answered", "before it is committed"):
         stored = Stored(tmp_path / arrives, [item])
@@ -247,9 +247,9 @@ def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) 
             stored.arrived(b"k")
         reply(stored.core, batch, Outcome.RETRY)
         if arrives == "before it is committed":
-            assert stored.core.open == 0
+            assert stored.core.waiting.open == 0
             stored.arrived(b"k")
-        assert (stored.core.open, Held(stored.core, batch.rows[0]).failed) in ((1, 1), (1, 0)), arrives
+        assert (stored.core.waiting.open, Held(stored.core, batch.rows[0]).failed) in ((1, 1), (1, 0)), arrives
         stored.state.close()
 
 
@@ -270,7 +270,7 @@ def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
     queues = Queues(table, Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
     own = homes.own_ones(table.digests[rows].tobytes())
     assert 0 < sum(own) < 64
-    queues.again(rows, 0.0, arrived=True)
+    queues.requeue(rows, 0.0, arrived=True)
     asked, _ = queues.next_question(0.0)
     assert asked.tolist() == rows[own].tolist()
     queues.asked(asked, len(asked), 0.0)
@@ -303,7 +303,7 @@ class Store:
 
 @asynccontextmanager
 async def following(stored: Stored, store: Store) -> AsyncIterator[Arrivals]:
-    arrivals = Arrivals(store, stored.core, stored.state, stored.loader, SystemClock(), lambda: None)
+    arrivals = Arrivals(store, stored.core.waiting, stored.state, stored.loader, SystemClock(), lambda: None)
     task = asyncio.create_task(arrivals.run())
     try:
         yield arrivals
@@ -321,7 +321,7 @@ async def test_who_begins_seeks_all_that_waits_then_hears(tmp_path: Path, monkey
     store.there = {b"k5", b"k%d" % (count - 1)}
     async with following(stored, store) as arrivals:
         store.told.put_nowait(KeyArrivals(7, 40, [], lost=True))
-        await until(lambda: stored.core.followed)
+        await until(lambda: stored.core.waiting.followed)
         assert [len(keys) for keys in store.sought] == [1, SEEK_KEYS, SEEK_KEYS, 10]
         assert not arrivals.seeking
         assert sorted(stored.tried()) == [b"id%d" % n for n in (5, count - 1)]
@@ -329,7 +329,7 @@ async def test_who_begins_seeks_all_that_waits_then_hears(tmp_path: Path, monkey
         await until(lambda: store.asked[-1] == (7, 42))
         assert sorted(stored.tried()) == [b"a", b"id9"]
         store.told.put_nowait(None)
-        await until(lambda: not stored.core.followed)
+        await until(lambda: not stored.core.waiting.followed)
 
 
 async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) -> None:
@@ -342,11 +342,11 @@ async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) 
         on_its_way = sent(stored.core)
         store.told.put_nowait(KeyArrivals(8, 0, [], lost=True))
         await until(lambda: len(store.asked) == 3)
-        assert not stored.core.followed
+        assert not stored.core.waiting.followed
         store.away = False
         await until(lambda: len(store.sought) == 2)
         assert [len(keys) for keys in store.sought] == [10, 10]
-        await until(lambda: stored.core.followed)
+        await until(lambda: stored.core.waiting.followed)
         reply(stored.core, on_its_way)
         assert stored.tried() == [b"a"]
 
@@ -355,7 +355,7 @@ async def test_keys_of_rows_taken_over_are_sought(tmp_path: Path) -> None:
     stored, store = Stored(tmp_path / "s", []), Store()
     async with following(stored, store) as arrivals:
         store.told.put_nowait(KeyArrivals(7, 0, [], lost=True))
-        await until(lambda: stored.core.followed)
+        await until(lambda: stored.core.waiting.followed)
         arrivals.seek([b"a", b"b", b"a"])
         await until(lambda: store.sought)
         assert store.sought == [[b"a", b"b"]]
@@ -364,16 +364,16 @@ async def test_keys_of_rows_taken_over_are_sought(tmp_path: Path) -> None:
 def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None:
     draw = random.Random(4)
     c = core(patience=Patience(), limits=Limits(batch_wait_s=0.0, hold_s=1e9), seed=4)
-    c.progressed(READ_PAST_NS)
+    c.waiting.progressed(READ_PAST_NS)
     take(c, block(b"".join(b"id%d k%d 1\n" % (n, n % 37) for n in range(200))))
     now, left = 0.0, {b"id%d" % n: b"k%d" % (n % 37) for n in range(200)}
     for _ in range(300):
         now += draw.choice((0.0, 0.3))
         arrived = [b"k%d" % draw.randrange(37) for _ in range(draw.randrange(3))]
-        waiting = set(c.waiting_keys())
-        c.arrived(arrived)
-        assert not set(c.waiting_keys()) & set(arrived)
-        assert set(c.waiting_keys()) == waiting - set(arrived)
+        waiting = set(c.waiting.room.keys())
+        c.waiting.arrived(arrived)
+        assert not set(c.waiting.room.keys()) & set(arrived)
+        assert set(c.waiting.room.keys()) == waiting - set(arrived)
         batch = c.next_batch(now, flush=True)
         if batch is None:
             continue
@@ -382,8 +382,8 @@ def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None
         if outcome is Outcome.JOINED:
             for name in names(batch):
                 del left[name]
-    assert c.open == len(left)
-    c.arrived([b"k%d" % n for n in range(37)])
+    assert c.waiting.open == len(left)
+    c.waiting.arrived([b"k%d" % n for n in range(37)])
     seen = []
     while (batch := c.next_batch(now + 1e6, flush=True)) is not None:
         seen += names(batch)

@@ -23,7 +23,7 @@ from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import PROBE_EVERY, Backlog, LookUpPolicy, Worth, departures, must_know, settle
+from photon.dispatcher.lookups import PROBE_EVERY, Backlog, LookUpPolicy, Worth, divergences, must_know, settle
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import I64, Answer, Kind
@@ -103,10 +103,11 @@ def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int
     number = 0
     while (batch := to.next_question(1.0)) is not None:
         (entry,) = entries_of(batch)
-        to.asked(batch, settle(to, batch, found_for([entry], drawn, number), NOW_NS, 1.0), 1.0)
+        left = settle(to, batch, found_for([entry], drawn, number), NOW_NS, 1.0)
+        to.queues.asked(left, len(batch), 1.0)
         to.next_batch(1.0, flush=True)  # makes room for the next question
         number += 1
-    return to.changes(NOW_NS, 2.0, spill_all=True)
+    return to.committing.changes(NOW_NS, 2.0, store_all=True)
 
 
 def at_once(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
@@ -114,10 +115,12 @@ def at_once(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, b
     backlog = fed(to, *blocks, now=1.0)
     asked = backlog.question()
     entries = entries_of(asked)
-    assert to.open == len(entries) == len(asked)
-    assert not to.changes(NOW_NS, 2.0, spill_all=True).positions  # nothing is behind the offset before the answer
+    assert to.waiting.open == len(entries) == len(asked)
+    assert not to.committing.changes(
+        NOW_NS, 2.0, store_all=True
+    ).positions  # nothing is behind the offset before the answer
     backlog.settle(asked, found_for(entries, drawn) if entries else None, NOW_NS, 1.0)
-    return to.changes(NOW_NS, 2.0, spill_all=True)
+    return to.committing.changes(NOW_NS, 2.0, store_all=True)
 
 
 def seen(changes: Changes) -> tuple[object, ...]:
@@ -151,9 +154,9 @@ def test_the_same_as_one_by_one(
     fast = core(high=high, identical_copies=same)
     expected = seen(one_by_one(slow, blocks, drawn))
     assert seen(at_once(fast, blocks, drawn)) == expected
-    assert +fast.live == +slow.live
-    assert (fast.open, fast.window_bytes) == (slow.open, 0)
-    assert slow.window_bytes == 0
+    assert +fast.counting.live == +slow.counting.live
+    assert (fast.waiting.open, fast.logs.window_bytes) == (slow.waiting.open, 0)
+    assert slow.logs.window_bytes == 0
 
 
 # -- with crashes and answers in any order ------------------------------------------------------------------------
@@ -176,7 +179,7 @@ class Run(test_crashes.Run):
             whole, at = b"".join(self.logs[identity]), self.at[identity]
             rest = whole[at:]
             some = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
-            if some and self.core.room():
+            if some and self.core.intake.room():
                 data = b"\n".join(some) + b"\n"
                 taken.append(world.block(data, at, identity=identity, path=identity, before=whole[:at]))
                 self.at[identity] += len(data)
@@ -232,8 +235,8 @@ def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
     backlog = fed(to, world.block(b"1 k 0\n"))
     asked = backlog.question()
     world.take(to, world.block(b"bad\n", 6), NOW_NS, 0.0)
-    assert not to.changes(NOW_NS, 1000.0, spill_all=True)
-    assert to.open == 1
+    assert not to.committing.changes(NOW_NS, 1000.0, store_all=True)
+    assert to.waiting.open == 1
     backlog.settle(asked, None, NOW_NS, 0.0)
     assert to.next_batch(1.0, flush=True).events.ids == [b"1"]
 
@@ -242,8 +245,8 @@ def test_memory_is_counted_while_a_question_waits() -> None:
     to = core()
     data = b"".join(b"%d k 0\n" % n for n in range(100))
     fed(to, world.block(data))
-    assert to.window_bytes > 100 * len(data) / 100 + 100 * 100
-    assert to.oldest_first_read_ns() == NOW_NS
+    assert to.logs.window_bytes > 100 * len(data) / 100 + 100 * 100
+    assert to.logs.oldest_first_read_ns() == NOW_NS
 
 
 def test_it_is_worth_it_while_most_is_known() -> None:
@@ -265,17 +268,17 @@ def test_own_verdicts_before_a_crash(kind: Kind) -> None:
     found = looked_up([Answer.PRESENT], kind, line_tag(b"1 k 0", 0, "a.log"), names=(HERE,))
     backlog = fed(to, world.block(b"1 k 0\n"))
     backlog.settle(backlog.question(), found, NOW_NS, 0.0)
-    assert to.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
+    assert to.counting.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
 
 
 # -- read again ----------------------------------------------------------------------------------------------------
 def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
-    """``ANEW``, or these."""
-    blocks = blocks or (ANEW,)
-    assert all(to.back(block) for block in blocks)
+    """``REWRITTEN``, or these."""
+    blocks = blocks or (REWRITTEN,)
+    assert all(to.logs.repeats(block) for block in blocks)
     backlog = fed(to, *blocks)
     question = backlog.question()
-    assert question.back
+    assert question.repeated
     return backlog, question
 
 
@@ -286,61 +289,61 @@ def knows(*verdicts: tuple[Answer, int]) -> Verdicts:
 
 SAME, OTHERS, NEW = (Answer.PRESENT, line_tag(b"0 k 0", 0, "a.log")), (Answer.PRESENT, 0), (Answer.ABSENT, 0)
 DATA = b"0 k 0\nbad\n1 k 0\n2 k 0\nbad\n3 k 0\n"
-ANEW = replace(world.block(DATA), anew=True)
+REWRITTEN = replace(world.block(DATA), rewritten=True)
 
 
 def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
     to = core(high=100)
     backlog, question = again(to)
     found = knows(SAME, OTHERS, NEW, OTHERS)
-    assert not to.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
-    (at,) = departures(question, found, frozenset()).values()
+    assert not to.counting.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
+    (at,) = divergences(question, found, frozenset()).values()
     assert at == DATA.index(b"2")
-    to.departs("log1", at)
+    to.logs.diverge("log1", at)
     backlog.settle(question, found, NOW_NS, 0.0)
     read = {Verdict.REREAD: 3, Verdict.DUPLICATE: 1, Verdict.REJECTED: 1, Verdict.READ: 3}
-    assert to.live == read, "what stands before it was counted, the rest is new"
-    assert not to.changes(NOW_NS, 0.0, spill_all=True).anew
-    assert not to.back(world.block(b"4 k 0\n", len(DATA))), "the log is its own from here on"
+    assert to.counting.live == read, "what stands before it was counted, the rest is new"
+    assert not to.committing.changes(NOW_NS, 0.0, store_all=True).rewritten
+    assert not to.logs.repeats(world.block(b"4 k 0\n", len(DATA))), "the log is its own from here on"
 
 
 def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
     to = core(high=100)
     backlog, question = again(to)
     found = knows(SAME, OTHERS, OTHERS, OTHERS)
-    assert departures(question, found, frozenset()) == {}
+    assert divergences(question, found, frozenset()) == {}
     backlog.settle(question, found, NOW_NS, 0.0)
-    assert to.live == {Verdict.REREAD: 6, Verdict.READ: 0}
-    assert to.changes(NOW_NS, 0.0).anew == {"log1": 100}
+    assert to.counting.live == {Verdict.REREAD: 6, Verdict.READ: 0}
+    assert to.committing.changes(NOW_NS, 0.0).rewritten == {"log1": 100}
 
 
 def test_what_stands_before_the_place_where_it_departs_is_committed_as_read_anew() -> None:
     to = core(high=100)
     half = DATA.index(b"2")
-    first, second = replace(world.block(DATA[:half]), anew=True), world.block(DATA[half:], half)
+    first, second = replace(world.block(DATA[:half]), rewritten=True), world.block(DATA[half:], half)
     backlog, question = again(to, first, second)
     found = knows(SAME, OTHERS, OTHERS, NEW)
-    to.departs("log1", departures(question, found, frozenset())["log1"])
+    to.logs.diverge("log1", divergences(question, found, frozenset())["log1"])
     stretches = question.stretches
-    assert [(each.anew, each.departs, each.seen_to) for each in stretches] == [
+    assert [(each.rewritten, each.diverged, each.counted_to) for each in stretches] == [
         (True, False, 100),
         (False, True, DATA.index(b"3")),
     ]
     stretches[0].whole = True
-    changes = to.changes(NOW_NS, 0.0)
-    assert (changes.anew, changes.departs) == ({"log1": 100}, set())
+    changes = to.committing.changes(NOW_NS, 0.0)
+    assert (changes.rewritten, changes.diverged) == ({"log1": 100}, set())
     backlog.settle(question, found, NOW_NS, 0.0)
-    changes = to.changes(NOW_NS, 0.0)
-    assert (changes.anew, changes.departs) == ({}, {"log1"})
+    changes = to.committing.changes(NOW_NS, 0.0)
+    assert (changes.rewritten, changes.diverged) == ({}, {"log1"})
 
 
 def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_is_kept() -> None:
     to = core(high=100)
     backlog, question = again(to)
     found = knows(SAME, NEW, NEW, NEW)
-    to.departs("log1", departures(question, found, frozenset())["log1"])
+    to.logs.diverge("log1", divergences(question, found, frozenset())["log1"])
     backlog.settle(question, found, NOW_NS, 0.0)
-    changes = to.changes(NOW_NS, 0.0)
+    changes = to.committing.changes(NOW_NS, 0.0)
     assert changes.stored.events.ids == [b"1", b"2", b"3"]
     assert changes.positions["log1"].offset == len(DATA)
     batch = to.next_batch(0.0, flush=True)
@@ -351,37 +354,37 @@ def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_
 def test_a_log_that_goes_on_behind_what_was_counted_departs_there() -> None:
     to = core(high=DATA.index(b"3"))
     _, question = again(to)
-    assert departures(question, knows(SAME, OTHERS, OTHERS, SAME), frozenset()) == {"log1": DATA.index(b"3")}
+    assert divergences(question, knows(SAME, OTHERS, OTHERS, SAME), frozenset()) == {"log1": DATA.index(b"3")}
 
 
 def test_of_logs_that_begin_alike_the_one_that_was_begun_later_waits() -> None:
     to = core(high=100)
-    blocks = [replace(world.block(DATA, identity=name), anew=True) for name in ("log1~1", "log1")]
+    blocks = [replace(world.block(DATA, identity=name), rewritten=True) for name in ("log1~1", "log1")]
     (backlog, first), (_, second) = [again(to, block) for block in blocks]
-    assert not to.clear(second.stretches)
-    assert to.clear(first.stretches)
+    assert not to.logs.clear(second.stretches)
+    assert to.logs.clear(first.stretches)
     found = knows(SAME, NEW, NEW, NEW)
-    to.departs("log1~1", departures(first, found, frozenset())["log1~1"])
+    to.logs.diverge("log1~1", divergences(first, found, frozenset())["log1~1"])
     backlog.settle(first, found, NOW_NS, 0.0)
-    assert not to.clear(second.stretches)
-    to.changes(NOW_NS, 0.0)
-    assert to.clear(second.stretches)
+    assert not to.logs.clear(second.stretches)
+    to.committing.changes(NOW_NS, 0.0)
+    assert to.logs.clear(second.stretches)
 
 
 def test_a_log_read_anew_may_have_lines_of_one_that_begins_alike_and_was_read_further() -> None:
     to = core(high=100)
-    for each in (world.block(DATA, identity="log1~1"), replace(world.block(DATA, identity="log1~1"), anew=True)):
-        assert to.begin(each, 0.0).seen_to == 100
+    for each in (world.block(DATA, identity="log1~1"), replace(world.block(DATA, identity="log1~1"), rewritten=True)):
+        assert to.logs.begin(each, 0.0).counted_to == 100
 
 
 def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
     to = core(high=100)
     backlog, question = again(to, world.block(DATA))
     found = knows(SAME, OTHERS, NEW, OTHERS)
-    assert departures(question, found, frozenset()) == {}
+    assert divergences(question, found, frozenset()) == {}
     assert not must_know(question, None)
     backlog.settle(question, found, NOW_NS, 0.0)
-    assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
+    assert to.counting.live == {Verdict.REREAD: 5, Verdict.READ: 1}
 
 
 def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
@@ -397,25 +400,27 @@ def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
     at = DATA.index(b"2")
     waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
     found = knows(SAME, OTHERS, NEW, NEW)
-    assert departures(question, found, waiting)["log1"] == DATA.index(b"3")
-    to.departs("log1", DATA.index(b"3"))
+    assert divergences(question, found, waiting)["log1"] == DATA.index(b"3")
+    to.logs.diverge("log1", DATA.index(b"3"))
     backlog.settle(question, found, NOW_NS, 0.0, waiting)
-    assert (to.live, to.open) == ({Verdict.REREAD: 5, Verdict.READ: 1}, 1)
+    assert (to.counting.live, to.waiting.open) == ({Verdict.REREAD: 5, Verdict.READ: 1}, 1)
 
 
 def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> None:
     to = core()
     world.take(to, world.block(DATA), NOW_NS, 0.0)
     _, question = again(to)
-    assert not to.clear(question.stretches)
-    assert to.changes(NOW_NS, 0.0).stored.events.ids == [b"0", b"1", b"2", b"3"]
-    assert to.clear(question.stretches)
+    assert not to.logs.clear(question.stretches)
+    assert to.committing.changes(NOW_NS, 0.0).stored.events.ids == [b"0", b"1", b"2", b"3"]
+    assert to.logs.clear(question.stretches)
 
 
-@pytest.mark.parametrize(("high", "seen_to", "end"), [(8, 6, b"\n"), (10, 10, b"\n"), (9, 9, b"\n"), (5, 5, b"\r\n")])
-def test_a_line_that_went_on_is_another_line(high: int, seen_to: int, end: bytes) -> None:
-    assert core(high=high).begin(world.block(DATA.replace(b"\n", end)), 0.0).seen_to == seen_to
-    assert core(high=5).begin(world.block(b"\n" + DATA), 0.0).seen_to == 1
+@pytest.mark.parametrize(
+    ("high", "counted_to", "end"), [(8, 6, b"\n"), (10, 10, b"\n"), (9, 9, b"\n"), (5, 5, b"\r\n")]
+)
+def test_a_line_that_went_on_is_another_line(high: int, counted_to: int, end: bytes) -> None:
+    assert core(high=high).logs.begin(world.block(DATA.replace(b"\n", end)), 0.0).counted_to == counted_to
+    assert core(high=5).logs.begin(world.block(b"\n" + DATA), 0.0).counted_to == 1
 
 
 class Knows(FakeLookUps):
@@ -454,4 +459,4 @@ def test_what_is_learnt_of_the_other_datacentre() -> None:
     backlog.settle(asked, looked_up([Answer.PRESENT] * len(asked), 1, names=(OTHER,)), NOW_NS, 0.0)
     assert homes.contested
     assert [each.trusted for each in homes.status()] == [True]
-    assert to.live[Verdict.ELSEWHERE] == 400
+    assert to.counting.live[Verdict.ELSEWHERE] == 400

@@ -19,7 +19,7 @@ def read(contents: Contents, *lines: tuple[str, int, bytes]) -> None:
     """(path, offset, line)"""
     dispatcher = core(seen=contents.see)
     for path, offset, line in lines:
-        for _ in dispatcher.take(block(line + b"\n", offset, identity=path, path=path), 0, 0.0):
+        for _ in dispatcher.intake.take(block(line + b"\n", offset, identity=path, path=path), 0, 0.0):
             pass
 
 
@@ -78,4 +78,4 @@ def test_kills_between_reading_and_committing_change_nothing(lines: list[bytes],
 
 
 def test_a_dispatcher_whose_ids_are_told_keeps_nothing(tmp_path: Path) -> None:
-    assert core().seen is None
+    assert core().intake.seen is None

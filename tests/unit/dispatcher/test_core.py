@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,9 @@ from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import OversizedRecord
 from photon.batch.events import Events
 from photon.config.clock import NEVER_NS
+from photon.dispatcher.committing import HELD_LONG
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import HELD_LONG, Batch, Retimed, Stretch
+from photon.dispatcher.events import Batch, Retimed
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
@@ -66,7 +66,7 @@ def test_events_of_ambiguous_keys_are_counted_apart_once_they_have_a_verdict() -
     outcomes = (Outcome.JOINED, Outcome.REJECTED, Outcome.RETRY, Outcome.JOINED)
     reply(c, batch, *outcomes, ambiguous=[0, 1, 2])
     reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0, ambiguous=[0])
-    assert counts(c.changes(0, 100.0)) == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
+    assert counts(c.committing.changes(0, 100.0)) == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
 
 
 def test_events_out_of_bounds_are_counted_apart_once_they_are_unmatched() -> None:
@@ -74,7 +74,7 @@ def test_events_out_of_bounds_are_counted_apart_once_they_are_unmatched() -> Non
     batch = batch_of(c)
     reply(c, batch, Outcome.UNMATCHED, Outcome.UNMATCHED, Outcome.RETRY, unpaired=[1, 2])
     reply(c, batch_of(c, 100.0), Outcome.UNMATCHED, now=100.0, unpaired=[0])
-    assert counts(c.changes(0, 100.0)) == {"read": 3, "unmatched": 3, "unpaired": 2}
+    assert counts(c.committing.changes(0, 100.0)) == {"read": 3, "unmatched": 3, "unpaired": 2}
 
 
 def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
@@ -82,12 +82,12 @@ def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
     first, second = batch_of(c), batch_of(c)
     assert (ids(first), ids(second)) == ([b"a", b"b"], [b"c"])
     reply(c, second, Outcome.JOINED)
-    assert not c.changes(0, 0.0)
+    assert not c.committing.changes(0, 0.0)
     reply(c, first, Outcome.JOINED, Outcome.UNMATCHED)
-    changes = c.changes(0, 0.0)
+    changes = c.committing.changes(0, 0.0)
     assert changes.positions["log1"].offset == 18
     assert counts(changes) == {"read": 3, "joined": 2, "unmatched": 1}
-    assert (c.window_bytes, c.open) == (0, 0)
+    assert (c.logs.window_bytes, c.waiting.open) == (0, 0)
 
 
 def test_a_later_stretch_does_not_overtake() -> None:
@@ -96,31 +96,31 @@ def test_a_later_stretch_does_not_overtake() -> None:
     batch = batch_of(c)
     assert ids(batch) == [b"a", b"b"]
     reply(c, batch, Outcome.RETRY, Outcome.JOINED)
-    assert not c.changes(0, 0.0)
+    assert not c.committing.changes(0, 0.0)
     take(c, block(lines("z"), identity="log2"))
     other = batch_of(c)
     reply(c, other, Outcome.JOINED)
-    changes = c.changes(0, 0.0)
+    changes = c.committing.changes(0, 0.0)
     assert set(changes.positions) == {"log2"}
     assert counts(changes) == {"read": 1, "joined": 1}
 
 
 def test_a_block_that_is_still_being_parsed_is_not_committed() -> None:
     c = core(limits=Limits(parse_records=1))
-    steps = iter(c.take(block(lines("a", "b")), 0, 0.0))
+    steps = iter(c.intake.take(block(lines("a", "b")), 0, 0.0))
     next(steps)
     reply(c, batch_of(c), Outcome.JOINED)
-    assert not c.changes(0, 0.0, spill_all=True)
+    assert not c.committing.changes(0, 0.0, store_all=True)
     assert list(steps) == [None]
     reply(c, batch_of(c), Outcome.JOINED)
-    assert counts(c.changes(0, 0.0)) == {"read": 2, "joined": 2}
+    assert counts(c.committing.changes(0, 0.0)) == {"read": 2, "joined": 2}
 
 
 def test_fresh_events_wait_for_others_while_batches_are_on_their_way() -> None:
     c = core(limits=Limits(batch_events=3))
     take(c, block(lines("a")), now=100.0)
     assert c.next_batch(100.0, flush=True, wait_s=0.25) is None
-    assert (c.next_due(0.25), c.next_due()) == (100.25, None)
+    assert (c.next_due(0.25), c.waiting.room.next_due()) == (100.25, None)
     take(c, block(lines("b"), offset=len(lines("a"))), now=100.125)
     batch = c.next_batch(100.25, flush=True, wait_s=0.25)
     assert batch is not None
@@ -155,7 +155,7 @@ def test_batches_are_bounded_in_bytes() -> None:
 def test_what_is_taken_counts_as_what_its_owner_made_of_it(by: TakenBy, found: dict[str, int]) -> None:
     c = having("a")
     reply(c, batch_of(c), Outcome.TAKEN, taken={0: by})
-    assert counts(c.changes(0, 0.0)) == {"read": 1} | found
+    assert counts(c.committing.changes(0, 0.0)) == {"read": 1} | found
 
 
 def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
@@ -164,9 +164,9 @@ def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
     time_ns = int(batch.events.times[0])
     by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
     reply(c, batch, *[Outcome.TAKEN] * 3, taken=dict(enumerate(by)))
-    assert c.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
-    assert c.retimed == Retimed(b"a", "a.log", 0, time_ns, time_ns - 2 * HOUR, "there", Kind.JOINED, 7)
-    assert counts(c.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
+    assert c.counting.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
+    assert c.counting.retimed == Retimed(b"a", "a.log", 0, time_ns, time_ns - 2 * HOUR, "there", Kind.JOINED, 7)
+    assert counts(c.committing.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
 
 
 def test_a_line_that_was_counted_before_is_a_reread() -> None:
@@ -176,7 +176,7 @@ def test_a_line_that_was_counted_before_is_a_reread() -> None:
         batch = batch_of(c)
         mine = TakenBy(HERE, Kind.JOINED, True)
         reply(c, batch, Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
-        last = c.changes(0, 0.0)
+        last = c.committing.changes(0, 0.0)
     assert counts(last) == {"read": 1, "joined": 1, "reread": 1}
 
 
@@ -185,10 +185,10 @@ def test_what_a_log_has_from_the_one_that_it_begins_like_was_counted_there() -> 
     mine = TakenBy(HERE, Kind.JOINED, True)
     take(c, block(lines("a", "b"), identity="log1"))
     reply(c, batch_of(c), Outcome.JOINED, Outcome.JOINED)
-    c.changes(0, 0.0)
+    c.committing.changes(0, 0.0)
     take(c, block(lines("a", "c"), identity="log1~1"))
     reply(c, batch_of(c), Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
-    assert counts(c.changes(0, 0.0)) == {"read": 1, "joined": 1, "reread": 1}
+    assert counts(c.committing.changes(0, 0.0)) == {"read": 1, "joined": 1, "reread": 1}
 
 
 @pytest.mark.parametrize(
@@ -209,19 +209,19 @@ def test_an_answer_that_does_not_fit_the_batch_is_no_answer(
 ) -> None:
     c = having(*words)
     reply(c, batch_of(c), *outcomes, **more)
-    assert (c.open, +c.live) == (len(words), {Verdict.READ: len(words)})
-    assert not c.changes(0, 0.0)
+    assert (c.waiting.open, +c.counting.live) == (len(words), {Verdict.READ: len(words)})
+    assert not c.committing.changes(0, 0.0)
     assert ids(batch_of(c, 100.0)) == [word.encode() for word in words]
 
 
 def test_the_line_of_a_late_event_weighs_until_its_stretch_is_written() -> None:
     c = having("a", "b")
-    before = c.window_bytes
+    before = c.logs.window_bytes
     reply(c, batch_of(c), Outcome.LATE, Outcome.RETRY)
-    late = c.window_bytes - before
+    late = c.logs.window_bytes - before
     reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0)
-    assert late == sum(len(export.line) for export in c.changes(0, 100.0).exports) > 0
-    assert c.window_bytes == 0
+    assert late == sum(len(export.line) for export in c.committing.changes(0, 100.0).exports) > 0
+    assert c.logs.window_bytes == 0
 
 
 def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
@@ -229,7 +229,7 @@ def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
     what = replace(block(b"a k 1\nbad\n"), end=5000, oversized=(OversizedRecord(10, 4000, b"xxx"),))
     take(c, what)
     reply(c, batch_of(c), Outcome.LATE)
-    changes = c.changes(0, 0.0)
+    changes = c.committing.changes(0, 0.0)
     assert counts(changes) == {"read": 3, "late": 1, "rejected": 2}
     assert changes.positions["log1"].offset == 5000
     by_log = sorted((e.log, e.line) for e in changes.exports)
@@ -245,62 +245,62 @@ def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
 def test_held_events_go_to_the_store_after_a_while() -> None:
     c = having("a", "b", limits=Limits(hold_s=5.0), patience=LIVE, now_ns=9 * S)
     reply(c, batch_of(c), Outcome.JOINED, Outcome.NOT_YET)
-    assert not c.changes(0, 4.9)
-    changes = c.changes(0, 5.0)
+    assert not c.committing.changes(0, 4.9)
+    changes = c.committing.changes(0, 5.0)
     assert counts(changes) == {"read": 2, "joined": 1}
     [row] = stored_rows(changes.stored)
     assert (row.event.event_id, row.first_read_ns, row.attempts) == (b"b", 9 * S, 1)
-    assert c.open == 0
-    assert c.next_due() is None or c.next_batch(999.0, flush=True) is None
+    assert c.waiting.open == 0
+    assert c.waiting.room.next_due() is None or c.next_batch(999.0, flush=True) is None
 
 
 def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
-    c = having("a", "b", limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100), patience=LIVE)
+    c = having("a", "b", limits=Limits(window_bytes=1000, hold_bytes=500, retry_store_bytes=100), patience=LIVE)
     reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
-    assert len(c.changes(0, 0.0).stored) == 2
+    assert len(c.committing.changes(0, 0.0).stored) == 2
     take(c, block(lines("c", "d", "e"), 12))
-    assert not c.room()
+    assert not c.intake.room()
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
-    assert not c.changes(0, 9.0)  # the store is full: back-pressure
-    assert not c.room()
+    assert not c.committing.changes(0, 9.0)  # the store is full: back-pressure
+    assert not c.intake.room()
 
 
 def test_no_more_stretches_go_to_the_store_at_a_time_than_have_its_rows() -> None:
-    c = having("a", "b", limits=Limits(hold_s=1.0, spill_rows=2), patience=LIVE)
+    c = having("a", "b", limits=Limits(hold_s=1.0, new_rows=2), patience=LIVE)
     take(c, block(lines("c"), 12))
     take(c, block(lines("d"), 18))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 4)
-    assert len(c.changes(0, HELD_LONG).stored) == 2
-    c.committed()
-    assert len(c.changes(0, HELD_LONG).stored) == 2
+    assert len(c.committing.changes(0, HELD_LONG).stored) == 2
+    c.committing.committed()
+    assert len(c.committing.changes(0, HELD_LONG).stored) == 2
 
 
 def test_with_once_reading_pauses_before_anything_is_stored() -> None:
-    c = having("a", "b", "c", limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
+    c = having("a", "b", "c", limits=Limits(window_bytes=1000, hold_bytes=500, hold_s=1.0, hold_once_s=60.0))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
-    assert not c.room()
-    assert not c.changes(0, 59.0)
-    assert len(c.changes(0, 60.0).stored) == 3
-    assert c.room()
+    assert not c.intake.room()
+    assert not c.committing.changes(0, 59.0)
+    assert len(c.committing.changes(0, 60.0).stored) == 3
+    assert c.intake.room()
 
 
 def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
     c = having("a", "b", "c", limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
     batch = batch_of(c)
     reply(c, batch_of(c), Outcome.NOT_YET)
-    assert not c.changes(0, HELD_LONG - 0.1)  # an event in flight is worth waiting for
-    changes = c.changes(0, HELD_LONG)
+    assert not c.committing.changes(0, HELD_LONG - 0.1)  # an event in flight is worth waiting for
+    changes = c.committing.changes(0, HELD_LONG)
     changes.stored.row_ids[:] = range(1, 4)
-    c.committed()
-    assert c.unloaded([1, 2, 3]) == [3]  # it waits in the store
-    assert c.open == 2
+    c.committing.committed()
+    assert c.waiting.loaded.without([1, 2, 3]) == [3]  # it waits in the store
+    assert c.waiting.open == 2
     reply(c, batch, Outcome.JOINED, Outcome.NOT_YET)
-    assert c.open == 0
-    changes = c.changes(0, 2.0)
+    assert c.waiting.open == 0
+    changes = c.committing.changes(0, 2.0)
     assert changes.deleted == [1]
     assert changes.updated.row_ids.tolist() == [2]
     assert counts(changes) == {"joined": 1}
-    assert c.unloaded([1, 2]) == [1, 2]
+    assert c.waiting.loaded.without([1, 2]) == [1, 2]
 
 
 def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: float = 0.0) -> Held:
@@ -312,27 +312,27 @@ def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: flo
 
 def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -> None:
     c = core(patience=Patience(unmatched_after_ns=100, slack_ns=7))
-    c.progressed(10)
+    c.waiting.progressed(10)
     item = waiting_item(c, Outcome.NOT_YET)
     assert (item.trigger_ns, item.as_of) == (50, WAIT_NS)
-    c.progressed(49)
+    c.waiting.progressed(49)
     assert c.next_batch(0.0, flush=True) is None
-    c.progressed(50)
+    c.waiting.progressed(50)
     batch = batch_of(c)
     assert ids(batch) == [b"a"]
     reply(c, batch, Outcome.NOT_YET)
     assert item.trigger_ns == 157
-    c.progressed(157)
+    c.waiting.progressed(157)
     batch = batch_of(c)
     assert item.as_of == 157
     reply(c, batch, Outcome.UNMATCHED)
-    assert counts(c.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
+    assert counts(c.committing.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
 
 
 def test_progress_made_during_the_attempt_counts() -> None:
     c = having("a", patience=Patience(unmatched_after_ns=100), now_ns=50)
     batch = batch_of(c)
-    c.progressed(60)
+    c.waiting.progressed(60)
     reply(c, batch, Outcome.NOT_YET)
     assert ids(batch_of(c)) == [b"a"]
 
@@ -340,28 +340,17 @@ def test_progress_made_during_the_attempt_counts() -> None:
 def test_back_off_grows_and_is_random() -> None:
     c = core()
     item = waiting_item(c, Outcome.RETRY)
-    assert 0 < c.next_due() <= 0.1
+    assert 0 < c.waiting.room.next_due() <= 0.1
     dues = []
     now = 0.0
     for _ in range(12):
-        now = c.next_due() or 0.0
+        now = c.waiting.room.next_due() or 0.0
         reply(c, batch_of(c, now), Outcome.RETRY, now=now)
-        dues.append((c.next_due() or 0.0) - now)
+        dues.append((c.waiting.room.next_due() or 0.0) - now)
     assert item.attempts == 13
     assert max(dues) > 1.0
     assert max(dues) <= 10.0
     assert len(set(dues)) == len(dues)
-
-
-def test_tries_of_the_young_do_not_make_the_back_off_longer_that_follows() -> None:
-    c = core(patience=Patience())
-    c.progressed(S)
-    item = waiting_item(c, Outcome.NOT_YET)
-    now = 0.0
-    for _ in range(12):
-        now = c.next_due() or 0.0
-        reply(c, batch_of(c, now), Outcome.NOT_YET, now=now)
-    assert item.attempts == 1
 
 
 def test_overload_is_no_attempt() -> None:
@@ -375,33 +364,33 @@ def test_an_event_of_the_future_is_parked_until_then() -> None:
     c = core(patience=Patience(unmatched_after_ns=1))
     take(c, block(b"a k 2\n"))  # two hours after the epoch
     reply(c, batch_of(c), Outcome.TOO_NEW, now=7195.0)
-    assert c.next_due() == pytest.approx(7200.0)
+    assert c.waiting.room.next_due() == pytest.approx(7200.0)
 
 
 def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
     c = having("a", patience=Patience(once=True, keep_pending=True), now_ns=50)
     batch = batch_of(c)
     assert batch.events.as_of.tolist() == [WAIT_NS]
-    c.progressed(60)
+    c.waiting.progressed(60)
     reply(c, batch, Outcome.NOT_YET)
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert Held(c, batch.rows[0]).trigger_ns == COMPLETE_NS
-    assert c.open == 1
-    c.progressed(NEVER_NS)
+    assert c.waiting.open == 1
+    c.waiting.progressed(NEVER_NS)
     reply(c, batch_of(c), Outcome.NOT_YET)
-    assert c.open == 0
+    assert c.waiting.open == 0
     assert c.next_batch(1e9, flush=True) is None
-    [row] = stored_rows(c.changes(0, 0.0).stored)  # at once: it waits for the next run
+    [row] = stored_rows(c.committing.changes(0, 0.0).stored)  # at once: it waits for the next run
     assert (row.next_try_ns, row.trigger_ns) == (SETTLED_NS, SETTLED_NS)
 
 
 def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
     c = core(patience=Patience(once=True))
-    c.progressed(NEVER_NS)
+    c.waiting.progressed(NEVER_NS)
     item = waiting_item(c, Outcome.NOT_YET)  # the store started again in this moment
     assert item.as_of == NEVER_NS
-    assert c.open == 1
-    assert c.next_due() is not None
+    assert c.waiting.open == 1
+    assert c.waiting.room.next_due() is not None
 
 
 def test_retries_and_news_take_turns() -> None:
@@ -417,29 +406,29 @@ def test_retries_and_news_take_turns() -> None:
 def test_a_log_that_was_put_back_counts_new_verdicts_and_moves_back() -> None:
     c = having("a", "b", "c")
     reply(c, batch_of(c), *[Outcome.JOINED] * 3)
-    c.changes(0, 0.0)
+    c.committing.changes(0, 0.0)
     take(c, block(lines("x")))  # rewritten from its start
     reply(c, batch_of(c), Outcome.JOINED)
-    changes = c.changes(0, 0.0)
+    changes = c.committing.changes(0, 0.0)
     assert changes.positions["log1"].offset == 6
     assert counts(changes) == {"read": 1, "joined": 1}
 
 
 def test_oldest_first_read() -> None:
     c = core()
-    assert c.oldest_first_read_ns() is None
+    assert c.logs.oldest_first_read_ns() is None
     take(c, block(lines("a")), now_ns=5)
     take(c, block(lines("b"), identity="log2"), now_ns=3)
-    assert c.oldest_first_read_ns() == 3
+    assert c.logs.oldest_first_read_ns() == 3
 
 
 def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
     c = core(patience=Patience(once=True, keep_pending=True))
-    c.progressed(NEVER_NS)
-    stretch = Stretch("", LogFile(""), 0, 0, 0, 0.0, whole=True, again=Counter())
-    c.send_again(stretch, Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)]), 0, 0.0)
+    c.waiting.progressed(NEVER_NS)
+    events = Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)])
+    stretch = c.intake.redispatch(events, 0, 0.0)
     reply(c, batch_of(c), Outcome.NOT_YET)
-    assert (c.open, len(c._table), stretch.left) == (0, 0, 1)
+    assert (c.waiting.open, len(c._table), stretch.left) == (0, 0, 1)
 
 
 def test_only_what_was_joined_counts_in_the_times_of_joins() -> None:
@@ -447,7 +436,7 @@ def test_only_what_was_joined_counts_in_the_times_of_joins() -> None:
     for name, read_h, event_h in (("a", 99, 90), ("b", 50, 40), ("c", 98, 60)):
         take(c, block(b"%b k %d\n" % (name.encode(), event_h), identity=name), now_ns=read_h * HOUR)
     reply(c, batch_of(c), Outcome.JOINED, Outcome.RETRY, Outcome.JOINED, now=100 * 3600.0)
-    assert (c.times.since_read.count, c.times.since_read.sum_s) == (2, 3 * 3600.0)
-    assert (c.times.since_event.count, c.times.since_event.sum_s) == (2, 50 * 3600.0)
+    assert (c.counting.times.since_read.count, c.counting.times.since_read.sum_s) == (2, 3 * 3600.0)
+    assert (c.counting.times.since_event.count, c.counting.times.since_event.sum_s) == (2, 50 * 3600.0)
     reply(c, batch_of(c, 1e6), Outcome.RETRY, now=1e6)
-    assert c.times.since_read.count == 2
+    assert c.counting.times.since_read.count == 2

@@ -26,7 +26,7 @@ from photon.dispatcher.state import State
 from photon.idregistry.api import Kind
 from tests.unit.dispatcher import world
 
-LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
+LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, hold_bytes=4000, parse_records=3)
 OTHER = "there"
 
 
@@ -76,7 +76,7 @@ class Run:
         whole, at = b"".join(self.logs[identity]), self.at[identity]
         rest = whole[at:]
         lines = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
-        if lines and self.core.room():
+        if lines and self.core.intake.room():
             data = b"\n".join(lines) + b"\n"
             block = world.block(data, at, identity=identity, path=identity, before=whole[:at])
             world.take(self.core, block, self.wall(), self.now)
@@ -97,12 +97,14 @@ class Run:
         behind = self.state.keys_behind(self.swept, 5)
         ids = [row for row, _ in behind if row <= self.state.last_row_at_open]
         self.swept = ids[-1] if ids else self.swept
-        ids += self.state.due_ids(self.wall(), 5) + self.state.triggered_ids(self.core.read_past_ns, 5)
-        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.wall(), 0.0)
+        ids += self.state.due_ids(self.wall(), 5) + self.state.triggered_ids(self.core.waiting.read_past_ns, 5)
+        self.core.waiting.load(
+            self.state.rows(self.core.waiting.loaded.without(dict.fromkeys(ids))), self.wall(), 0.0
+        )
 
     def commit(self, *, flush: bool = True) -> None:
-        self.state.commit(self.core.changes(self.wall(), self.now))
-        self.core.committed()
+        self.state.commit(self.core.committing.changes(self.wall(), self.now))
+        self.core.committing.committed()
         assert not self.state.ledger().unbalanced
         if flush and self.exports is not None:
             self.exports.flush()
@@ -121,7 +123,7 @@ class Run:
             case 8:
                 self.commit(flush=self.random.random() < 0.7)
             case 9:
-                self.core.progressed(self.random.randrange(self.wall() + 1))
+                self.core.waiting.progressed(self.random.randrange(self.wall() + 1))
             case _:
                 if self.random.random() < 0.3:
                     self.crash()
@@ -129,7 +131,7 @@ class Run:
     def finish(self) -> None:
         """No more trouble: everything is read and decided."""
         self.registry.trouble = 0.0
-        self.core.progressed(NEVER_NS - 1)
+        self.core.waiting.progressed(NEVER_NS - 1)
         for _ in range(100_000):
             self.now += 700.0
             self.read()
@@ -138,7 +140,7 @@ class Run:
             self.load()
             self.commit()
             if all(self.at[name] == sum(map(len, lines)) for name, lines in self.logs.items()) and not (
-                self.core.open or self.batches or self.core.window_bytes or self.state.retry_rows
+                self.core.waiting.open or self.batches or self.core.logs.window_bytes or self.state.retry_rows
             ):
                 return
         raise AssertionError("it never comes to rest")

@@ -18,6 +18,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
+from photon.config.back_off import BackOff
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME, read_ledger
@@ -27,7 +28,7 @@ from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import Places, open_dispatcher, serve
-from photon.dispatcher.retry import Backoff, Patience
+from photon.dispatcher.retry import Patience
 from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, Answer, Digester, Kind
 from photon.joiner.api import GONE_REASON, ForeignEvent, JoinAnswers, Outcome
@@ -312,7 +313,7 @@ async def test_killed_and_started_again_counts_once(world: World) -> None:
 async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> None:
     joiner = world.joiners[0]
     joiner.gate.clear()
-    world.policy = Policy(Patience(), Limits(batch_events=10, window_bytes=20_000, spill_bytes=1 << 30), QUICK)
+    world.policy = Policy(Patience(), Limits(batch_events=10, window_bytes=20_000, hold_bytes=1 << 30), QUICK)
     world.write("a.log", lines(0, 300_000))
     with world.engine() as engine:
         async with running(engine):
@@ -325,7 +326,7 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
 
 
 async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    back_off = Backoff(first=0.1, most=0.3)  # the amount of time is luck
+    back_off = BackOff(first=0.1, most=0.3)  # the amount of time is luck
     monkeypatch.setattr("photon.dispatcher.retry.RETRY_BACKOFF", back_off)
     broken = FakeJoiner(world)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.flow import EJECTION, LAST_S, OWES_S, PROBE_EVENTS, USELESS_EVENTS, Flow, Target
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, settle
-from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
+from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
@@ -236,12 +234,6 @@ def test_a_joiner_that_was_removed_gets_no_more_and_what_is_on_its_way_still_cou
     assert f.add().number == 2
 
 
-@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
-def test_back_off_stays_in_its_bounds(attempts: int, drawn: float) -> None:
-    b = Backoff(first=0.1, most=10.0, floor=0.01)
-    assert 0.01 <= b.delay(attempts, lambda: drawn) <= min(10.0, 0.1 * 2.0 ** min(attempts - 1, 50))
-
-
 def test_patience_counts_from_the_first_read() -> None:
     live = Patience(unmatched_after_ns=1000, slack_ns=5)
     assert live.as_of_ns(50) == 1055
@@ -278,9 +270,9 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
     )
     left = settle(c, batch, found, 0, 0.0)
     assert [Held(c, row).ids for row in left] == [b"new", b"unknown"]
-    assert c.open == 2
+    assert c.waiting.open == 2
     decided = (Verdict.FILTERED, Verdict.DUPLICATE, Verdict.ELSEWHERE, Verdict.LATE)
-    assert +c.live == {Verdict.READ: 6} | dict.fromkeys(decided, 1)
+    assert +c.counting.live == {Verdict.READ: 6} | dict.fromkeys(decided, 1)
 
 
 def test_a_registry_that_knows_nothing_changes_nothing() -> None:

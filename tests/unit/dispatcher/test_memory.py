@@ -14,7 +14,7 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Backlog
-from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, take
 
@@ -57,9 +57,9 @@ def test_events_behind_the_offset_are_gone_without_the_garbage_collector(outcome
     answer_all(c, outcome)
     left = 100 if outcome is Outcome.NOT_YET else 0
     assert in_memory(c) == (before + 2, left)
-    changes = c.changes(0, 5.0)
+    changes = c.committing.changes(0, 5.0)
     assert len(changes.stored) == left
-    c.committed()
+    c.committing.committed()
     del changes
     assert in_memory(c) == (before, 0)
 
@@ -68,9 +68,9 @@ def test_events_behind_the_offset_are_gone_without_the_garbage_collector(outcome
 def test_guests_are_gone_once_they_have_their_verdict() -> None:
     before, _ = in_memory()
     c = core()
-    guests = Guests(c, SystemClock(), lambda: None)
+    redispatcher = Redispatcher(c.intake, SystemClock(), lambda: None)
     event = ForeignEvent(b"i", b"d" * 16, 0, b"k", b"i k 0", block(b"").file, 0, 0)
-    stretch = guests.send(Events.of(event._replace(event_id=b"%d" % n) for n in range(10)), 0)
+    stretch = redispatcher.send(Events.of(event._replace(event_id=b"%d" % n) for n in range(10)), 0)
     del event
     assert in_memory(c) == (before + 1, 10)  # the stretch
     answer_all(c, Outcome.JOINED)
@@ -88,11 +88,11 @@ def test_what_is_counted_is_what_it_takes(asked_first: bool) -> None:
     tracemalloc.start()
     try:
         what = block(data)
-        for _ in (backlog if asked_first else c).take(what, 0, 0.0):
+        for _ in (backlog if asked_first else c.intake).take(what, 0, 0.0):
             pass
         del what
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert c.open == EVENTS
-    assert taken < c.window_bytes < 1.25 * taken  # the interpreter rounds each object up, which is not traced
+    assert c.waiting.open == EVENTS
+    assert taken < c.logs.window_bytes < 1.25 * taken  # the interpreter rounds each object up, which is not traced

@@ -1,27 +1,22 @@
-"""Retry times of an event whose primary has not come: soon while it is young, at its home."""
+"""Retry times of an event without a verdict."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.retry import (
-    EARLY_BACKOFF,
-    EARLY_S,
     NOT_YET_BACKOFF,
     ONCE_ATTEMPTS_MAX,
     RETRY_BACKOFF,
     TOO_NEW_ONCE_S,
     TOO_NEW_ONCE_TRIES,
     Attempt,
-    Likeness,
     NextTries,
     NextTry,
     Patience,
@@ -43,17 +38,12 @@ def item(name: bytes, age_s: float, attempts: int = 12, ahead_s: float | None = 
     return StoredRow(made, NOW_NS - int(age_s * NS_PER_S), attempts)
 
 
-def attempt(outcome: Outcome = Outcome.NOT_YET, held: int = 0) -> Attempt:
-    return Attempt(outcome, READ_PAST_NS, overloaded=False, rows=0, held=held)
+def attempt(outcome: Outcome = Outcome.NOT_YET) -> Attempt:
+    return Attempt(outcome, READ_PAST_NS, overloaded=False, rows=0)
 
 
-def tries(*, once: bool = False, home: bytes | None = None) -> NextTries:
-    def own(digests: bytes) -> npt.NDArray[np.bool_]:
-        return np.array([digests[at : at + 16] == home for at in range(0, len(digests), 16)])
-
-    return NextTries(
-        Patience(once=once, unmatched_after_ns=3600 * NS_PER_S), 60.0, random.Random(1).random, own if home else None
-    )
+def tries(*, once: bool = False) -> NextTries:
+    return NextTries(Patience(once=once, unmatched_after_ns=3600 * NS_PER_S), 60.0, random.Random(1).random)
 
 
 def plans(by: NextTries, of: Attempt, *items: StoredRow, failed: int = 0) -> list[tuple[list[bytes], NextTry]]:
@@ -66,50 +56,6 @@ def plans(by: NextTries, of: Attempt, *items: StoredRow, failed: int = 0) -> lis
 def plan_of(by: NextTries, of: Attempt, alone: StoredRow, *, failed: int = 0) -> NextTry:
     ((_, plan),) = plans(by, of, alone, failed=failed)
     return plan
-
-
-def test_the_young_are_tried_soon_however_old_the_others_are() -> None:
-    young, old = item(b"young", 0.5), item(b"old", 30.0)
-    (first, soon), (second, later) = plans(tries(), attempt(), old, young)
-    assert (first, second) == ([b"young"], [b"old"])
-    assert soon.delay_s <= EARLY_BACKOFF.first
-    assert later.delay_s > EARLY_BACKOFF.first
-
-
-@pytest.mark.parametrize(
-    ("age_s", "why"), [(EARLY_S + 0.1, "it is no longer young"), (0.01, "the logs were not read past its first read")]
-)
-def test_others_have_one_plan(age_s: float, why: str) -> None:
-    plan = plan_of(tries(), attempt(), item(b"a", age_s, attempts=0))
-    assert plan == tries().after(attempt(), Likeness(0, trigger_ns=plan.trigger_ns)), why
-
-
-def test_where_the_store_lags_they_are_young_for_longer_but_not_for_ever() -> None:
-    for lag_s, age_s, early in ((20.0, 21.0, True), (20.0, 22.5, False), (70.0, 71.0, False)):
-        lagging = replace(attempt(), read_past_ns=NOW_NS - int(lag_s * NS_PER_S))
-        assert plan_of(tries(), lagging, item(b"a", age_s)).early is early, lag_s
-
-
-def test_with_once_and_for_other_outcomes_nothing_is_early() -> None:
-    young = item(b"young", 0.5)
-    for each, of in ((tries(once=True), attempt()), (tries(), attempt(Outcome.RETRY))):
-        ((names, plan),) = plans(each, of, young)
-        assert (names, plan.early) == ([b"young"], False)
-
-
-def test_only_the_home_tries_soon() -> None:
-    here, there = item(b"here", 0.5), item(b"there", 0.5)
-    found = plans(tries(home=here.event.digest), attempt(), here, there)
-    assert [(names, plan.early) for names, plan in found] == [([b"here"], True), ([b"there"], False)]
-
-
-def test_many_that_wait_are_tried_less_often() -> None:
-    delays = [
-        plan_of(NextTries(Patience(), 60.0, random.Random(seed).random), attempt(held=4000), item(b"a", 0.5)).delay_s
-        for seed in range(200)
-    ]
-    assert max(delays) > 5 * EARLY_BACKOFF.first
-    assert max(delays) <= EARLY_BACKOFF.most
 
 
 def planned(attempt: Attempt, items: list[StoredRow], draw: float) -> dict[bytes, NextTry]:

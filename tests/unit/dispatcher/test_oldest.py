@@ -20,7 +20,7 @@ S = 1_000_000_000
 
 
 def _oldest(c: Core, limit: int = 20, rows: Sequence[OldRow] = ()) -> list[Pending]:
-    return oldest([c.held(head) for head in oldest_stretches(c.heads(), limit)], rows, 0, limit)
+    return oldest([c.held(head) for head in oldest_stretches(c.logs.heads(), limit)], rows, 0, limit)
 
 
 def _ids(c: Core) -> list[tuple[str, str, int]]:

@@ -11,7 +11,6 @@ import pytest
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.progress import AHEAD_BYTES, Pace, ProgressWatch
 from photon.dispatcher.reporting import Troubles
-from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import Heard
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -33,14 +32,13 @@ class Rig:
         self.unread = 0
         self.now, self.took = 0.0, 0.0
         self.ahead_told = 0
-        self.core: Any = SimpleNamespace(
+        self.waiting: Any = SimpleNamespace(
             open=0,
             followed=False,
-            next_trigger_ns=lambda: self.held_trigger,
+            room=SimpleNamespace(next_trigger_ns=lambda: self.held_trigger),
             read_past_ns=-1,
             progressed=self._progressed,
-            clocks=self._clocks,
-            patience=Patience(slack_ns=5 * S),
+            first_read=SimpleNamespace(hear=self._clocks),
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
@@ -49,7 +47,7 @@ class Rig:
         log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
         self.troubles = Troubles(log)
         self.watch = ProgressWatch(
-            self._progress, self.core, self.state, self.troubles, clock, lambda: self.told.append(0), pace
+            self._progress, self.waiting, self.state, self.troubles, clock, lambda: self.told.append(0), pace, 5 * S
         )
 
     def run(self) -> None:
@@ -69,7 +67,7 @@ class Rig:
         self.asking.set()
 
     def _progressed(self, read_past_ns: int) -> None:
-        self.core.read_past_ns = read_past_ns
+        self.waiting.read_past_ns = read_past_ns
 
     def _clocks(self, told: Heard) -> None:
         self.ahead_told = told.ahead_ns
@@ -93,8 +91,8 @@ async def test_it_is_asked_at_once_when_events_come_and_often_while_they_wait() 
     rig.said = 200
     rig.watch.wanted()
     await rig.until_asked(2)
-    assert rig.core.read_past_ns == 200
-    rig.core.open = 5
+    assert rig.waiting.read_past_ns == 200
+    rig.waiting.open = 5
     rig.watch.wanted()
     await rig.until_asked(6)  # nobody says so again
 
@@ -158,10 +156,10 @@ async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     rig.said = OSError("away")
     rig.run()
     await rig.until_asked(3)
-    assert (rig.core.read_past_ns, rig.told) == (-1, [])
+    assert (rig.waiting.read_past_ns, rig.told) == (-1, [])
     rig.said = 7
     await rig.until_asked(5)
-    assert rig.core.read_past_ns == 7
+    assert rig.waiting.read_past_ns == 7
 
 
 @pytest.mark.parametrize(
@@ -185,7 +183,7 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, p
     rig.said, rig.store_ahead = 900 * S, ahead_s * S
     rig.run()
     await rig.until_asked(1)
-    assert (rig.core.read_past_ns, rig.ahead_told) == (past_s * S, ahead_s * S)
+    assert (rig.waiting.read_past_ns, rig.ahead_told) == (past_s * S, ahead_s * S)
     assert [line.startswith("clocks: ") and said in line for line in met] == [True] * bool(said)
 
 
@@ -203,7 +201,7 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, p
 def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
     rig.watch.may_read = True
-    rig.core.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
+    rig.waiting.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
     assert rig.watch.pause_s() == pytest.approx(pause_s)
 
 
@@ -222,15 +220,15 @@ def test_the_pause_while_the_store_tells(
     held_ns: int | None, rows: int, stored_ns: int | None, pause_s: float
 ) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
-    rig.watch.may_read = rig.core.followed = True
-    rig.core.open, rig.state.retry_rows = 5, rows
+    rig.watch.may_read = rig.waiting.followed = True
+    rig.waiting.open, rig.state.retry_rows = 5, rows
     rig.held_trigger, rig.next_trigger = held_ns, stored_ns
     assert rig.watch.pause_s() == pytest.approx(pause_s)
 
 
 async def test_events_that_come_do_not_have_it_asked_more_often_than_others_that_wait() -> None:
     rig = Rig(Pace(busy_s=0.001, idle_s=7200.0, followed_s=3600.0))
-    rig.core.open, rig.core.followed = 5, True
+    rig.waiting.open, rig.waiting.followed = 5, True
     rig.run()
     await rig.until_asked(1)
     for _ in range(20):

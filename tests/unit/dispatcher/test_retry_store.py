@@ -10,8 +10,8 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.dispatcher import retry_loader
-from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.queues import BEHIND_S, CALM_S, STOCK_EVENTS, Shares
 from photon.dispatcher.retry import (
     LONGEST_S,
@@ -58,7 +58,7 @@ class Store:
             self.state, patience=patience, seed=1, highs={}, retry_rows=self.state.retry_rows,
             shares=Shares(1.0 if once else 0.05, 8000),
         )  # fmt: skip
-        self.loader = RetryLoader(self.core, self.state, once=once, now_ns=self.now_ns())
+        self.loader = RetryLoader(self.core.waiting, self.state, once=once, now_ns=self.now_ns())
         if not once:
             self.loader.look(self.now_ns(), self.now)
             self.now += CALM_S  # the first look is late: what is fresh comes first
@@ -88,8 +88,8 @@ class Store:
             answers = JoinAnswers.alike(len(batch), Outcome.NOT_YET)
             self.core.answered(batch, answers, self.now_ns(), self.now)
         if commit:
-            self.state.commit(self.core.changes(self.now_ns(), self.now))
-            self.core.committed()
+            self.state.commit(self.core.committing.changes(self.now_ns(), self.now))
+            self.core.committing.committed()
         return ids
 
 
@@ -105,27 +105,27 @@ def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_point
     middle = NOW_NS - 100 * S
     points = [middle - 1, middle - 500 * S, middle + 1]
     store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
-    store.core.progressed(NOW_NS - 700 * S)
+    store.core.waiting.progressed(NOW_NS - 700 * S)
     store.look()
     assert store.tried() == []
-    store.core.progressed(middle)
+    store.core.waiting.progressed(middle)
     store.look()
     assert sorted(store.tried()) == [b"id0", b"id1"]
     store.look()
     assert store.tried() == []  # and once
-    store.core.progressed(middle + 2)
+    store.core.waiting.progressed(middle + 2)
     store.look()
     assert store.tried() == [b"id2"]
 
 
 def test_a_point_passed_while_the_attempt_was_on_its_way_wakes_the_row(store: Store) -> None:
     store.put(item(1, next_try_ns=NOW_NS, read_ns=NOW_NS))
-    store.core.progressed(NOW_NS - 1)
+    store.core.waiting.progressed(NOW_NS - 1)
     store.look()
     batch = store.batch()
-    store.core.progressed(NOW_NS + 1)
+    store.core.waiting.progressed(NOW_NS + 1)
     store.core.answered(batch, answers_of([Outcome.NOT_YET]), store.now_ns(), store.now)
-    store.state.commit(store.core.changes(store.now_ns(), store.now))
+    store.state.commit(store.core.committing.changes(store.now_ns(), store.now))
     store.look()
     assert store.tried() == [b"id1"]
 
@@ -136,18 +136,18 @@ def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, mon
     old_ns, new_ns = NOW_NS - int(2 * BEHIND_S * S), NOW_NS - 10 * S
     store.put(*(item(n, trigger_ns=old_ns, read_ns=old_ns) for n in range(3000)))
     store.put(*(item(3000 + n, trigger_ns=new_ns, read_ns=new_ns) for n in range(900)))
-    store.core.progressed(NOW_NS)
+    store.core.waiting.progressed(NOW_NS)
     store.look()
     assert store.batch().events.ids == [b"id%d" % n for n in range(3000, 3900)]
-    assert len(store.core.loaded) == 1000
+    assert len(store.core.waiting.loaded) == 1000
     for _ in range(3):
         store.look()
-    behind = len(store.core.loaded) - 900
+    behind = len(store.core.waiting.loaded) - 900
     assert STOCK_EVENTS <= behind <= STOCK_EVENTS + 100  # no more than next to fresh traffic
     store.now += CALM_S
     for _ in range(10):
         store.look()
-    assert len(store.core.loaded) > 2900
+    assert len(store.core.waiting.loaded) > 2900
 
 
 def test_due_rows_are_tried_longest_waiting_first(store: Store) -> None:
@@ -162,14 +162,14 @@ def test_due_rows_are_tried_longest_waiting_first(store: Store) -> None:
 def test_one_look_takes_up_a_bounded_number_of_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put(*(item(n, next_try_ns=0) for n in range(3 * LOOK_ROWS)))
     store.look()
-    assert len(store.core.loaded) == LOOK_ROWS
+    assert len(store.core.waiting.loaded) == LOOK_ROWS
     store.loader.look(store.now_ns(), store.now)  # too soon
-    assert len(store.core.loaded) == LOOK_ROWS
-    monkeypatch.setattr(retry_loader, "BYTES_MAX", store.core.loaded.bytes)
+    assert len(store.core.waiting.loaded) == LOOK_ROWS
+    monkeypatch.setattr(retry_loader, "BYTES_MAX", store.core.waiting.loaded.bytes)
     store.look()
-    assert len(store.core.loaded) == LOOK_ROWS
+    assert len(store.core.waiting.loaded) == LOOK_ROWS
     store.tried()
-    assert (len(store.core.loaded), store.core.loaded.bytes) == (0, 0)
+    assert (len(store.core.waiting.loaded), store.core.waiting.loaded.bytes) == (0, 0)
 
 
 def test_a_start_tries_what_no_back_off_can_have_put_off_so_far_and_nothing_else(store: Store) -> None:
@@ -212,8 +212,8 @@ def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_th
     store.loader.clock_went_back(store.now_ns())
     store.look()  # of which neither is a row to be found
     assert store.loader.swept
-    store.state.commit(store.core.changes(store.now_ns(), store.now, spill_all=True))
-    store.core.committed()
+    store.state.commit(store.core.committing.changes(store.now_ns(), store.now, store_all=True))
+    store.core.committing.committed()
     store.look()
     assert set(store.tried()) == answered
 
@@ -225,15 +225,15 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
     store.open(once=False, patience=Patience(unmatched_after_ns=60 * S, slack_ns=5 * S))
     given_up_s, begun = None, store.now
     while given_up_s is None and store.now < begun + 1000.0:
-        store.core.clocks(Heard(store.now_ns(), store.now, 0))
-        store.core.progressed(store.now_ns())
+        store.core.waiting.first_read.hear(Heard(store.now_ns(), store.now, 0))
+        store.core.waiting.progressed(store.now_ns())
         store.look()
         while (batch := store.batch()) is not None:
             if batch.events.as_of[0] != WAIT_NS:
                 given_up_s = store.now - begun
             store.core.answered(batch, answers_of([Outcome.NOT_YET]), store.now_ns(), store.now)
-        store.state.commit(store.core.changes(store.now_ns(), store.now))
-        store.core.committed()
+        store.state.commit(store.core.committing.changes(store.now_ns(), store.now))
+        store.core.committing.committed()
         store.now += 5.0
     assert 60.0 <= given_up_s <= 60.0 + NOT_YET_BACKOFF.most
 
@@ -285,7 +285,7 @@ def test_a_clock_that_goes_back_unnoticed_leaves_rows_behind(store: Store, monke
 
 
 def test_and_so_does_one_that_passes_over_what_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Core, "clock_went_back", lambda core, now_ns: None)
+    monkeypatch.setattr(OpenEvents, "clock_went_back", lambda table, now_ns: None)
     stores = ((seed, Store(tmp_path / f"{seed}")) for seed in range(20))
     assert any(_left_after_steps(store, monkeypatch, seed, noticed=True) for seed, store in stores)
 
@@ -297,7 +297,7 @@ def test_with_once_a_start_tries_every_row_once_in_bounded_steps(store: Store) -
     looks = 0
     while not store.loader.swept:
         store.look()
-        assert len(store.core.loaded) <= LOOK_ROWS
+        assert len(store.core.waiting.loaded) <= LOOK_ROWS
         seen += store.tried()
         looks += 1
     assert looks >= 3

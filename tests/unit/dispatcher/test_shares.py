@@ -80,7 +80,7 @@ def test_events_without_a_time_are_not_behind(hour: int, behind: bool) -> None:
     """Each would be, permanently: nothing says how old they are."""
     dispatcher = core(shares=shares())
     now_ns = (10**5 + 1) * HOUR
-    for _ in dispatcher.take(block(b"i k %d\n" % hour), now_ns - HOUR, 0.0):
+    for _ in dispatcher.intake.take(block(b"i k %d\n" % hour), now_ns - HOUR, 0.0):
         pass
     assert dispatcher._table.behind[0] == behind
 

@@ -189,14 +189,14 @@ def test_logs_that_are_read_anew_are_known_until_they_have_departed(tmp_path: Pa
     path = tmp_path / "s"
     state = State(path)
     state.commit(Changes(positions={"a": LogPosition("a", "a.log", 12)}))
-    assert (state.highs(), state.anew()) == ({"a": 12}, set())
-    state.commit(Changes(positions={"a": LogPosition("a", "a.log", 3)}, anew={"a": 12}))
-    assert (state.highs(), state.anew()) == ({"a": 12}, {"a"})
+    assert (state.highs(), state.rewritten()) == ({"a": 12}, set())
+    state.commit(Changes(positions={"a": LogPosition("a", "a.log", 3)}, rewritten={"a": 12}))
+    assert (state.highs(), state.rewritten()) == ({"a": 12}, {"a"})
     places = {"a": LogPosition("a", "a.log", 7), "a~1": LogPosition("a~1", "a.log", 5)}
-    state.commit(Changes(positions=places, departs={"a", "a~1"}))
+    state.commit(Changes(positions=places, diverged={"a", "a~1"}))
     state.close()
     state = State(path)
-    assert (state.highs(), state.anew()) == ({"a": 7, "a~1": 5}, set())
+    assert (state.highs(), state.rewritten()) == ({"a": 7, "a~1": 5}, set())
     state.close()
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from photon.batch.events import Events
+from photon.dispatcher.committing import STRAGGLERS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import STRAGGLERS, Batch
+from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience
@@ -19,7 +20,7 @@ from tests.unit.dispatcher.test_engine import QUICK, World, running, until
 from tests.unit.dispatcher.world import block, core, take
 
 LIVE = Patience(unmatched_after_ns=3600 * 10**9)
-SMALL = Limits(batch_events=10, window_bytes=1 << 30, spill_bytes=10_000, hold_s=5.0)
+SMALL = Limits(batch_events=10, window_bytes=1 << 30, hold_bytes=10_000, hold_s=5.0)
 
 
 def text(start: int, stop: int) -> bytes:
@@ -46,28 +47,28 @@ def test_a_few_stragglers_become_rows_where_finished_work_waits_for_them_and_mem
     slow, *others = read(c, 5)
     for batch in others:
         joined(c, batch, 1.0)
-    assert not c.changes(0, 4.9).positions  # not before they have had their time
-    changes = c.changes(0, 5.0)
+    assert not c.committing.changes(0, 4.9).positions  # not before they have had their time
+    changes = c.committing.changes(0, 5.0)
     assert changes.stored.events.ids == [b"id%06d" % n for n in range(10)]
     assert changes.positions["log1"].offset == len(text(0, 500))
-    assert c.window_bytes == 0
+    assert c.logs.window_bytes == 0
     changes.stored.row_ids[:] = range(1, 11)
-    c.committed()
-    assert c.unloaded(range(1, 11)) == []  # they are still on their way
+    c.committing.committed()
+    assert c.waiting.loaded.without(range(1, 11)) == []  # they are still on their way
     joined(c, slow, 6.0)
-    assert c.changes(0, 6.0).deleted == list(range(1, 11))
-    assert c.open == 0
+    assert c.committing.changes(0, 6.0).deleted == list(range(1, 11))
+    assert c.waiting.open == 0
 
 
 @pytest.mark.parametrize("case", ["memory is not short", "many are left", "nothing waits for them", "once"])
 def test_else_they_are_waited_for(case: str) -> None:
-    limits = replace(SMALL, spill_bytes=1 << 30) if case == "memory is not short" else SMALL
+    limits = replace(SMALL, hold_bytes=1 << 30) if case == "memory is not short" else SMALL
     c = core(patience=Patience(once=True) if case == "once" else LIVE, limits=limits)
     batches = read(c, 1 if case == "nothing waits for them" else 5)
     slow = int(100 * STRAGGLERS) // 10 + 1 if case == "many are left" else 1
     for batch in batches[slow:]:
         joined(c, batch, 1.0)
-    changes = c.changes(0, 20.0)
+    changes = c.committing.changes(0, 20.0)
     assert not changes.stored
     assert not changes.positions
 
@@ -93,7 +94,7 @@ async def test_one_slow_event_and_a_small_memory(tmp_path: Path) -> None:
     world = World(tmp_path)
     slow = SlowForOne(world)
     world.joiners = [slow]  # type: ignore[list-item]
-    limits = Limits(batch_events=50, window_bytes=16 << 20, spill_bytes=8 << 20, hold_s=0.05)
+    limits = Limits(batch_events=50, window_bytes=16 << 20, hold_bytes=8 << 20, hold_s=0.05)
     world.policy = Policy(LIVE, limits, replace(QUICK, join_timeout_s=60.0))
     world.write("a.log", b"".join(b"id%d k%0140d 0\n" % (n, n) for n in range(60_000)))  # many times the window
     with world.engine() as engine:

@@ -61,10 +61,10 @@ def test_too_many_steps_are_counted_in_earlier_ones() -> None:
 
 def _commit(state: State, claims: Claims, its: Core | None = None, *, at_ns: int = 7) -> None:
     its = its or core(state)
-    changes = its.changes(0, 0.0)
-    changes.also += claims.change(its.undecided(), at_ns, 0.0)
+    changes = its.committing.changes(0, 0.0)
+    changes.also += claims.change(its.committing.undecided(), at_ns, 0.0)
     state.commit(changes)
-    its.committed()
+    its.committing.committed()
 
 
 def test_all_is_read_up_to_a_scan_once_what_it_saw_was_handed_out(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_events_in_memory_and_rows_are_counted_by_their_times(state: State, path
     _commit(state, claims, its)
     with read_undecided(path) as found:
         assert (found.moving_ns, found.oldest_ns, found.before(NEVER_NS)) == (NEVER_NS, 7 * HOUR, 2)
-    state.commit(its.changes(0, 1.0, spill_all=True))
-    its.committed()
+    state.commit(its.committing.changes(0, 1.0, store_all=True))
+    its.committing.committed()
     _commit(state, claims, its)
     with read_undecided(path) as found:
         assert (found.oldest_ns, found.before(NEVER_NS), found.before(7 * HOUR + 1)) == (7 * HOUR, 2, 1)

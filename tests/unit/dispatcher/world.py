@@ -21,6 +21,7 @@ from photon.batch.verdicts import Verdicts
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.intake import LineRules
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import OpenEvents, StoredEvents
 from photon.dispatcher.retry import Patience
@@ -85,16 +86,15 @@ def core(
     seed: int = 0,
     **more: Any,
 ) -> Core:
+    rules = LineRules(Words({}), DIGESTER, patience or Patience(once=True))
     usual = {
-        "adapter": Words({}),
-        "digester": DIGESTER,
-        "datacentre": HERE,
         "envelope": Envelope(),
+        "datacentre": HERE,
         "random": random.Random(seed).random,
         "highs": state.highs() if state else {},
         "retry_bytes": state.retry_bytes if state else 0,
     }
-    return Core(patience=patience or Patience(once=True), limits=limits or Limits(), **usual | more)
+    return Core(rules, limits=limits or Limits(), **usual | more)
 
 
 class StoredRow(NamedTuple):
@@ -140,7 +140,7 @@ class Held:
 
 
 def take(to: Core, what: Block, now_ns: int = 0, now: float = 0.0) -> None:
-    for _ in to.take(what, now_ns, now):
+    for _ in to.intake.take(what, now_ns, now):
         pass
 
 

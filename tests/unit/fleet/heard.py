@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from photon.config.metrics.families import Family, Sample, families_of
 from photon.config.metrics.readings import Readings
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
@@ -15,7 +16,12 @@ def said(service: str, process: str, put: Any = None, details: dict[str, Any] | 
     if put is not None:
         put(readings)
     target = Process("" if service == "registry" else "east", service, process, "127.0.0.1:1")
-    return Heard(target, readings.text(), details or {})
+    return Heard(target, families_of(readings.families()), details or {})
+
+
+def samples(*found: tuple[str, dict[str, str], float]) -> list[Family]:
+    """Metrics that need not be in the table: name, labels, value."""
+    return [Family("all", "", "gauge", tuple(Sample(*each) for each in found))]
 
 
 def silent(service: str, process: str) -> Heard:

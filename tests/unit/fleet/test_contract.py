@@ -59,6 +59,7 @@ PORTS = (
     "store-east",
     "verifier",
     "west-1",
+    "datacentre-west",
     "store-west",
     "status",
 )
@@ -79,21 +80,23 @@ primary = "queries"
 foreign = "clicks"
 output = "east/output"
 state = "east/state"
-eventstore = "@store-east"
-dispatcher = "@east"
-verifier = "@verifier"
-status = "@status"
-joiners.east-1.address = "@east-1"
-caches.c1.address = "@c1"
+apart.eventstore = "@store-east"
+apart.joiner = "@east-1"
+apart.dispatcher = "@east"
+apart.verifier = "@verifier"
+apart.status = "@status"
+apart.cache = "@c1"
 [datacentre.west]
 join = "clicks"
 primary = "queries"
 foreign = "clicks"
 output = "west/output"
 state = "west/state"
-eventstore = "@store-west"
-joiners.west-1.address = "@west-1"
-dispatcher = "@1of2"
+address = "@datacentre-west"
+status = ""
+apart.eventstore = "@store-west"
+apart.joiner = "@west-1"
+apart.dispatcher = "@1of2"
 dispatchers = 2
 """
 

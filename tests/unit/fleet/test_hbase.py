@@ -20,8 +20,7 @@ def settings(retention: float | None = None, **tables: dict[str, Any]) -> Settin
         "foreign": "f",
         "output": "o",
         "state": "s",
-        "eventstore": "e:1",
-        "joiners": {},
+        "address": "e:1",
     }
     return msgspec.convert(
         {

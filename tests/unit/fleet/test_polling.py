@@ -27,8 +27,8 @@ def settings_of(base: Path, **dispatchers: int) -> Settings:
     closed = addresses(1 + 2 * len(dispatchers))
     text = [join('unmatched_after = "1h"'), replica(next(closed))]
     for name, port in dispatchers.items():
-        here = f'dispatcher = "127.0.0.1:{port}"'
-        text.append(datacentre(closed, "eventstore", f"joiners.{name}-1", name=name, base=f"{name}/", more=here))
+        own = iter((f"127.0.0.1:{port}", next(closed), next(closed)))
+        text.append(datacentre(own, "dispatcher", "eventstore", f"joiners.{name}-1", name=name, base=f"{name}/"))
     return load(write(base, *text), environment={})
 
 

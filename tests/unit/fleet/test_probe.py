@@ -26,7 +26,7 @@ TIMEOUT_S = 10.0
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certs")
     begin(directory / "ca", "test", datetime.now(UTC), days=2)
-    for identity in ("joiner-east", "joiner-west"):
+    for identity in ("datacentre-east", "datacentre-west"):
         issue_into(directory / "ca", directory / identity, identity, datetime.now(UTC), days=2)
     return directory
 
@@ -58,15 +58,15 @@ async def test_it_follows_what_the_process_says(plain: HealthyServer) -> None:
 
 
 async def test_mutual_tls(certificates: Path) -> None:
-    own = certificates / "joiner-east"
-    server = await listen("127.0.0.1:0", "photon.v1.Test", tls=load(own, "joiner-east", datetime.now(UTC)))
+    own = certificates / "datacentre-east"
+    server = await listen("127.0.0.1:0", "photon.v1.Test", tls=load(own, "datacentre-east", datetime.now(UTC)))
     try:
         await server.serving()
         await ask(server, own)
         with pytest.raises(Unhealthy):  # plain text
             await ask(server)
         with pytest.raises(Unhealthy, match="certificate verify failed"):  # it demands its own identity of the other
-            await ask(server, certificates / "joiner-west")
+            await ask(server, certificates / "datacentre-west")
     finally:
         await server.stop(0)
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from photon.config.loader import ConfigError, load
-from photon.config.roles import Role
-from photon.config.settings import Settings
-from photon.fleet.processes import KINDS, PIPELINE, Kind, Process, asked_of, identities, listening, processes, stages
+from photon.config.loader import load
+from photon.config.settings import Part, Settings
+from photon.fleet.processes import (
+    DATACENTRE,
+    KINDS,
+    Kind,
+    Process,
+    asked_of,
+    identities,
+    listening,
+    processes,
+    stages,
+)
 from photon.supervision.deployment import Deployment
-
-EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+from tests.unit.supervision.deployments import EXAMPLE, TOGETHER
 
 
 def test_its_own_processes_the_registry_and_the_proxy_are_asked() -> None:
@@ -35,17 +44,16 @@ def test_its_own_processes_the_registry_and_the_proxy_are_asked() -> None:
 
 def test_every_process_that_listens_is_named() -> None:
     flags = ["output.copies=2", "join.clicks.identical_copies=true"]
-    flags += [f'datacentre.{name}.copies="127.0.0.1:99{n}0"' for n, name in enumerate(("east", "west"), 1)]
+    flags += [f'datacentre.{name}.apart.copies="127.0.0.1:99{n}0"' for n, name in enumerate(("east", "west"), 1)]
     flags += [f'compute.spend.{key}="{value}"' for key, value in
               (("file", "spend.py"), ("state", "spend"), ("address", "127.0.0.1:9930"))]  # fmt: skip
     flags += ['observe.dedup={file="dedup.py", addresses=["127.0.0.1:9950", "127.0.0.1:9951"]}']
     flags += ['sink.lake={into="s3://lake/east", datacentre="east", address="127.0.0.1:9960"}']
-    flags += ['datacentre.east.status="127.0.0.1:8080"', 'datacentre.east.caches.c1.address="127.0.0.1:9810"']
+    flags += [f'datacentre.east.apart.{part}="127.0.0.1:{at}"' for part, at in (("status", 8080), ("cache", 9810))]
     settings = load(EXAMPLE, environment={}, flags=flags)
     everywhere = listening(settings)
-    apart = KINDS.keys() - {PIPELINE, "relay", "spark"}  # no join of the example builds on another one
+    apart = KINDS.keys() - {DATACENTRE, "relay", "spark"}  # no join of the example builds on another one
     assert {each.kind for each in everywhere.values()} == apart
-    assert apart <= {str(role) for role in Role}
     assert len(everywhere) == len(processes(settings)) == 22
     started = [each for stage in stages(settings) for each in stage]
     assert sorted(each.label for each in started) == sorted(each.label for each in everywhere.values())
@@ -54,27 +62,48 @@ def test_every_process_that_listens_is_named() -> None:
     ]  # fmt: skip
 
 
-def test_one_process_starts_in_place_of_those_of_a_pipeline_that_is_together_and_they_are_asked_as_before() -> None:
-    apart, together = (
-        load(EXAMPLE, environment={}, flags=flags) for flags in ([], ["datacentre.east.together=true"])
-    )
-    assert listening(together).keys() == listening(apart).keys()
-    assert [each.label for each in asked_of(together, "east")] == [each.label for each in asked_of(apart, "east")]
-    assert identities(together) == identities(apart)
-    started = {each.label for stage in stages(together) for each in stage}
-    gone = {each.label for stage in stages(apart) for each in stage} - started
-    assert gone == {"eventstore east", "joiner east-1", "joiner east-2", "verifier east", "dispatcher east"}
-    assert "pipeline east" in started
-    more = ["datacentre.east.together=true", "registry.replicas.r1.together=true"]
-    voting = load(EXAMPLE, environment={}, flags=more)
-    assert listening(voting).keys() == listening(apart).keys()
-    assert {each.label for stage in stages(voting) for each in stage} == started - {"registry r1"}
+def test_one_process_a_datacentre_runs_all_parts_that_are_not_apart_and_each_is_asked() -> None:
+    settings = load(TOGETHER, environment={})
+    own = [each for each in asked_of(settings, "east") if each.datacentre == "east" and each.kind != "registry"]
+    assert [each.title for each in own] == ["dispatcher east", "joiner east-1", "eventstore east", "verifier east"]
+    assert {(each.address, each.arguments) for each in own} == {("127.0.0.1:7600", None)}
+    assert listening(settings)["127.0.0.1:7600"].kind == DATACENTRE
+    assert listening(settings)["127.0.0.1:7601"].kind == "status"
+    assert [each.label for each in stages(settings)[-1]] == ["datacentre east", "datacentre west"]
+    assert identities(settings) == [
+        "datacentre-east", "datacentre-west", "registry-r1", "registry-r2", "registry-r3", "wan",
+        "spark-east", "spark-west", "operator",
+    ]  # fmt: skip
 
 
-def test_a_keeper_that_nothing_needs_is_not_started() -> None:
-    settings = load(EXAMPLE, environment={}, flags=['datacentre.east.copies="127.0.0.1:9910"'])
-    assert listening(settings)["127.0.0.1:9910"].arguments is None
-    assert "copies" not in {each.kind for stage in stages(settings) for each in stage}
+@pytest.mark.parametrize("part", get_args(Part))
+def test_each_part_is_taken_out_by_an_address_of_its_own(part: str) -> None:
+    flags = ["output.copies=2", "join.clicks.identical_copies=true", f'datacentre.east.apart.{part}="h:1"']
+    flags += ["datacentre.east.pipeline='spark'", "output.copies=1"] if part == "spark" else []
+    flags += ['datacentre.east.foreign="kafka://k:1/clicks"'] if part == "relay" else []
+    settings = load(TOGETHER, environment={}, flags=flags)
+    assert part not in settings.inside("east")
+    assert part in settings.inside("west") or part in ("cache", "spark", "relay")
+    [found] = [each for each in processes(settings) if (each.kind, each.datacentre) == (part, "east")]
+    assert (found.address, found.arguments is None) == ("h:1", False)
+    assert found.identity == ("spark-east" if part == "spark" else "datacentre-east")
+
+
+def test_several_joiners_and_dispatchers_are_processes_at_ports_above_their_datacentres() -> None:
+    settings = load(TOGETHER, environment={}, flags=["datacentre.east.joiners=2", "datacentre.east.dispatchers=2"])
+    found = {each.label: each.address for stage in stages(settings) for each in stage if each.datacentre == "east"}
+    assert found == {
+        "registry r1": "127.0.0.1:7501", "datacentre east": "127.0.0.1:7600",
+        "joiner east-1": "127.0.0.1:7610", "joiner east-2": "127.0.0.1:7611",
+        "dispatcher east 1of2": "127.0.0.1:7680", "dispatcher east 2of2": "127.0.0.1:7681",
+    }  # fmt: skip
+
+
+def test_a_replica_runs_in_its_datacentres_process_if_it_is_told_to() -> None:
+    settings = load(TOGETHER, environment={}, flags=["registry.replicas.r1.together=true"])
+    labels = [each.label for stage in stages(settings) for each in stage]
+    assert labels == ["wan", "registry r2", "registry r3", "datacentre east", "datacentre west"]
+    assert listening(settings)["127.0.0.1:7501"].arguments is None
 
 
 def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +123,11 @@ def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_join_on_spark_takes_the_place_of_dispatcher_and_joiners() -> None:
-    settings = load(EXAMPLE, environment={}, flags=['datacentre.east.pipeline="spark"'])
+    settings = load(TOGETHER, environment={}, flags=['datacentre.east.pipeline="spark"'])
     started = [each.label for stage in stages(settings) for each in stage if each.datacentre == "east"]
     assert [label for label in started if not label.startswith("registry")] == [
-        "eventstore east", "verifier east", "spark east"
+        "spark east", "datacentre east"
     ]  # fmt: skip
-    with pytest.raises(
-        ConfigError, match=r"datacentre\.east\.together: joins services into one process; leave it out"
-    ):
-        load(EXAMPLE, environment={}, flags=['datacentre.east.pipeline="spark"', "datacentre.east.together=true"])
+    apart = load(EXAMPLE, environment={}, flags=['datacentre.west.pipeline="spark"'])  # it may move there and back
+    kinds = {each.kind for each in processes(apart) if each.datacentre == "west"}
+    assert kinds == {"eventstore", "verifier", "spark", "registry"}

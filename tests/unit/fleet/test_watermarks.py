@@ -6,11 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-from msgspec import structs
-
 from photon.config.clock import NS_PER_S as S
-from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
@@ -42,7 +38,7 @@ class Verifier:
 
     def __init__(self, base: Path) -> None:
         text = EXAMPLE.read_text()
-        address = load(EXAMPLE, environment={}).datacentre["east"].verifier
+        address = load(EXAMPLE, environment={}).datacentre["east"].at("verifier")[0]
         assert address is not None
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.file = base / "photon.toml"
@@ -111,11 +107,3 @@ async def test_photon_read_reads_the_copies_of_another_machine_and_asks_its_veri
 def make(directory: Path) -> Path:
     directory.mkdir(parents=True)
     return directory
-
-
-def test_without_an_address_of_its_verifier_nothing_is_known(tmp_path: Path) -> None:
-    file = Verifier(tmp_path).file
-    settings = load(file, environment={})
-    gone = {**settings.datacentre, "east": structs.replace(settings.datacentre["east"], verifier=None)}
-    with pytest.raises(UsageError, match=r"east\.verifier: has no address, and the state is on another machine"):
-        VerifierTail(structs.replace(settings, datacentre=gone), "east", None, ["joined"])

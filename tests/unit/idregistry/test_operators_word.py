@@ -44,7 +44,7 @@ class Replica:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory, now = tmp_path_factory.mktemp("certs"), datetime.now(UTC)
     begin(directory, "test", now, days=2)
-    names = [REPLICA, "joiner-east", OPERATOR, f"{OPERATOR}-alice", "verifier-east"]
+    names = [REPLICA, "datacentre-east", OPERATOR, f"{OPERATOR}-alice", "datacentre-east"]
     issue_missing(directory, directory, names, now, days=2)
     return directory
 
@@ -66,7 +66,7 @@ async def replica(own: Tls | None) -> AsyncIterator[str]:
     await server.stop(0)
 
 
-@pytest.mark.parametrize("who", [OPERATOR, f"{OPERATOR}-alice", "verifier-east"])
+@pytest.mark.parametrize("who", [OPERATOR, f"{OPERATOR}-alice", "datacentre-east"])
 async def test_who_may_do_what_rests_on_an_operators_word(certificates: Path, who: str) -> None:
     to = identity(certificates, who).to(REPLICA)
     async with replica(identity(certificates, REPLICA)) as address, open_channel(address, to=to) as channel:
@@ -81,7 +81,7 @@ async def test_who_may_do_what_rests_on_an_operators_word(certificates: Path, wh
 
 
 @pytest.mark.parametrize(
-    ("who", "allowed"), [(None, True), ("operator", True), ("joiner-east", False), ("registry-r1", False)]
+    ("who", "allowed"), [(None, True), ("operator", True), ("datacentre-east", False), ("registry-r1", False)]
 )
 async def test_who_may_change_shards(certificates: Path, who: str | None, allowed: bool) -> None:
     """On a plain connection, which one machine may have, everybody."""

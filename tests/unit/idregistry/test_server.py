@@ -16,10 +16,17 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal, SlotClaim, Status
 from photon.idregistry.replica.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
 from photon.idregistry.replica.proposing import proposed
-from photon.idregistry.replica.server import Machines
+from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
+from photon.idregistry.replica.shard_server import ShardServer
 from tests.unit.idregistry.groups import Cluster, LocalGroup, Log, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, local, opened, routed, running, until
+
+
+def served(replica: RegistryReplica) -> ShardServer:
+    server = replica.shard(1)
+    assert isinstance(server, ShardServer)
+    return server
 
 
 async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
@@ -129,9 +136,9 @@ async def test_a_stranger_is_not_believed() -> None:
     async with local() as (registry, incarnation, replica):
         await opened(registry, Slot("other", "dc2"), nonce=b"m")
         ids = inserts([1], incarnation, 1)
-        assert (await replica.insert(1, incarnation, None, ids, timeout=1)).status is Status.UNKNOWN_CALLER
+        assert (await served(replica).insert(incarnation, None, ids, timeout=1)).status is Status.UNKNOWN_CALLER
         claim = SlotClaim(Slot("other", "dc2"), (incarnation,))
-        outcome = await replica.insert(1, incarnation, claim, ids, timeout=1)
+        outcome = await served(replica).insert(incarnation, claim, ids, timeout=1)
         assert outcome.status is Status.REFUSED
         assert "belongs to slot slot" in outcome.reason
 
@@ -153,7 +160,9 @@ async def test_a_full_queue_is_overloaded() -> None:
         ids = inserts([1] * n, incarnation, 1)
 
         def asked(many: int) -> list[asyncio.Task[Any]]:
-            return [asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=60)) for _ in range(many)]
+            return [
+                asyncio.create_task(served(replica).insert(incarnation, None, ids, timeout=60)) for _ in range(many)
+            ]
 
         waiting = asked(QUEUED_IDS_MAX // n)
         for _ in range(8):  # the handlers queue, then the pump takes what may be in flight
@@ -224,10 +233,10 @@ async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
         incarnation = await opened(registry)
         await answers(registry, inserts([1], incarnation, 1))
         ids = inserts([2], incarnation, 1)
-        outcome = await follower.insert(1, incarnation, None, ids, timeout=1)
+        outcome = await served(follower).insert(incarnation, None, ids, timeout=1)
         assert outcome == Refusal(Status.NOT_LEADER, leader="r1")
         assert await follower.open_slot(SLOT, 0, b"n", timeout=1) == Refusal(Status.NOT_LEADER, leader="r1")
-        seen = follower.look_up(1, Ids.of(digests_of([1, 2]), np.array([1000, 2000], np.int64)))
+        seen = served(follower).look_up(Ids.of(digests_of([1, 2]), np.array([1000, 2000], np.int64)))
         assert seen.outcomes.tolist() == [Answer.PRESENT, Answer.ABSENT]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.joiner.adopter import PAUSE_FIRST_S, PAUSE_MOST_S, Orphans, Seen
+from photon.joiner.adopter import PAUSES, Orphans, Seen
 
 
 def free(slot: str, taken: int = 1, *, left: bool = True) -> Seen:
@@ -46,11 +46,11 @@ def test_what_waits_longest_comes_first() -> None:
 def test_tries_become_rarer_and_begin_anew_with_another_owner() -> None:
     orphans = Orphans(0.0)
     assert orphans.look([free("a", 1)], 0.0) == ["a"]
-    assert orphans.tried("a", 2, 0.0) == PAUSE_FIRST_S  # our own try took the lock: that is not another owner
-    assert orphans.look([free("a", 2)], PAUSE_FIRST_S - 1) == []
-    assert orphans.look([free("a", 2)], PAUSE_FIRST_S) == ["a"]
+    assert orphans.tried("a", 2, 0.0) == PAUSES.first  # our own try took the lock: that is not another owner
+    assert orphans.look([free("a", 2)], PAUSES.first - 1) == []
+    assert orphans.look([free("a", 2)], PAUSES.first) == ["a"]
     pauses = [orphans.tried("a", 2, 100.0) for _ in range(10)]
-    assert (pauses[0], pauses[-1]) == (2 * PAUSE_FIRST_S, PAUSE_MOST_S)
-    assert orphans.tried("a", 2, 100.0, moved=True) == PAUSE_FIRST_S  # a large log is redone in parts
-    assert orphans.tried("a", 2, 100.0) == 2 * PAUSE_FIRST_S
+    assert (pauses[0], pauses[-1]) == (2 * PAUSES.first, PAUSES.most)
+    assert orphans.tried("a", 2, 100.0, moved=True) == PAUSES.first  # a large log is redone in parts
+    assert orphans.tried("a", 2, 100.0) == 2 * PAUSES.first
     assert orphans.look([free("a", 3)], 101.0) == ["a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from photon.config.back_off import BackOff
 from photon.idregistry.api import BATCH_BITS, Answer, Kind, incarnation_of
 from photon.joiner.api import Outcome
 from photon.joiner.core import (
@@ -97,7 +98,7 @@ def test_taken_says_whose_it_is(datacentre: str, tag: int, same: bool) -> None:
 
 
 def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> None:
-    core = SlotCore(1, CoreLimits(retry_first_s=1.0, sync_output_after_s=100.0, answer_after_s=100.0))
+    core = SlotCore(1, CoreLimits(retry=BackOff(1.0, 2.0), sync_output_after_s=100.0, answer_after_s=100.0))
     number = inserted(core, deadline=5.0)
     (write,) = core.answered(number, answers_of([C, U, C]), 0.0)
     assert isinstance(write, Write)
@@ -116,7 +117,7 @@ def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> Non
 
 
 def test_what_stays_unknown_is_asked_for_ever_more_seldom() -> None:
-    core = SlotCore(1, CoreLimits(retry_first_s=1.0, retry_max_s=5.0, answer_after_s=100.0))
+    core = SlotCore(1, CoreLimits(retry=BackOff(first=1.0, most=5.0), answer_after_s=100.0))
     number, now = inserted(core, [b"a"], deadline=100.0), 0.0
     for delay in (1.0, 2.0, 4.0, 5.0, 5.0):
         core.answered(number, answers_of([U]), now)
@@ -126,7 +127,7 @@ def test_what_stays_unknown_is_asked_for_ever_more_seldom() -> None:
 
 
 def test_what_is_known_is_not_held_back_by_what_is_not() -> None:
-    core = SlotCore(1, CoreLimits(retry_first_s=10.0, sync_output_after_s=100.0, answer_after_s=0.5))
+    core = SlotCore(1, CoreLimits(retry=BackOff(10.0, 10.0), sync_output_after_s=100.0, answer_after_s=0.5))
     number = inserted(core, deadline=30.0)
     core.answered(number, answers_of([C, U, C]), 1.0)
     assert core.tick(1.4) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import orjson
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Matching, Unpaired
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import lacking_pairs, pair_of, read_block
+from photon.adapters.key_lists import list_of_keys
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.api import EventLookUps, LookUpCode
@@ -24,6 +26,8 @@ from photon.joiner.matching import (
     OTHER_MATCH_REASON,
     TOO_LONG_REASON,
     TOO_MANY_REASON,
+    of_events,
+    question,
 )
 from photon.joiner.verdicts import Decided, Judge, envelope_lines
 
@@ -221,3 +225,63 @@ def test_a_store_with_the_match_of_before_decides_nothing(of_sets: bool) -> None
     if of_sets:
         many = EventLookUps(bytes([LookUpCode.TOO_MANY]), two.take(np.array([], np.intp)))
         assert not any(judge.decide(Events.of([event]), many, frozenset()).kinds)
+
+
+# -- an event of several keys --------------------------------------------------------------------------------------
+CODES = [LookUpCode.NOT_YET, LookUpCode.UNAVAILABLE, LookUpCode.GONE, LookUpCode.TOO_MANY]
+"""The first that one of an event's keys has is the event's."""
+OF_KEY = st.sampled_from(CODES) | st.integers(0, 3)
+"""The store's answer for a key: a code, or the number of its primary events."""
+
+
+def is_code(answer: object) -> bool:
+    return isinstance(answer, LookUpCode)
+
+
+@given(st.lists(st.lists(OF_KEY, min_size=1, max_size=4), max_size=5), st.integers(1, 6))
+def test_an_event_has_the_sets_of_all_its_keys_or_waits_for_each(answers: list[list[Any]], most: int) -> None:
+    adapter = Payments({})
+    adapter.several_keys, adapter.matching = True, ALL
+    named = [[b"%d|%d" % (at, number) for number in range(len(of))] for at, of in enumerate(answers)]
+    events = Events.of(
+        ForeignEvent(b"e%d" % at, b"e%d" % at, 0, list_of_keys(keys), b"f", FILE, at, at)
+        for at, keys in enumerate(named)
+    )
+    asked = question(adapter, events)
+    assert list(asked.keys) == [key for keys in named for key in keys]
+    assert asked.as_of == [at for at, keys in enumerate(named) for _ in keys]
+    each = [one for of in answers for one in of]
+    codes = [one if isinstance(one, LookUpCode) else LookUpCode.FOUND if one else LookUpCode.ABSENT for one in each]
+    counts = [one for one, code in zip(each, codes, strict=True) if code is LookUpCode.FOUND]
+    records = [
+        PrimaryRecord(b"%b %d" % (key, n), FILE, n)
+        for key, one, code in zip(asked.keys, each, codes, strict=True)
+        for n in range(one if code is LookUpCode.FOUND else 0)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("photon.joiner.matching.SET_MAX", most)
+        found = of_events(asked, EventLookUps(bytes(codes), Records.of(records), {}, np.array(counts, np.uint32)))
+    wanted, its = [], []
+    for at, of in enumerate(answers):
+        has = [each.record for each in records if each.record.startswith(b"%d|" % at)]
+        last = LookUpCode.TOO_MANY if len(has) > most else LookUpCode.FOUND if has else LookUpCode.ABSENT
+        wanted.append(next((code for code in CODES if code in filter(is_code, of)), last))
+        its += has if wanted[-1] is LookUpCode.FOUND else []
+    assert found.answers == wanted
+    assert found.found.records == its
+
+
+def test_pairs_are_in_the_order_of_the_keys_and_a_record_of_another_key_is_none() -> None:
+    adapter = Payments({})
+    adapter.several_keys, adapter.matching = True, ALL
+    key = list_of_keys([b"b", b"a", b"none"])
+    events = Events.of([ForeignEvent(b"e", b"e".ljust(16), ORDER_AT, key, b"f", FILE, 0, 0)])
+    has = [b"b 1 x", b"b 2 x", b"a 1 x", b"b 1 x", b"c 1 x"]  # the store found one by two keys, one by a wrong key
+    records = Records.of([PrimaryRecord(each, FILE, has.index(each)) for each in has])
+    found = EventLookUps(bytes([LookUpCode.FOUND, LookUpCode.FOUND, LookUpCode.ABSENT]), records, {},
+                         np.array([2, 3], np.uint32))  # fmt: skip
+    decided = Judge(adapter, check_payloads=True).decide(
+        events, of_events(question(adapter, events), found), frozenset()
+    )
+    assert decided.primary == [b'"b 1 x"', b'"b 2 x"', b'"a 1 x"']
+    assert decided.pairs == [3]

@@ -22,6 +22,7 @@ from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
+from photon.config.back_off import BackOff
 from photon.dispatcher.partitions import all_of
 from photon.objects import ranges
 from photon.objects.api import Meta
@@ -158,7 +159,7 @@ def test_an_object_that_is_gone_and_one_that_is_damaged(site: Site) -> None:
 
 
 def test_a_store_that_refuses_holds_back_what_counts_as_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photon.objects.retrying.FIRST_S", 0.0)
+    monkeypatch.setattr("photon.objects.retrying.PAUSES", BackOff(first=0.0, most=0.0, floor=0.0))
     put(site, one=b"a\n")
     refused = [True]
     site.bucket._fails = lambda request: unavailable() if refused[0] and request.startswith("read") else None

@@ -5,20 +5,13 @@ import random
 import pytest
 
 from photon.objects.api import ObjectsFailed
-from photon.objects.retrying import ATTEMPTS, MOST_S, Retrying, pauses
+from photon.objects.retrying import ATTEMPTS, Retrying
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
 
 def retrying(bucket: MemoryBucket) -> tuple[Retrying, list[float]]:
     slept: list[float] = []
-    return Retrying(bucket, sleep=slept.append, draw=lambda low, high: high), slept
-
-
-def test_pauses_double_up_to_a_bound() -> None:
-    most = list(pauses(lambda low, high: high))
-    assert most[:3] == [0.1, 0.2, 0.4]
-    assert max(most) == MOST_S
-    assert len(most) == ATTEMPTS - 1
+    return Retrying(bucket, sleep=slept.append, random=lambda: 1.0), slept
 
 
 def test_a_refused_request_is_made_again_and_counted() -> None:

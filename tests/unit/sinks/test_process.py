@@ -11,6 +11,7 @@ import pytest
 from photon.assembly.room import Room
 from photon.computing.publisher import Publisher
 from photon.computing.wire import Item
+from photon.config.back_off import BackOff
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import ConfigError, convert
@@ -55,7 +56,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "_buckets", {})
     monkeypatch.setattr(retrying, "ATTEMPTS", 2)
     monkeypatch.setattr(objects, "FOLLOW_S", 0.02)
-    monkeypatch.setattr(process, "AGAIN_S", 0.02)
+    monkeypatch.setattr(process, "AGAIN", BackOff(first=0.02, most=30.0))
     return refused
 
 

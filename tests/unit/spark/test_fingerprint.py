@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from photon.config.settings import Duration, Join, JoinerSlot, Pipeline, Settings
+from photon.config.settings import Duration, Join, Pipeline, Settings
 from photon.spark.verify.verdict import fingerprint
 
 KEY = b"k" * 32
@@ -12,8 +12,7 @@ KEY = b"k" * 32
 
 def settings(**changes: str) -> Settings:
     pipeline = Pipeline(
-        join="clicks", primary="q", foreign="c", output="o", state="s", eventstore="x:1",
-        joiners={"east-1": JoinerSlot(address="x:2")},
+        join="clicks", primary="q", foreign="c", output="o", state="s", address="x:1",
     )  # fmt: skip
     joins = {"clicks": Join(unmatched_after=Duration(3600.0))}
     return Settings(join=joins, datacentre={"east": structs.replace(pipeline, **changes)})
@@ -31,6 +30,6 @@ def test_it_changes_with_what_findings_depend_on() -> None:
 
 def test_processes_may_come_and_go() -> None:
     own = settings().datacentre["east"]
-    more = structs.replace(own, joiners={"east-2": JoinerSlot(address="x:3")}, dispatcher="x:4")
+    more = structs.replace(own, joiners=2, apart={"dispatcher": "x:4"})
     changed = structs.replace(settings(), datacentre={"east": more})
     assert fingerprint(changed, KEY) == fingerprint(settings(), KEY)

@@ -46,9 +46,7 @@ primary = "%(name)s/queries"
 foreign = "/logs/%(name)s"
 output = "%(name)s/out"
 state = "%(name)s/state"
-eventstore = "127.0.0.1:%(port)d1"
-[datacentre.%(name)s.joiners.%(name)s-1]
-address = "127.0.0.1:%(port)d2"
+address = "127.0.0.1:%(port)d1"
 """
 
 

@@ -46,7 +46,7 @@ def deployment(base: Path) -> str:
         '[join.clicks]\n[join.clicks.primary]\nformat = "jsonl"\nkey = "q"\n'
         '[join.clicks.foreign]\nformat = "jsonl"\nkey = "q"\ntime = { field = "t", unit = "s" }\n'
         '[datacentre.east]\njoin = "clicks"\nprimary = "p"\nforeign = "f"\noutput = "out"\nstate = "state"\n'
-        'eventstore = "127.0.0.1:1"\n[datacentre.east.joiners.s0]\naddress = "127.0.0.1:2"\n'
+        'address = "127.0.0.1:1"\n'
     )
     return str(file)
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from photon.cli import top as command
+from photon.config.metrics.families import Family
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 from photon.status.top import SORTS, Top, ordered
+from tests.unit.fleet.heard import samples
 
 JOINER = Process("east", "joiner", "east-1", "127.0.0.1:1")
 DISPATCHER = Process("east", "dispatcher", "east", "127.0.0.1:2")
@@ -17,20 +19,19 @@ R1, R2 = (Process("", "registry", name, f"127.0.0.1:{port}") for name, port in (
 VERIFIER = Process("east", "verifier", "east", "127.0.0.1:5")
 
 
-def text(**values: float) -> str:
+def numbers(**values: float) -> list[Family]:
     """``name__label_value``: no labels of more words are needed here."""
-    lines = []
+    found = []
     for name, value in values.items():
         metric, *labels = name.split("__")
-        inner = ",".join('{}="{}"'.format(*label.split("_", 1)) for label in labels)
-        lines.append(f"{metric}{{{inner}}} {value}" if inner else f"{metric} {value}")
-    return "\n".join(lines)
+        found.append((metric, dict(label.split("_", 1) for label in labels), value))
+    return samples(*found)
 
 
 def joiner(cpu: float, joined: float, memory: float = 100.0) -> Heard:
     return Heard(
         JOINER,
-        text(
+        numbers(
             process_cpu_seconds_total=cpu, process_resident_memory_bytes=memory, process_start_time_seconds=50.0,
             photon_clock_seconds=80.0, photon_joiner_outcomes_total__slot_s1__outcome_joined=joined,
             photon_joiner_outcomes_total__slot_s1__outcome_retry=10.0, photon_joiner_open_ids__slot_s1=4.0,
@@ -65,11 +66,11 @@ def test_a_process_that_was_restarted_or_is_silent() -> None:
 
 def test_the_registry_is_shown_once_and_by_its_leader() -> None:
     def replicas(ids: float) -> list[Heard]:
-        leads = text(
+        leads = numbers(
             photon_registry_leader__shard_1=1.0, photon_registry_ids__shard_1=ids,
             photon_registry_entry_ids_total__shard_1=ids, photon_registry_commit_p50_seconds__shard_1=0.01,
         )  # fmt: skip
-        follows = text(photon_registry_leader__shard_1=0.0, photon_registry_ids__shard_1=ids - 1)
+        follows = numbers(photon_registry_leader__shard_1=0.0, photon_registry_ids__shard_1=ids - 1)
         return [Heard(R1, follows), Heard(R2, leads), Heard(R1, follows)]
 
     top = Top()
@@ -83,8 +84,8 @@ def test_the_registry_is_shown_once_and_by_its_leader() -> None:
 
 def test_logs_and_output() -> None:
     lag = {"lag": [{"log": "c.log", "bytes": 70, "seconds": 3.0}]}
-    verifier = text(photon_verifier_published_bytes__slot_s1=90.0, photon_verifier_cleared_bytes__slot_s1=50.0)
-    said = Top().update([Heard(DISPATCHER, "", lag), Heard(VERIFIER, verifier), joiner(0.0, 0.0)], 0.0)
+    verifier = numbers(photon_verifier_published_bytes__slot_s1=90.0, photon_verifier_cleared_bytes__slot_s1=50.0)
+    said = Top().update([Heard(DISPATCHER, (), lag), Heard(VERIFIER, verifier), joiner(0.0, 0.0)], 0.0)
     assert only(said["logs"]) == {
         "datacentre": "east", "dispatcher": "east", "log": "c.log", "bytes": 70, "seconds": 3.0,
     }  # fmt: skip
@@ -102,8 +103,8 @@ def test_the_most_first_and_the_unknown_last() -> None:
 def test_every_view_is_shown_whatever_is_known(view: str) -> None:
     top = Top()
     lag = {"lag": [{"log": "c.log", "bytes": 70, "seconds": 3.0}]}
-    shard = text(photon_registry_ids__shard_1=5.0)
-    heard = [joiner(1.0, 2.0), Heard(DISPATCHER, "", lag), Heard(R1, shard), Heard(VERIFIER, problem="refused")]
+    shard = numbers(photon_registry_ids__shard_1=5.0)
+    heard = [joiner(1.0, 2.0), Heard(DISPATCHER, (), lag), Heard(R1, shard), Heard(VERIFIER, problem="refused")]
     for now_s in (0.0, 1.0):
         said = top.update(heard, now_s)
         for sort in (*SORTS[view], "name"):

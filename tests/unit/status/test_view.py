@@ -15,7 +15,7 @@ from photon.config.metrics.readings import Readings
 from photon.fleet.numbers import merged_ledger
 from photon.fleet.polling import Heard
 from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, View, together
-from tests.unit.fleet.heard import said, silent
+from tests.unit.fleet.heard import said, samples, silent
 
 LEDGER = {"read": 900, "joined": 800, "pending": 100}
 
@@ -262,11 +262,9 @@ def test_a_restarted_process_goes_on_from_what_it_kept_and_its_rate_is_of_what_i
     """Its counts come from its disk: less than it had last reported, or all at once after it was silent."""
 
     def rate(joined: int, began: float, at_s: float) -> Any:
-        text = (
-            f'photon_dispatcher_events_total{{join="j",verdict="joined"}} {joined}\n'
-            f"process_start_time_seconds {began}\n"
-        )
-        heard = replace(said("dispatcher", "east"), text=text)
+        events = ("photon_dispatcher_events_total", {"join": "j", "verdict": "joined"}, joined)
+        families = samples(events, ("process_start_time_seconds", {}, began))
+        heard = replace(said("dispatcher", "east"), families=families)
         return view.update([heard], at_s)["flow"]["verdicts_per_s"]["joined"]
 
     view = View("east", "1.0")

@@ -9,16 +9,17 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.supervision.ports import free_ports
 
-EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+TOGETHER = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+EXAMPLE = Path(__file__).with_name("two_apart.toml")
 
 
 def example_settings() -> Settings:
-    """The plain example of two datacentres."""
+    """Two datacentres, all their parts apart."""
     return load(EXAMPLE, environment={})
 
 
 def write_deployment(directory: Path) -> Path:
-    """The example of two datacentres on free ports, with its key and log directories."""
+    """Two datacentres on free ports, all their parts apart, with its key and log directories."""
     text = EXAMPLE.read_text()
     ports = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
     for old, new in zip(ports, free_ports(len(ports)), strict=True):

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from photon.config.loader import ConfigError, load
-from photon.fleet.processes import identities
 from photon.supervision.deployment import Deployment, changed_keys, reads
 from photon.supervision.routes import regions, routes_needed, routes_of
-from tests.unit.supervision.deployments import EXAMPLE, example_settings
+from tests.unit.supervision.deployments import EXAMPLE, TOGETHER, example_settings
 
 RUN = Path("/run")
 
@@ -41,7 +40,7 @@ def test_each_process_has_a_name_a_log_and_an_address_of_its_own() -> None:
 
 
 def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> None:
-    flags = [f'datacentre.east.caches.east-c{n}.address="127.0.0.1:98{n}0"' for n in (1, 2)]
+    flags = ['datacentre.east.apart.cache=["127.0.0.1:9810", "127.0.0.1:9820"]']
     settings = load(EXAMPLE, environment={}, flags=flags)
     stages = Deployment(EXAMPLE, settings, RUN).stages()
     assert [[service.name for service in stage] for stage in stages[2:4]] == [
@@ -51,8 +50,6 @@ def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> No
     node = stages[2][0]
     assert node.arguments[:7] == ("serve", "cache", "east-c1", "--datacentre", "east", "--config", str(EXAMPLE))
     assert (node.address, node.datacentre) == ("127.0.0.1:9810", "east")
-    assert "cache-east" in identities(settings)
-    assert "cache-west" not in identities(settings)
 
 
 def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -> None:
@@ -60,7 +57,7 @@ def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -
     file = tmp_path / "photon.toml"
     file.write_text(text.replace("[datacentre.east]\n", "[datacentre.east]\ndispatchers = 2\n"))
     at = "127.0.0.1:9900"
-    settings = load(file, environment={}, flags=[f'datacentre.east.dispatcher="{at}"'])
+    settings = load(file, environment={}, flags=[f'datacentre.east.apart.dispatcher="{at}"'])
     dispatchers = Deployment(file, settings, RUN).stages()[-1]
     assert [service.name for service in dispatchers] == [
         "dispatcher east 1of2",
@@ -70,30 +67,17 @@ def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -
     assert dispatchers[0].arguments[:3] == ("serve", "dispatcher", "1of2")
     assert [service.address for service in dispatchers[:2]] == [at, "127.0.0.1:9901"]
     assert [service.datacentre for service in dispatchers] == ["east", "east", "west"]
-    taken = "datacentre.east.dispatcher='127.0.0.1:7512'"  # and the next port is another process's
+    taken = "datacentre.east.apart.dispatcher='127.0.0.1:7512'"  # and the next port is another process's
     for wrong, why in (("datacentre.east.dispatchers=9", "<= 8"), (taken, "7513: used twice")):
         with pytest.raises(ConfigError, match=why):
             load(file, environment={}, flags=[wrong])
 
 
-def test_a_datacentre_that_is_together_is_one_process() -> None:
-    settings = load(EXAMPLE, environment={}, flags=["datacentre.east.together=true"])
-    stages = Deployment(EXAMPLE, settings, RUN).stages()
-    assert [[service.name for service in stage] for stage in stages[2:]] == [
-        ["eventstore west"],
-        ["joiner west-1", "joiner west-2", "verifier west"],
-        ["dispatcher west", "pipeline east"],
-    ]
-    (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
-    assert east.arguments[:2] == ("serve", "pipeline")
-    assert east.address == settings.datacentre["east"].joiners["east-1"].address
-    flags = [
-        "datacentre.east.together=true",
-        "datacentre.east.dispatchers=2",
-        "datacentre.east.dispatcher='127.0.0.1:9900'",
-    ]
-    with pytest.raises(ConfigError, match=r"datacentre\.east\.together: is one process"):
-        load(EXAMPLE, environment={}, flags=flags)
+def test_a_datacentre_is_one_process() -> None:
+    settings = load(TOGETHER, environment={})
+    *_, last = Deployment(TOGETHER, settings, RUN).stages()
+    assert [service.arguments[:3] for service in last] == [("serve", "datacentre", each) for each in ("east", "west")]
+    assert (last[0].address, last[0].health) == ("127.0.0.1:7600", "photon.v1.Datacentre")
 
 
 def test_a_datacentre_is_lost_with_its_replica() -> None:
@@ -136,7 +120,7 @@ def test_replicas_in_other_regions_are_reached_through_the_proxy() -> None:
     [
         ("registry.retention", "9d", {"registry r1", "joiner east-1", "dispatcher west"}, {"wan"}),
         ("datacentre.east.watch", "poll", {"joiner east-1", "dispatcher east"}, {"registry r1", "joiner west-1"}),
-        ("datacentre.east.copies", "127.0.0.1:7998", {"joiner east-1", "joiner west-1"}, {"dispatcher west"}),
+        ("datacentre.east.apart.copies", "127.0.0.1:7998", {"joiner east-1", "joiner west-1"}, {"dispatcher west"}),
         ("datacentre.east.region", "south", {"registry r1", "dispatcher east"}, {"dispatcher west", "wan"}),
         ("wan.round_trip", "7ms", {"wan"}, {"registry r1", "joiner east-1"}),
     ],

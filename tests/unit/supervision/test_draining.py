@@ -61,9 +61,9 @@ def test_a_dispatcher_is_all_its_workers() -> None:
     with pytest.raises(UsageError, match="--datacentre north: no dispatcher runs here"):
         dispatchers_of(EAST, "north")
     assert readers_left([*EAST, *WEST], WEST[1:]) == ["east"]
-    together = state("pipeline north", "north")
+    together = state("datacentre north", "north")
     assert readers_left([*EAST, *WEST, together], WEST[1:]) == ["east", "north"]
-    with pytest.raises(UsageError, match=r"east, west; those of .* together .*: photon hold 'pipeline north'"):
+    with pytest.raises(UsageError, match=r"east, west; those that are not apart .*: photon hold 'datacentre north'"):
         dispatchers_of([*EAST, *WEST, together], "north")
     assert readers_left(EAST, EAST[2:]) == []
 
@@ -89,7 +89,7 @@ def test_a_process_goes_only_while_another_datacentre_joins() -> None:
     assert nobody_joins([*EAST, held, one_of_two, *WEST[1:]], EAST[2]) == ""
     assert nobody_joins([*EAST, *WEST, store], EAST[0]) == "eventstore west is starting"
     assert nobody_joins([*EAST, *WEST, state("sink lake", "west", "failing")], EAST[0]) == ""
-    north = state("pipeline north", "north")
+    north = state("datacentre north", "north")
     assert nobody_joins([*EAST, *WEST, store, north], EAST[0]) == ""
     for harmless in (REPLICAS[0], state("status east", "east"), state("wan", "")):
         assert nobody_joins([*EAST, held, harmless], harmless) == ""

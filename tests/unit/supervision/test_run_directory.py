@@ -106,8 +106,8 @@ def test_no_port_of_the_file_and_none_that_is_kept_is_drawn(tmp_path: Path) -> N
 
 
 def test_no_process_of_the_file_finds_its_port_taken_by_the_proxy(tmp_path: Path) -> None:
-    flags = ['datacentre.east.status="127.0.0.1:8080"', "output.copies=2", "join.clicks.identical_copies=true"]
-    flags += [f'datacentre.{name}.copies="127.0.0.1:808{n}"' for n, name in enumerate(("east", "west"), 1)]
+    flags = ['datacentre.east.apart.status="127.0.0.1:8080"', "output.copies=2", "join.clicks.identical_copies=true"]
+    flags += [f'datacentre.{name}.apart.copies="127.0.0.1:808{n}"' for n, name in enumerate(("east", "west"), 1)]
     settings = load(EXAMPLE, environment={}, flags=flags)
     offered = [7515, 7525, 8080, 8081, 8082, *range(9000, 9100)]  # verifiers, a page, keepers of copies
     routes = kept_routes(settings, tmp_path / "routes.json", draw=lambda n: offered[:n], is_free=lambda _: True)

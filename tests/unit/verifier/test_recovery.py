@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from photon.config.back_off import BackOff
 from photon.config.disk import RealDisk
 from photon.idregistry.api import I64, U8, U32, U64, Answer, Slot, token_of
 from photon.idregistry.core.outcomes import Refusal, Status
@@ -26,7 +27,7 @@ NAME = "joined/s0-000001.jsonl"
 FILE = OutputFile(NAME, 100, closed=False, final=False)
 OTHER = OutputFile("joined/s0-000002.jsonl", 9, closed=False, final=False)
 REDONE = Redone("s0", 4, {NAME: 100})
-LIMITS = RecoveryLimits(page_ids=2, retry_s=1.0, again_first_s=60.0, again_most_s=200.0)
+LIMITS = RecoveryLimits(page_ids=2, retry_s=1.0, again=BackOff(first=60.0, most=200.0))
 
 
 # -- the plan --------------------------------------------------------------------------------------------------------

@@ -119,16 +119,20 @@ def test_what_is_not_shown_waits_too_and_so_does_what_a_dispatcher_has_forgotten
 
 
 def test_the_percentile_is_behind_by_the_lateness_of_the_records() -> None:
-    marks = Watermarks(WITHIN)
-    _taken(marks, _sample(100))
-    times = np.array([100 * S] * 98 + [70 * S] * 2, np.int64)
-    marks.published(FILE, range(100), times, 0.0)
-    moved = _taken(marks, _sample(200)).percentile_ns
-    assert 165 * S <= moved <= 170 * S  # 30 s, and at most a step of the histogram more
+    for within in (None, WITHIN):
+        marks = Watermarks(within)
+        _taken(marks, _sample(100))
+        times = np.array([100 * S] * 98 + [70 * S] * 2, np.int64)
+        marks.published(FILE, range(100), times, 0.0)
+        pair = _taken(marks, _sample(200))
+        if within is None:
+            assert 165 * S <= pair.percentile_ns <= 170 * S  # 30 s, and at most a step of the histogram more
+        else:
+            assert pair.percentile_ns == pair.exact_ns == 200 * S - WITHIN
 
 
 def test_lateness_is_that_behind_the_pair_before_a_record_however_late_it_is_looked_at() -> None:
-    marks = Watermarks(WITHIN, [Pair(0, None, 0, 0, Cursor())])
+    marks = Watermarks(None, [Pair(0, None, 0, 0, Cursor())])
     marks.published(FILE, range(100), np.array([-500 * S] * 100, np.int64), 0.0)  # nobody knows what held then
     _taken(marks, _sample(100, at=10))
     _taken(marks, _sample(200, at=110))

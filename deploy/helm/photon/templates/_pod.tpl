@@ -137,14 +137,19 @@ spec:
         {{- range $values.extraEnv }}
         - {{ toJson . }}
         {{- end }}
-      {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "spark" "operator")) }}
+      {{- if and $values.logs.envFrom (has .kind (list "datacentre" "eventstore" "verifier" "dispatcher" "spark" "operator")) }}
       envFrom: {{ toJson $values.logs.envFrom }}
-      {{- else if and $values.sinks.envFrom (has .kind (list "sink" "compute" "verifier" "operator")) }}
+      {{- else if and $values.sinks.envFrom (has .kind (list "sink" "compute" "datacentre" "verifier" "operator")) }}
       envFrom: {{ toJson $values.sinks.envFrom }}
       {{- end }}
       {{- if .port }}
       ports:
+        {{- if ne .kind "status" }}
         - {name: photon, containerPort: {{ .port }}}
+        {{- end }}
+        {{- if .page }}
+        - {name: page, containerPort: {{ .page.port }}}
+        {{- end }}
       {{- end }}
       {{- $health := printf "exec photon health '%s:%d'" (ternary "[::1]" "127.0.0.1" $values.ipv6) (int .port) }}
       {{- if .replicas }}
@@ -153,7 +158,7 @@ spec:
       {{- $serves := dict "exec" (dict "command" (list "/bin/sh" "-euc" $health)) }}
       {{- $lives := dict "exec" (dict "command" (list "/bin/sh" "-euc" (printf "%s --alive" $health))) }}
       {{- if eq .kind "status" }}
-      {{- $serves = dict "httpGet" (dict "path" "/healthz" "port" "photon") }}
+      {{- $serves = dict "httpGet" (dict "path" "/healthz" "port" "page") }}
       {{- $lives = $serves }}
       {{- else if eq .kind "operator" }}
       {{- $serves = dict "exec" (dict "command" (list "/bin/true")) }}

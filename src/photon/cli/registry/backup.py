@@ -1,4 +1,4 @@
-"""``photon registry backup`` and ``export``; and ``verify``: checks a backup, or compares the replicas."""
+"""``photon registry backup``; and ``verify``: checks a backup, or compares the replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Deployed, deployed
-from photon.cli.tables import moment, print_table
+from photon.cli.tables import Column, Part, moment
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from photon.idregistry.operate.backup import Source
     from photon.idregistry.operate.fingerprints import Fingerprint
     from photon.idregistry.operate.operator_client import OperatorClient
+
+
+GROUP = (Column(">group"), Column(">entry", "index"), Column(">ids"))
 
 
 @click.command()
@@ -46,11 +49,9 @@ def backup(at: Deployed, directory: Path) -> None:
     with uploaded(directory, MANIFEST) if isinstance(directory, ObjectPath) else nullcontext(directory) as local:
         made_at, rows = write(at, local)
 
-    def people() -> None:
-        print_table(">group, >entry, >ids, >bytes", [[f"{value:,}" for value in row.values()] for row in rows])
-        click.echo(f"{directory}: {sum(row['ids'] for row in rows):,} ids, written and verified")
-
-    at.show({"directory": str(directory), "made_at": made_at, "groups": rows}, people)
+    part = Part("groups", rows, (*GROUP, Column(">bytes")))
+    said = f"{directory}: {sum(row['ids'] for row in rows):,} ids, written and verified"
+    at.part(part, [said], directory=str(directory), made_at=made_at)
 
 
 def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
@@ -82,33 +83,6 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
         mark = client.marked(group)
         reader = client.export(client.leader(group), mark)
         yield Source(GroupSeed(group, mark.index, mark.term, reader), partial(getattr, reader, "facts"))
-
-
-@click.command()
-@deployed()
-@click.option("--shard", type=click.IntRange(1), required=True, help="The shard.")
-@click.option("--output", type=PATH, required=True, help="The file; must not exist yet.")
-@click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
-def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
-    """Write the ids of a shard, as of one moment, to a file, while traffic runs.
-
-    \b
-    Columns: digest, time, token, kind, tag, generation, state; photon.idregistry.operate.id_columns reads them.
-    Example:
-      photon registry export --config photon.toml --shard 1 --output shard-1.ids
-    Exit codes: 0 written, 1 not written.
-    """
-    from photon.idregistry.operate.id_columns import write_columns
-
-    settings = at.with_registry
-    if replica is not None and replica not in settings.registry.replicas:
-        raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
-    with at.registry() as client:
-        mark = client.marked(shard)
-        written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), mark))
-    said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
-    people = f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes"
-    at.show(said, people)
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------
@@ -146,14 +120,10 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     with at.registry() as client:
         compared, problems, silent = _compare(client)
 
-    def people() -> None:
-        print_table(">group, >entry, >ids, sum, replicas", [_cells(each) for each in compared])
-        for line in problems or ["all that were asked hold the same"]:
-            click.echo(line)
-        for name in silent:
-            click.echo(f"replica {name} could not be asked")
-
-    at.show({"groups": compared, "problems": problems, "silent": silent}, people)
+    lines = problems or ["all that were asked hold the same"]
+    lines = [*lines, *(f"replica {name} could not be asked" for name in silent)]
+    part = Part("groups", compared, (*GROUP, Column("sum"), Column("replicas", "replicas", ", ".join)))
+    at.part(part, lines, problems=problems, silent=silent)
     return FAILED if problems else ATTENTION if silent else DONE
 
 
@@ -168,12 +138,8 @@ def _verify_backup(at: Deployed, backup: Path) -> None:
         for e in found
     ]
 
-    def people() -> None:
-        rows = [[str(e.group), f"{e.index:,}", f"{e.ids:,}", str(e.slots), moment(e.boundary_ns)] for e in found]
-        print_table(">group, >entry, >ids, >slots, boundary", rows)
-        click.echo(f"{backup}: good, made at {made_at}")
-
-    at.show({"backup": str(backup), "made_at": made_at, "groups": groups}, people)
+    part = Part("groups", groups, (*GROUP, Column(">slots"), Column("boundary", "boundary_ns", moment)))
+    at.part(part, [f"{backup}: good, made at {made_at}"], backup=str(backup), made_at=made_at)
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
@@ -201,10 +167,3 @@ def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[s
     mark = client.marked(group)
     exports = {name: client.export(name, mark) for name in replicas}  # start all: each keeps its present state
     return {name: fingerprint(group, export) for name, export in exports.items()}
-
-
-def _cells(each: dict[str, Any]) -> list[str]:
-    return [
-        str(each["group"]), f"{each['index']:,}", f"{each['ids']:,}" if each["group"] else "-", each["sum"],
-        ", ".join(each["replicas"]),
-    ]  # fmt: skip

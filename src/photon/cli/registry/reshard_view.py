@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from photon.cli.tables import print_table
+from photon.cli.tables import Column, Part
 from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome, ShardView, Stage
@@ -33,7 +34,7 @@ def numbers(shards: Iterable[int]) -> str:
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def as_json(found: Resharding) -> dict[str, object]:
+def as_json(found: Resharding) -> dict[str, Any]:
     """Times as nanoseconds and as text, or null."""
     return {
         "replica": found.replica,
@@ -122,6 +123,17 @@ def _shard(view: ShardView) -> dict[str, object]:
     }
 
 
+VERIFIED = tuple(map(Column, ("replica", ">config", ">shards", ">ids", ">problems")))
+RANGES = (
+    Column("events from", "from", lambda at: at or "the beginning"), Column("until"),
+    Column("shards", "shards", numbers),
+)  # fmt: skip
+SHARDS = (
+    Column(">shard"), Column("leader"), Column("state"), Column(">ids"), Column("latest event", "latest"),
+    Column("collected below", "boundary"),
+)  # fmt: skip
+
+
 # -- people ----------------------------------------------------------------------------------------------------------
 
 
@@ -132,9 +144,11 @@ def show(found: Resharding) -> None:
     for reason in found.why_not_sooner:
         click.echo(f"  not sooner: {reason}")
     click.echo()
-    _show_ranges(found)
+    said = as_json(found)
+    Part("ranges", said["ranges"], RANGES).show()
     click.echo()
-    _show_shards(found)
+    states = {each.shard: _state(each, found) for each in found.shards}
+    Part("shards", [row | {"state": states[row["shard"]]} for row in said["shards"]], SHARDS).show()
     if found.removed:
         click.echo(f"removed shards: {numbers(found.removed)}")
 
@@ -166,29 +180,19 @@ def prepared(found: Resharding) -> str:
 
 
 def show_verified(found: Mapping[str, ReshardOutcome]) -> None:
-    rows = []
-    for name, each in found.items():
-        if isinstance(each, Refusal):
-            rows.append([name, "-", "-", "-", "no answer"])
-        else:
-            ids = sum(shard.ids for shard in each.shards)
-            rows.append([name, str(each.config), str(len(each.shards)), f"{ids:,}", str(len(each.problems))])
-    print_table("replica, >config, >shards, >ids, >problems", rows)
-
-
-def _show_ranges(found: Resharding) -> None:
-    print_table(
-        "events from, until, shards",
-        [[moment(e.start_ns) or "the beginning", moment(e.end_ns) or "-", numbers(e.shards)] for e in found.ranges],
-    )
-
-
-def _show_shards(found: Resharding) -> None:
-    rows = []
-    for each in found.shards:
-        row = [str(each.shard), each.leader or "-", _state(each, found), f"{each.ids:,}"]
-        rows.append([*row, moment(each.latest_ns) or "-", moment(each.boundary_ns) or "-"])
-    print_table(">shard, leader, state, >ids, latest event, collected below", rows)
+    rows = [
+        {"replica": name, "problems": "no answer"}
+        if isinstance(each, Refusal)
+        else {
+            "replica": name,
+            "config": each.config,
+            "shards": len(each.shards),
+            "ids": sum(shard.ids for shard in each.shards),
+            "problems": len(each.problems),
+        }
+        for name, each in found.items()
+    ]
+    Part("", rows, VERIFIED).show()
 
 
 def _state(view: ShardView, found: Resharding) -> str:

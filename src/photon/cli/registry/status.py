@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
-from photon.cli.tables import moment, picked, print_table
+from photon.cli.tables import Column, Part, moment, picked
 from photon.config.errors import PhotonError
 
 if TYPE_CHECKING:
@@ -44,12 +42,8 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     rows = group_rows(found)
     silent = {name: each.why for name, each in found.items() if each.reply is None}
 
-    def people() -> None:
-        print_table(COLUMNS, [_cells(row) for row in rows])
-        for name, why in silent.items():
-            click.echo(f"replica {name} at {client.addresses[name]}: {why}")
-
-    at.show({"groups": [_as_json(row) for row in rows], "silent": silent}, people)
+    lines = [f"replica {name} at {client.addresses[name]}: {why}" for name, why in silent.items()]
+    at.part(Part("groups", [_group(row) for row in rows], GROUPS), lines, silent=silent)
     return DONE if all(row.leader for row in rows) and not silent else ATTENTION
 
 
@@ -63,7 +57,7 @@ def _all_is_well(found: Mapping[str, Inspection]) -> bool:
     return answer and all(row.leader for row in rows) and all(lag is not None and lag < BEHIND_MAX for lag in lags)
 
 
-def _as_json(row: GroupRow) -> dict[str, Any]:
+def _group(row: GroupRow) -> dict[str, Any]:
     return {
         "group": row.group,
         "leader": row.leader or None,
@@ -81,25 +75,27 @@ def _as_json(row: GroupRow) -> dict[str, Any]:
     }
 
 
-COLUMNS = ">group, leader, >term, >applied, lag, >ids, >bytes, >batch, >commit p50/p99, boundary, alarms"
+def _of_shard(field: str) -> Callable[[dict[str, Any]], Any]:
+    """The config group, 0, has no ids."""
+    return lambda row: row[field] if row["group"] else None
 
 
-def _cells(row: GroupRow) -> list[str]:
-    lag = ", ".join(f"{each.replica} {'-' if each.behind is None else each.behind}" for each in row.lags)
-    shard = row.group != 0
-    return [
-        str(row.group),
-        row.leader or "none",
-        str(row.term),
-        f"{row.applied:,}",
-        lag,
-        f"{row.ids:,}" if shard else "-",
-        f"{row.bytes:,}" if shard else "-",
-        f"{row.batch_mean:.1f}" if row.batch_mean else "-",
-        f"{row.commit_ms_p50:.1f}/{row.commit_ms_p99:.1f} ms" if row.commit_ms_p50 else "-",
-        moment(row.boundary_ns) if shard else "-",
-        "; ".join((["closed: restored, not opened yet"] if row.closed else []) + list(row.alarms)) or "-",
-    ]
+GROUPS = (
+    Column(">group"), Column("leader", "leader", lambda name: name or "none"), Column(">term", "term", str),
+    Column(">applied"),
+    Column("lag", "lag", lambda lag: ", ".join(f"{name} {'-' if at is None else at}" for name, at in lag.items())),
+    Column(">ids", _of_shard("ids")), Column(">bytes", _of_shard("bytes")), Column(">batch", "batch_mean"),
+    Column(">commit p50/p99", lambda row: (row["commit_ms_p50"], row["commit_ms_p99"]),
+           lambda ms: f"{ms[0]:.1f}/{ms[1]:.1f} ms" if ms[0] else "-"),
+    Column("boundary", _of_shard("boundary_ns"), moment),
+    Column("alarms", lambda row: "; ".join(["closed: restored, not opened yet"] * row["closed"] + row["alarms"])),
+)  # fmt: skip
+MEMBERS = (
+    Column("replica"), Column("address"), Column("datacentre"), Column("region"), Column("release", "version"),
+    Column(">epoch", "epoch", lambda epoch: "-" if epoch is None else str(epoch)),
+    Column(">round trip", "round_trip_ms", lambda ms: "-" if ms is None else f"{ms} ms"), Column(">leads"),
+    Column("state"),
+)  # fmt: skip
 
 
 def members(at: Deployed) -> int:
@@ -112,9 +108,7 @@ def members(at: Deployed) -> int:
         found = client.measure_all()
     epoch = epoch_of(found)
     rows = [_member(settings, found[name], epoch) for name in settings.registry.replicas]
-    columns = "replica, address, datacentre, region, release, >epoch, >round trip, >leads, state"
-    document = {"epoch": epoch, "members": rows}
-    at.show(document, lambda: print_table(columns, [_member_cells(row) for row in rows]))
+    at.part(Part("members", rows, MEMBERS), epoch=epoch)
     return DONE if all(row["state"] == "reachable" for row in rows) else ATTENTION
 
 
@@ -142,13 +136,6 @@ def _member(settings: Settings, each: Inspection, epoch: int) -> dict[str, Any]:
     }
 
 
-def _member_cells(row: dict[str, Any]) -> list[str]:
-    trip = row["round_trip_ms"]
-    shown = [row["replica"], row["address"], row["datacentre"], row["region"], row["version"], row["epoch"]]
-    shown += ["-" if trip is None else f"{trip} ms", row["leads"], row["state"]]
-    return ["-" if each in (None, "") else str(each) for each in shown]
-
-
 # -- photon doctor registry ------------------------------------------------------------------------------------------
 def findings_of(at: Deployed) -> int:
     """Exit code 1: something is wrong."""
@@ -161,13 +148,10 @@ def findings_of(at: Deployed) -> int:
     expected = Expected(addresses, settings.clock.uncertainty)
     said = findings(found, expected, _certificates(settings, at.base))
 
-    def people() -> None:
-        if said:
-            print_table("level, where, what, what to do", [[e.level, e.where, e.what, e.do] for e in said])
-        else:
-            click.echo(f"{len(found)} replicas: nothing found")
-
-    at.show([picked(each, "level where what do") for each in said], people)
+    rows = [picked(each, "level where what do") for each in said]
+    columns = (*map(Column, ("level", "where", "what")), Column("what to do", "do"))
+    nothing = f"{len(found)} replicas: nothing found"
+    at.show(rows, Part("", rows, columns).show if said else nothing)
     return FAILED if said else DONE
 
 

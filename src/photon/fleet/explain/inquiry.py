@@ -15,6 +15,7 @@ import grpc.aio
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
+from photon.config.metrics.service import PART
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
@@ -26,14 +27,14 @@ from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_o
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.fleet.processes import READERS, Process, asked_of, of_datacentre
+from photon.fleet.polling import Discovered
+from photon.fleet.processes import KINDS, READERS, Process, asked_of
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import Traced
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
 from photon.outputs import decode as decode_line
 from photon.outputs.content import FileContent
@@ -45,7 +46,6 @@ TRACE_S = 3.0
 CONNECT_MS = 2_000  # one attempt to connect: an address that nothing answers at costs no more of the time
 SHARE = 0.7  # share of the remaining time for one round of questions, so that some is left for the next
 LEAST_S = 0.5
-JOINERS_MAX = 256  # largest number of joiners of one datacentre that the deployment file does not name
 _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
 
 
@@ -190,9 +190,9 @@ class _Datacentre:
         asked = asked_of(asking.settings, name)
         self._dispatchers = [each for each in asked if each.kind in READERS]
         self._joiners = [each for each in asked if each.kind == "joiner"]
-        named = [joiner.address for joiner in self._pipeline.joiners.values()]
-        found = list(listed(slots, name, named))[:JOINERS_MAX]
-        self._joiners += [of_datacentre("joiner", name, slot.name, address) for slot, address in found]
+        found = Discovered(name, list(asking.settings.joiners(name).values()))
+        found.heard_list(slots)
+        self._joiners += found.candidates()
         self._answers: Process | None = None  # a dispatcher that answers
         self._silent: dict[str, str] = {}  # joiners, and why
 
@@ -323,7 +323,8 @@ class _Datacentre:
         channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)
-            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
+            part = ((PART, KINDS[process.kind].health),)
+            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S), metadata=part)
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:
             return None, unreachable(error, tls=self._asking.tls is not None)

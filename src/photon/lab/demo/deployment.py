@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from photon.config.tls import OPERATOR, Tls
 from photon.fleet.processes import identities
 from photon.lab.demo.feed import Logs
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports, free_row
+from photon.supervision.ports import free_ports
 from photon.supervision.routes import routes_of, write_routes
 
 DATACENTRES = ("east", "west")
@@ -45,17 +46,17 @@ def places(settings: Settings, base: Path) -> dict[str, Place]:
 @dataclass(frozen=True, slots=True)
 class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
-    joiners: int = 2  # joiners in each datacentre
+    joiners: int = 2  # joiners in each datacentre; several are apart
     dispatchers: int = 1  # in each datacentre
     head_start_s: float | None = None  # how long an event is left to its home datacentre; None means as measured
     caches: int = 0  # cache nodes in each datacentre; none: the event store keeps recent records itself
-    cache: str = ""  # maximum size of each; empty: the default
+    cache: str = ""  # maximum size of each cache; empty: the default
     round_trip_s: float | None = 0.03  # between any two regions; None means no proxy between them
     unmatched_after_s: float = 4.0
     shards: int = 2
     # The registry's replicas: name -> datacentre
     replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
-    together: bool = False  # run the services of each datacentre in one process
+    together: bool = False  # one process a datacentre; false: each part is apart
     replicas_together: bool = False  # include its replicas of the registry in that process
     tls: bool = False  # mutual TLS between all processes, with generated certificates
 
@@ -65,7 +66,7 @@ class DemoDeployment:
 
     def __init__(self, directory: Path, shape: Shape) -> None:
         self.shape = shape
-        per_datacentre = 2 + shape.caches + shape.joiners
+        per_datacentre = 3 + shape.caches + shape.joiners + shape.dispatchers
         # Maximum number of the proxy's ports; all are drawn together, so that none is drawn twice.
         between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
         ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
@@ -150,26 +151,22 @@ tolerate = {tolerate}
 
 
 def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
-    eventstore, verifier, *others = addresses
-    nodes, joiners = others[: shape.caches], others[shape.caches :]
-    dispatcher = f'dispatcher = "127.0.0.1:{free_row(shape.dispatchers)}"\n'
-    dispatcher += f"dispatchers = {shape.dispatchers}\n" if shape.dispatchers > 1 else ""
-    dispatcher += "together = true\n" if shape.together else ""
-    slots = "".join(
-        f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
-        for number, address in enumerate(joiners, 1)
-    )
-    slots += "".join(
-        f'[datacentre.{name}.caches.{name}-c{number}]\naddress = "{address}"\n'
-        for number, address in enumerate(nodes, 1)
-    )
+    own, eventstore, verifier, *others = addresses
+    nodes, others = others[: shape.caches], others[shape.caches :]
+    joiners, dispatchers = others[: shape.joiners], others[shape.joiners :]
+    parts = {"cache": nodes, "joiner": joiners, "dispatcher": dispatchers}
+    apart = {
+        part: at for part, at in parts.items() if len(at) > 1 or (at and (not shape.together or part == "cache"))
+    }
+    apart |= {} if shape.together else {"eventstore": [eventstore], "verifier": [verifier]}
     return f"""
 [datacentre.{name}]
 join = "clicks"
 primary = "{name}/queries"
 foreign = "{name}/clicks"
-output = "{name}/output"
-state = "{name}/state"
-eventstore = "{eventstore}"
-verifier = "{verifier}"
-{dispatcher}{slots}"""
+address = "{own}"
+status = ""
+joiners = {shape.joiners}
+dispatchers = {shape.dispatchers}
+apart = {{ {", ".join(f"{part} = {json.dumps(at)}" for part, at in apart.items())} }}
+"""

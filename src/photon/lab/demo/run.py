@@ -135,7 +135,7 @@ class _Run:
         )
         lines = sorted(generator.lines(), key=lambda line: line.at_us)
         self._truth = generator.truth
-        self._demo = DemoDeployment(options.directory, Shape())
+        self._demo = DemoDeployment(options.directory, Shape(joiners=1, together=True))
         self._feed = Feed(lines, {name: place.logs for name, place in self._demo.places.items()})
         self._supervisor = Supervisor(zygote=zygote)
         self._observer = Observer(self._demo, self._feed)
@@ -145,9 +145,8 @@ class _Run:
         demo, report = self._demo, self._report
         services = demo.deployment.services()
         self._say(
-            f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "
-            f"{demo.shape.joiners} joiners, a verifier, a dispatcher; {len(demo.replicas)} registry replicas; "
-            "30 ms between regions"
+            f"starting {len(services)} processes: one each for {' and '.join(demo.places)}; "
+            f"{len(demo.replicas)} registry replicas; a proxy, 30 ms between regions"
         )
         try:
             await self._supervisor.start(services)

@@ -140,8 +140,8 @@ def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
 
 async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient, watch_s: float) -> None:
     pipeline = here.pipeline(slot.datacentre)
-    joiner = None if pipeline is None else pipeline.joiners.get(slot.name)
-    address = reached_at(slot.address) if joiner is None else joiner.address
+    joiner = None if pipeline is None else here.settings.joiners(slot.datacentre).get(slot.name)
+    address = reached_at(slot.address) if joiner is None else joiner
     if address:
         process = of_datacentre("joiner", slot.datacentre, slot.name, address)
         lives = await healthy(process, tls_of(here.settings, here.base, OPERATOR), HEALTH_S)

@@ -20,12 +20,16 @@ from photon.adapters.logs.unended_lines import RestRule
 from tests.unit.adapters.logs.tails import Tail, append
 
 BEGINS = TextLines(begins=rb"\d{4}-")
+IN_CRI = TextLines(begins=rb"\d{4}-", cri=True, before=Framing("cri"))
+OUT, ERR = b"2024-03-01T10:00:00Z stdout ", b"2024-03-01T10:00:00.5Z stderr "
 FRAMINGS = [
     TextLines(encoding="utf-16"),
     TextLines(encoding="cp1252", skip_lines=2, comment=b"#"),
     TextLines(begins=rb"\d", comment=b"#", colours=True),
     TextLines(continues=rb"\s|b", joint=b" "),
+    TextLines(begins=rb"1", cri=True),
 ]
+TEXTS = ["1", OUT.decode(), ERR.decode(), "b ", " ", "\t", "#", "ü", "\x1b[31m", "\n", "\r\n", "\U0001f600"]
 TRACES = b"2024-a\r\n at x\r\n\r\n at y\r\n2024-b\n2024-c\n z\n"
 
 
@@ -42,7 +46,7 @@ def made(framing: Framing, parts: list[bytes]) -> tuple[bytes, bytes]:
 
 @given(
     st.sampled_from(FRAMINGS),
-    st.lists(st.sampled_from(["1", "b ", " ", "\t", "#", "ü", "\x1b[31m", "\n", "\r\n", "\U0001f600"]), max_size=40),
+    st.lists(st.sampled_from(TEXTS), max_size=40),
     st.lists(st.integers(0, 90), max_size=5),
 )
 def test_the_records_are_the_same_wherever_the_bytes_are_cut(
@@ -65,6 +69,11 @@ def test_the_records_are_the_same_wherever_the_bytes_are_cut(
 @pytest.mark.parametrize(
     ("framing", "data", "records"),
     [
+        (
+            IN_CRI,
+            ERR + b"2024-a\n" + ERR + b" x\n\n" + OUT + b" y\nno CRI\n" + OUT + b" z\n",
+            ERR + b"2024-a\v x\v\n" + OUT + b" y\nno CRI\n" + OUT + b" z",
+        ),
         (BEGINS, TRACES, b"2024-a\v at x\v\v at y\n2024-b\n2024-c\v z"),
         (TextLines(continues=rb"\s", joint=b" "), b"a\n b\nc\n\td\n", b"a  b\nc \td"),
         (TextLines(skip_lines=2, comment=b"#"), b"\xef\xbb\xbfTitle\nof it\n#x\na,b\n# y\n1,2\n", b"a,b\n1,2\n"),
@@ -128,27 +137,41 @@ def test_the_last_record_waits_for_the_next_line_or_until_its_file_is_at_rest(tm
     assert tail.problems == []
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 7, len(TRACES)])
+CRI_TRACES = b"".join(
+    [ERR + b"F 2024-a\n", ERR + b"P  at\n", ERR + b"F  x\r\n", ERR + b"F \n", OUT + b"F 2024-b\n",
+     ERR + b"F 2024-c\n", ERR + b"F  z\n"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7, 400])
 @pytest.mark.parametrize("rests", [False, True])
-def test_exactly_once_over_restarts_wherever_the_file_is_cut(tmp_path: Path, pieces: int, rests: bool) -> None:
+@pytest.mark.parametrize(
+    ("framing", "traces", "ends", "last"),
+    [(BEGINS, TRACES, (b"2024-b", b"2024-c"), b""), (IN_CRI, CRI_TRACES, (OUT, ERR + b"F 2024-c"), ERR + b"F ")],
+)
+def test_exactly_once_over_restarts_wherever_the_file_is_cut(
+    tmp_path: Path, pieces: int, rests: bool, framing: TextLines, traces: bytes, ends: tuple[bytes, ...], last: bytes
+) -> None:
     """With ``rests`` each restart is after the file was at rest, but only where a record ends."""
     clock, log = Clock(), tmp_path / "a.log"
     want = made(BEGINS, [TRACES + b"2024-end\n"])[0].split(b"\n")[:-1]
+    if framing is IN_CRI:
+        want = [ERR + b"2024-a\v at x\v", OUT + b"2024-b", ERR + b"2024-c\v z"]
     read: list[bytes] = []
-    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
-    ends = {TRACES.index(b"2024-b"), TRACES.index(b"2024-c"), len(TRACES)}
-    step, done = -(-len(TRACES) // pieces), 0
-    while done < len(TRACES):
-        end = min(done + step, len(TRACES))
-        written(log, TRACES[done:end], clock.now_ns)
+    tail = Tail(tmp_path, framing=framing, rest=clock.rule())
+    places = {*map(traces.index, ends), len(traces)}
+    step, done = -(-len(traces) // pieces), 0
+    while done < len(traces):
+        end = min(done + step, len(traces))
+        written(log, traces[done:end], clock.now_ns)
         done = end
-        clock.now_ns += (61 if rests and done in ends else 1) * 10**9
+        clock.now_ns += (61 if rests and done in places else 1) * 10**9
         read += tail.read()
         positions = tail.follower.positions()
         tail.close()
-        tail = Tail(tmp_path, positions, framing=BEGINS, rest=clock.rule())
+        tail = Tail(tmp_path, positions, framing=framing, rest=clock.rule())
         assert tail.problems == []
-    written(log, b"2024-end\n", clock.now_ns)
+    written(log, last + b"2024-end\n", clock.now_ns)
     read += tail.read()
     assert (read, tail.problems) == (want, [])
     tail.close()

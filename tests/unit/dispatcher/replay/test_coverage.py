@@ -134,12 +134,12 @@ async def test_of_too_many_rows_those_of_gone_logs_are_dropped(state: State, mon
 def test_the_core_commits_times_with_the_offset(state: State) -> None:
     to = core(state, limits=Limits(parse_records=1))
     take(to, block(b"1 k 5\n2 k 3\ngarbage\n3 k 8\n"))
-    changes = to.changes(0, 0.0, spill_all=True)
+    changes = to.committing.changes(0, 0.0, store_all=True)
     assert changes.spans == [Span("log1", 0, 26, 3 * HOUR, 8 * HOUR)]
     state.commit(changes)
-    to.committed()
+    to.committing.committed()
     take(to, block(b"garbage\n", 26))
-    changes = to.changes(0, 0.0, spill_all=True)
+    changes = to.committing.changes(0, 0.0, store_all=True)
     state.commit(changes)
     at = state.positions()
     assert [len(chunks_between(state._db, at, t * HOUR, t * HOUR + 1)) for t in (2, 3, 5, 8, 9)] == [0, 1, 1, 1, 0]

@@ -12,6 +12,7 @@ import structlog
 
 from photon.adapters.logs import reading as log_reading
 from photon.batch.events import Events
+from photon.config.back_off import BackOff
 from photon.dispatcher import process
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.replay import coverage, reading, reopened
@@ -71,7 +72,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(log_reading, "BLOCK_BYTES", 500)
     monkeypatch.setattr(reopened, "PAGE_IDS", 3)
     monkeypatch.setattr(reopened, "WANTED_MAX", 4)
-    monkeypatch.setattr(reopened, "MISSING_FIRST_S", 0.02)
+    monkeypatch.setattr(reopened, "MISSING", BackOff(first=0.02, most=600.0))
     world = World(tmp_path)
     world.policy = process.Policy(PATIENCE, LIMITS, QUICK)
     return world

@@ -9,8 +9,7 @@ from photon.eventstore.cache_nodes.node_client import (
     HEDGE_FACTOR,
     HEDGE_SECONDS_MAX,
     HEDGE_SECONDS_MIN,
-    REST_SECONDS,
-    REST_SECONDS_MAX,
+    REST,
     WINDOW,
     NodeHealth,
 )
@@ -37,12 +36,12 @@ def test_a_node_that_fails_again_and_again_is_asked_once_in_a_while() -> None:
         assert pace.may_ask(10.0)
     pace.failed(10.0)
     assert pace.resting
-    assert not pace.may_ask(10.0 + REST_SECONDS / 2)
-    assert pace.may_ask(10.0 + REST_SECONDS)
-    assert not pace.may_ask(10.0 + REST_SECONDS)  # one question tries it
+    assert not pace.may_ask(10.0 + REST.first / 2)
+    assert pace.may_ask(10.0 + REST.first)
+    assert not pace.may_ask(10.0 + REST.first)  # one question tries it
     pace.failed(10.6)
-    assert not pace.may_ask(10.6 + REST_SECONDS)
-    assert pace.may_ask(10.6 + 2 * REST_SECONDS)
+    assert not pace.may_ask(10.6 + REST.first)
+    assert pace.may_ask(10.6 + 2 * REST.first)
     pace.answered(0.001)
     assert not pace.resting
     assert all(pace.may_ask(12.0) for _ in range(3))
@@ -54,7 +53,7 @@ def test_a_node_that_is_gone_for_long_is_still_tried() -> None:
         if pace.may_ask(now):
             pace.failed(now)
         now += 0.1
-    assert pace.may_ask(now + REST_SECONDS_MAX)
+    assert pace.may_ask(now + REST.most)
 
 
 def test_one_failure_among_answers_changes_nothing() -> None:

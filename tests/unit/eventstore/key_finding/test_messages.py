@@ -12,7 +12,7 @@ import pytest
 from photon.adapters.conditions import Condition
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
-from photon.adapters.formats.key_parts import KeyPart
+from photon.adapters.formats.part_rules import KeyPart
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.eventstore.key_finding import process as layout
 from photon.eventstore.key_finding.process import (

@@ -36,7 +36,7 @@ FOREIGN = Logs("east", "foreign", "/e/clicks", ("**/*",), matched=3)
 JOINER = Process("east", "joiner east-1", "127.0.0.1:7101", "", "0.1.0", 0.001, 0.002, 50, 20_000)
 WEST = replace(JOINER, datacentre="west", name="joiner west-1", address="127.0.0.1:7102")
 REGISTRY = Registry((), 3, 3, (Boundary(1, None),), None)
-PAIR = KeyPair("joiner-east", "/c/joiner-east.crt", True, "", NOW + timedelta(days=90), 0o600)
+PAIR = KeyPair("datacentre-east", "/c/datacentre-east.crt", True, "", NOW + timedelta(days=90), 0o600)
 TABLES = TablesFacts("t.db", looked_at=9, safe_point_s=60.0, keep_s=3600.0, observed=True)
 GOOD = Facts(
     "photon.toml", MACHINE, 5.0, ("east",), joins=("clicks",), directories=(STATE, OUTPUT), logs=(FOREIGN,),
@@ -210,7 +210,7 @@ def test_a_file_that_cannot_be_loaded_leaves_this_machine() -> None:
     [
         ({"ends": NOW + timedelta(days=31)}, Level.OK),
         ({"ends": NOW + timedelta(days=29)}, Level.WARNING),
-        ({"problem": "is the certificate of joiner-west"}, Level.PROBLEM),
+        ({"problem": "is the certificate of datacentre-west"}, Level.PROBLEM),
         ({"key_mode": 0o640}, Level.WARNING),
         ({"key_mode": 0o644}, Level.PROBLEM),
         ({"there": False}, Level.PROBLEM),
@@ -221,8 +221,8 @@ def test_certificates(changes: dict[str, Any], level: Level) -> None:
 
 
 def test_certificates_of_other_machines_are_no_finding() -> None:
-    elsewhere = KeyPair("joiner-west", "/c/joiner-west.crt", False)
-    assert "joiner-west" in only("certificates", Level.OK, pairs=(PAIR, elsewhere)).what
+    elsewhere = KeyPair("datacentre-west", "/c/datacentre-west.crt", False)
+    assert "datacentre-west" in only("certificates", Level.OK, pairs=(PAIR, elsewhere)).what
     assert "plain text" in only("certificates", Level.OK, tls=False, pairs=()).what
     only("certificates", Level.PROBLEM, unasked="no operator.crt")
 

@@ -22,6 +22,7 @@ from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
 from photon.tables import Tables
 from photon.tables.system import with_observer
+from tests.unit.fleet.heard import samples
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 CONFIG = """
@@ -47,9 +48,7 @@ primary = "queries"
 foreign = "clicks"
 output = "output"
 state = "state/east"
-eventstore = "{address}"
-[datacentre.east.joiners.east-1]
-address = "10.255.255.1:7002"
+address = "{address}"
 """
 
 
@@ -152,21 +151,21 @@ def test_certificates_and_key(tmp_path: Path) -> None:
     assert not any(pair.there for pair in gathering.pairs(settings, tmp_path, now))
     certs = tmp_path / "certs"
     begin(certs, "test", now, days=60)
-    issue_missing(certs, certs, ["joiner-east", "registry-r1"], now, days=20)
+    issue_missing(certs, certs, ["datacentre-east", "registry-r1"], now, days=20)
     pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
-    assert {name for name, pair in pairs.items() if pair.there} == {"ca", "joiner-east", "registry-r1"}
-    joiner = pairs["joiner-east"]
+    assert {name for name, pair in pairs.items() if pair.there} == {"ca", "datacentre-east", "registry-r1"}
+    joiner = pairs["datacentre-east"]
     assert (joiner.problem, joiner.key_mode) == ("", 0o600)
     assert joiner.ends is not None
     assert timedelta(days=19) < joiner.ends - now < timedelta(days=21)
-    (certs / "joiner-east.key").chmod(0o644)
+    (certs / "datacentre-east.key").chmod(0o644)
     for suffix in ("crt", "key"):  # under a wrong name
-        (certs / f"registry-r1.{suffix}").write_bytes((certs / f"joiner-east.{suffix}").read_bytes())
+        (certs / f"registry-r1.{suffix}").write_bytes((certs / f"datacentre-east.{suffix}").read_bytes())
     pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
-    assert pairs["joiner-east"].key_mode == 0o644
-    assert "joiner-east" in pairs["registry-r1"].problem
+    assert pairs["datacentre-east"].key_mode == 0o644
+    assert "datacentre-east" in pairs["registry-r1"].problem
     late = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now + timedelta(days=30))}
-    assert late["joiner-east"].problem
+    assert late["datacentre-east"].problem
 
 
 def test_the_deployments_key(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_the_deployments_key(tmp_path: Path) -> None:
     assert (there.problem, there.mode) == ("", 0o640)
 
 
-def test_states_of_another_release_are_said(tmp_path: Path) -> None:
+def test_states_of_another_release_aresamples(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     assert gathering.states(settings, tmp_path, ["east"]) == []
     slot = tmp_path / "state" / "east" / "slots" / "east-1"
@@ -232,18 +231,20 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
 
 
 TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")
-TEXT = """# HELP photon_build_info 1
-photon_build_info{version="0.1.0"} 1.0
-photon_clock_seconds 1.0000007e+09
-process_open_fds 40.0
-process_max_fds 1024.0
-photon_eventstore_ambiguous_keys_total{join="a"} 2.0
-photon_eventstore_ambiguous_keys_total{join="b"} 1.0
-"""
+
+
+SAID = samples(
+    ("photon_build_info", {"version": "0.1.0"}, 1.0),
+    ("photon_clock_seconds", {}, 1.0000007e09),
+    ("process_open_fds", {}, 40.0),
+    ("process_max_fds", {}, 1024.0),
+    ("photon_eventstore_ambiguous_keys_total", {"join": "a"}, 2.0),
+    ("photon_eventstore_ambiguous_keys_total", {"join": "b"}, 1.0),
+)
 
 
 def test_an_answer() -> None:
-    said = process_of(Heard(TARGET, TEXT), 1_000_000_000.0, 1_000_000_000.5)
+    said = process_of(Heard(TARGET, SAID), 1_000_000_000.0, 1_000_000_000.5)
     assert (said.name, said.version, said.open_files, said.max_files) == ("joiner east-1", "0.1.0", 40.0, 1024.0)
     assert said.ahead_s is not None
     assert abs(said.ahead_s - 699.75) < 1e-3
@@ -252,7 +253,7 @@ def test_an_answer() -> None:
 
 def test_silence_and_an_older_release() -> None:
     assert process_of(Heard(TARGET, problem="refused"), 1.0, 2.0).problem == "refused"
-    older = process_of(Heard(TARGET, 'photon_build_info{version="0.0.9"} 1.0\n'), 1.0, 2.0)
+    older = process_of(Heard(TARGET, samples(("photon_build_info", {"version": "0.0.9"}, 1.0))), 1.0, 2.0)
     assert (older.ahead_s, older.version, older.problem) == (None, "0.0.9", "")
 
 

@@ -15,7 +15,6 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.export_stream import ExportFailed, ExportReader, Summer, end, head, part
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
-from photon.idregistry.core.shard_snapshot import read_shard
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.operate import seeding
@@ -30,7 +29,6 @@ from photon.idregistry.operate.backup import (
 )
 from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.fingerprints import differences, fingerprint
-from photon.idregistry.operate.id_columns import ColumnsRefused, blocks_of, read_columns, write_columns
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
 from photon.idregistry.raft.identity import Identity
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
@@ -100,36 +98,6 @@ def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], lis
 def test_a_refused_export_says_why() -> None:
     with pytest.raises(ExportFailed, match="here: r1 has no group 7"):
         list(ExportReader([head("r1", 7, pb.STATUS_REFUSED, "r1 has no group 7")], "here"))
-
-
-def test_columns_hold_every_entry(tmp_path: Path) -> None:
-    shard = filled()
-    file = tmp_path / "1.ids"
-    written = write_columns(DISK, file, shard.machine.snapshot())
-    assert (written.shard, written.index, written.ids, written.bytes) == (1, shard.index, 40, file.stat().st_size)
-    found = {}
-    for block in read_columns(DISK, file):
-        columns = (block.times, block.tokens, block.tags, block.generations, block.kinds, block.states)
-        for i, row in enumerate(zip(*columns, strict=True)):
-            found[block.digests[16 * i : 16 * i + 16]] = row
-    assert sorted(found) == sorted(digest(i) for i in range(40))
-    for i in range(40):
-        state, generation = (3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0)
-        row = Row(i, incarnation=1 + i % 2, batch=i)
-        assert found[digest(i)] == (time_of(i), row.token, i, generation, 1 + i % 4, state)
-    with pytest.raises(ColumnsRefused, match="exists already"):
-        write_columns(DISK, file, shard.machine.snapshot())
-
-
-def test_damaged_columns_are_noticed(tmp_path: Path) -> None:
-    file = tmp_path / "1.ids"
-    write_columns(DISK, file, filled().machine.snapshot())
-    good = file.read_bytes()
-    for at in range(0, len(good), 7):
-        for bad in (good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :], good[:at]):
-            file.write_bytes(bad)
-            with pytest.raises(ColumnsRefused):
-                list(read_columns(DISK, file))
 
 
 # -- backups --------------------------------------------------------------------------------------------------------
@@ -294,14 +262,19 @@ def rows(block: object) -> list[Id]:
     return list(zip(digests, *columns, strict=True))
 
 
+def expected(i: int) -> Id:
+    """See ``filled``."""
+    state, generation = (3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0)
+    token = Row(i, incarnation=1 + i % 2, batch=i).token
+    return digest(i).rstrip(b"\0"), time_of(i), token, i, generation, 1 + i % 4, state
+
+
 @pytest.mark.parametrize(("chunk_rows", "part_bytes"), [(16_384, 1 << 20), (3, 1), (3, 200)])
 def test_ids_stand_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int) -> None:
     monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
     directory = written(tmp_path / "backup")
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))
-    whole = Counter(row for block in blocks_of(read_shard(filled().machine.snapshot()).table) for row in rows(block))
-    assert rows_of(directory, parts) == whole
-    assert sum(whole.values()) == 40
+    assert rows_of(directory, parts) == Counter(map(expected, range(40)))
     assert len(parts) >= 40 // chunk_rows if part_bytes == 1 else parts
     assert {part.shard for part in parts} == {1}
 

@@ -16,6 +16,7 @@ from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.core.outcomes import Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
 from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
+from photon.idregistry.replica.shard_server import ShardServer
 from tests.unit.idregistry.resharding.deployment import digests_of
 
 SLOT = Slot("slot", "dc")
@@ -113,7 +114,7 @@ async def test_a_shard_that_left_is_removed_and_still_answered_for(tmp_path: Pat
         assert [view.shard for view in done.shards] == [1]
         assert set(await insert(registry, 0, 1, now)) == {Answer.BELOW_BOUNDARY}
         deadline = time.monotonic() + 60  # its directory is removed after the config group's decision
-        while registry.replica.shard_server(2) is not None:
+        while isinstance(registry.replica.shard(2), ShardServer):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
         looked = await registry.look_up(digests_of(0, 60), np.full(60, now, np.int64), timeout=60)

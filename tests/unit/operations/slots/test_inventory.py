@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from photon.config.disk import RealDisk
-from photon.config.settings import JoinerSlot, Pipeline, Settings
+from photon.config.settings import Pipeline, Settings
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.joiner.slot.lock import SlotLock
 from photon.operations.slots import sealing
@@ -23,8 +23,8 @@ FILE = "joined/east-1-000001.jsonl"
 
 def settings() -> Settings:
     pipeline = Pipeline(
-        join="clicks", primary="p", foreign="f", output="out", state="state", eventstore="h:1",
-        joiners={"east-1": JoinerSlot(address="h:2"), "east-3": JoinerSlot(address="h:3")},
+        join="clicks", primary="p", foreign="f", output="out", state="state", address="h:1",
+        joiners=3,
     )  # fmt: skip
     return Settings(datacentre={"east": pipeline})
 
@@ -51,7 +51,7 @@ def test_rows_join_the_registry_with_the_disk(tmp_path: Path) -> None:
     directory(tmp_path, "old-1")
     known = [registered("east-1"), registered("gone-1", retired=True)]
     rows = {row.name: row for row in rows_of(settings(), tmp_path, DISK, known)}
-    assert sorted(rows) == ["east-1", "east-3", "gone-1", "old-1"]
+    assert sorted(rows) == ["east-1", "east-2", "east-3", "gone-1", "old-1"]
     found = rows["east-1"].disk
     assert found is not None
     assert (found.directory, found.held, found.redo_bytes) == (state, False, 100)

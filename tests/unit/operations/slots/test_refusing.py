@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from photon.config.errors import PhotonError
-from photon.config.settings import JoinerSlot, Pipeline, Settings
+from photon.config.settings import Pipeline, Settings
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.operations.slots import operating
 from photon.operations.slots.operating import Asked, Here
@@ -25,8 +25,7 @@ class World:
         self.said = [slot()]
         self.healthy = False
         pipeline = Pipeline(
-            join="clicks", primary="p", foreign="f", output="out", state="state", eventstore="h:1",
-            joiners={"east-1": JoinerSlot(address="h:2")},
+            join="clicks", primary="p", foreign="f", output="out", state="state", address="h:1",
         )  # fmt: skip
         self.here = Here(Settings(datacentre={"east": pipeline}), base)
         (base / "state").mkdir()
@@ -70,7 +69,7 @@ async def test_one_that_is_gone_may_be_retired(world: World) -> None:
 
 async def test_one_that_lives_may_not(world: World) -> None:
     world.healthy = True
-    assert "is alive: its joiner answers at h:2" in await world.refused()
+    assert "is alive: its joiner answers at h:1" in await world.refused()
     world.healthy = False
     for moved in (slot(newest=8), slot(length=101)):
         world.said = [slot(), moved]

@@ -54,6 +54,9 @@ class _Map:
     def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802 Spark's name
         self._own[key] = value
 
+    def iterator(self) -> Any:
+        return iter(list(self._own.items()))
+
     def removeKey(self, key: Any) -> None:  # noqa: N802 Spark's name
         del self._own[key]
 

@@ -67,6 +67,43 @@ for stream in ("windows", "late", "totals", "behind"):
 """
 
 
+MORE = """\
+from photon.computing import SECOND_NS, Computation, Topology
+from photon.computing.windows import Windows, collect, count, session, tumbling
+
+
+class Held(Computation):
+    outputs = ("last", "sums")
+
+    def process_record(self, ctx, record):
+        sums, last = ctx.map_of("sums"), ctx.list_of("last")
+        n = record.value["n"]
+        sums[n % 3] = sums.get(n % 3, 0) + n
+        last.append(n)
+        if len(last) > 3:
+            ctx.produce("last", [ctx.key, last.pop_first(), list(last)])
+        ctx.set_timer("end", record.time_ns)
+
+    def process_timer(self, ctx, timer):
+        sums = ctx.map_of("sums")
+        ctx.produce("sums", [ctx.key, sorted(sums.items()), list(ctx.list_of("last"))])
+        sums.clear()
+
+
+n = lambda record: record.value["n"]
+topology = Topology("more")
+raw = topology.source("raw")
+for each in (
+    Windows("minutes", tumbling(SECOND_NS), {"n": count()}, lateness_ns=SECOND_NS, early_ns=SECOND_NS // 3),
+    Windows("visits", session(SECOND_NS), {"ns": collect(n)}, lateness_ns=2 * SECOND_NS),
+    Held(),
+):
+    topology.add(each, {raw: "k"})
+    for stream in each.outputs:
+        topology.publish(stream, stream)
+"""
+
+
 def produced(rows: list) -> list[str]:
     return sorted(
         repr((item.stream, item.time_ns, msgspec.msgpack.decode(item.value)))
@@ -76,11 +113,12 @@ def produced(rows: list) -> list[str]:
     )
 
 
+@pytest.mark.parametrize("code", [CODE, MORE], ids=["timers", "windows and entries"])
 @pytest.mark.parametrize("seed", range(12))
-def test_it_is_as_the_engine_does_it(tmp_path: Path, seed: int) -> None:
+def test_it_is_as_the_engine_does_it(tmp_path: Path, seed: int, code: str) -> None:
     chance = random.Random(seed)
     file = tmp_path / "test.py"
-    file.write_text(CODE)
+    file.write_text(code)
     spark, steps, rows = FakeSpark(file), list[Step](), []
     base, now = 1_000 * SECOND, 0
     for n in range(12):
@@ -91,7 +129,8 @@ def test_it_is_as_the_engine_does_it(tmp_path: Path, seed: int) -> None:
             records.append((at, line))
         records.sort()
         now += chance.choice([0, SECOND // 10, SECOND, 3 * SECOND])
-        mark = Watermark(base + now, base + now, chance.randrange(3)) if n < 11 else Watermark(ENDED_NS, ENDED_NS)
+        waiting = chance.randrange(3) if code is CODE else 0  # of late windows Spark says that of the batch's end
+        mark = Watermark(base + now, base + now, waiting) if n < 11 else Watermark(ENDED_NS, ENDED_NS)
         steps += [Record(json.loads(line), at, "raw") for at, line in records]
         steps.append(mark)
         rows += spark.batch("raw", records, mark.percentile_ns, mark.waiting)

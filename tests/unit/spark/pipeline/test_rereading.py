@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from photon.joiner.verdicts import tag_of
-from photon.spark.pipeline.given_up import AGAIN_FIRST_S, Search
+from photon.spark.pipeline.given_up import AGAIN, Search
 from photon.spark.pipeline.journal import Decision, Ended, GivenUp, Plan, Reread, RereadAt
 from photon.spark.pipeline.planner import PlanLimits
 from photon.spark.pipeline.rereading import asked_for, gone_from, moved, parts_of
@@ -104,8 +104,8 @@ def test_ids_are_searched_for_by_line_then_by_any_line_then_more_and_more_seldom
     assert (ordered(1.5, free=False), search.missing, list(search.open)) == (None, 0, listed)
     assert (ordered(2.0), search.missing, list(search.open)) == (None, 2, listed[:1])
     again = Reread(asked_ns=NOW_NS, ids=listed[1:2], any_line=True)
-    assert ordered(2 * AGAIN_FIRST_S + 1.0, listed[:2]) == again
-    assert ordered(2 * AGAIN_FIRST_S + 2.0, listed[:2]) is None
+    assert ordered(2 * AGAIN.first + 1.0, listed[:2]) == again
+    assert ordered(2 * AGAIN.first + 2.0, listed[:2]) is None
 
 
 def test_orders_are_numbered_and_end_once(tmp_path: Path) -> None:

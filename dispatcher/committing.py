@@ -1,0 +1,155 @@
+"""The content of each transaction: what the logs' offsets may pass, and what becomes a row of the retry store. Pure.
+
+A stretch at the front of its log is passed once each of its events has a verdict, or becomes a row with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from photon.adapters.logs.api import LogPosition
+from photon.batch.columns import I64, RowIndexes
+from photon.dispatcher.counting import Counting
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, NOTHING_STORED, LoadedRows, OpenEvents, StoredEvents
+from photon.dispatcher.open_logs import OpenLogs
+from photon.dispatcher.retry import SETTLED_NS
+from photon.dispatcher.state import Changes
+from photon.dispatcher.waiting import Waiting
+from photon.joiner.api import Outcome
+
+HELD_LONG = 10  # factor for how much longer a stretch with events on their way is held before they become rows too
+# Share of a stretch's events that is not waited for if finished work waits for it and memory is short.
+STRAGGLERS = 0.25
+_NOT_YET = int(Outcome.NOT_YET)
+
+
+@dataclass(eq=False)
+class Committing:
+    """Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the logs."""
+
+    table: OpenEvents
+    logs: OpenLogs
+    loaded: LoadedRows
+    counting: Counting
+    waiting: Waiting
+    limits: Limits
+    once: bool
+
+    def __post_init__(self) -> None:
+        self._hold_s = self.limits.hold_once_s if self.once else self.limits.hold_s
+        self._on_their_way = self._new_ids = NO_ROWS  # stored while at a joiner; which of the new rows these are
+        self._stored = NOTHING_STORED
+
+    def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:
+        """Returns the content of the next transaction. ``store_all``: nothing more will be tried in this run."""
+        changes = self.counting.take_out()
+        changes.updated = self.waiting.updates()
+        changes.freed = self.loaded.delete(changes.deleted)
+        leaving: list[RowIndexes] = []
+        for stretches in self.logs.busy():
+            while stretches:
+                stretch = stretches[0]
+                new_rows = sum(map(len, leaving))
+                later = islice(stretches, 1, None)
+                if not stretch.whole or (
+                    stretch.left and not (store_all or self._may_store(stretch, later, new_rows, now))
+                ):
+                    break
+                self.logs.passed(stretch)
+                _note_passed(stretch, changes)
+                if stretch.left:
+                    leaving.append(self._leave(stretch))
+        if leaving:
+            changes.stored = self._store(np.concatenate(leaving), now_ns)
+        return changes
+
+    def _may_store(self, stretch: Stretch, later: Iterable[Stretch], new_rows: int, now: float) -> bool:
+        """True if the rest of a log's first stretch should become rows, and there is room for them."""
+        if stretch.store_now:
+            return True
+        limits = self.limits
+        if self.loaded.stored_bytes >= limits.retry_store_bytes or new_rows >= limits.new_rows:
+            return False
+        # With --once reading pauses instead.
+        pressed = not self.once and self.logs.window_bytes > limits.hold_bytes
+        if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, later):
+            return True
+        if stretch.waiting_since is None:
+            return False  # all of it is on its way: rows would cost more than the remaining work
+        held_s = now - stretch.waiting_since
+        if stretch.left == stretch.settled + stretch.waiting:
+            return not stretch.waiting or pressed or held_s >= self._hold_s
+        return held_s >= HELD_LONG * self._hold_s
+
+    def _leave(self, stretch: Stretch) -> RowIndexes:
+        """Returns the rows of a passed stretch that have no verdict: they go to the store."""
+        left = self.table.of_stretch(stretch)
+        self.loaded.store(left)
+        self.table.stretch[left] = None
+        return left
+
+    def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
+        """Makes events rows. Those on their way stay in memory too: their rows are for the next process."""
+        table = self.table
+        waits = table.group[rows] != NO_GROUP
+        moving = ~waits & ~table.settled[rows]
+        table.next_try_ns[rows[moving]], table.trigger_ns[rows[moving]] = now_ns, SETTLED_NS
+        self._stored = StoredEvents.of(table, rows)
+        self.waiting.store(rows[waits])
+        table.release(rows[table.settled[rows]])
+        self._on_their_way, self._new_ids = rows[moving], np.flatnonzero(moving)
+        return self._stored
+
+    def undecided(self) -> tuple[I64, I64]:
+        """Returns times of events without verdict that are no rows after the last ``changes`` are committed.
+
+        First those on their way, then those whose primary event was absent at their last try.
+        """
+        table = self.table
+        own = table.taken & ~table.redispatched & (table.row_id == 0)
+        own[self._on_their_way] = False
+        waits = table.last == _NOT_YET
+        return table.times[own & ~waits], table.times[own & waits]
+
+    def committed(self) -> None:
+        """Call it first after the changes are durable and new rows have their ids."""
+        rows, self._on_their_way = self._on_their_way, NO_ROWS
+        stored, self._stored = self._stored, NOTHING_STORED
+        if len(rows):
+            self.table.row_id[rows] = stored.row_ids[self._new_ids]
+            self.loaded.add(rows)
+
+
+def _note_passed(stretch: Stretch, changes: Changes) -> None:
+    """Adds a stretch's counts and lines to ``changes``, and the place that its log's offset moves to."""
+    identity = stretch.identity
+    changes.cells.update(stretch.cells)
+    changes.exports += stretch.exports
+    changes.spans.append(stretch.passed())
+    changes.rewritten.pop(identity, None)
+    if stretch.diverged:
+        changes.diverged.add(identity)
+    elif stretch.rewritten and stretch.end < stretch.counted_to:
+        changes.rewritten[identity] = stretch.counted_to
+    changes.positions[identity] = LogPosition(
+        identity, stretch.file.path, stretch.end, stretch.file.header, stretch.proof
+    )
+
+
+def _holds_back(stretch: Stretch, later: Iterable[Stretch]) -> bool:
+    """True if a few stragglers block more finished work than there is in this stretch itself."""
+    if stretch.left > stretch.events * STRAGGLERS:
+        return False
+    done = 0
+    for each in later:
+        if each.whole and not each.left:
+            done += each.weight
+            if done > stretch.weight:
+                return True
+    return False

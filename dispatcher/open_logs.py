@@ -1,0 +1,158 @@
+"""The logs being read: which of their stretches the offset has not passed, and which lines were counted before. Pure.
+
+A log may be read again from an earlier place: after a crash, or because its file was *rewritten*, so that the bytes
+before its position are others than those that were counted. The lines of such ``repeated`` stretches may be counted,
+or be those of another log that begins alike. From the first line on that is not, a rewritten log has *diverged*.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, takewhile
+
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.identity import ALIKE_MARK, numbered
+from photon.dispatcher.events import Stretch
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """The stretches of one log that are not before its offset, in order."""
+
+    stretches: deque[Stretch] = field(default_factory=deque)
+    end: int = 0  # the highest offset this log was ever read up to
+    rewritten: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
+
+
+class OpenLogs:
+    """All logs, with their stretches in memory; ``window_bytes``: the weight of these."""
+
+    def __init__(self, highs: Mapping[str, int], rewritten: Collection[str]) -> None:
+        """The parameters are as in ``State``."""
+        self._logs: dict[str, OpenLog] = {
+            identity: OpenLog(end=high, rewritten=identity in rewritten) for identity, high in highs.items()
+        }
+        self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
+        self._begun = 0
+        self.window_bytes = 0
+
+    def begin(self, block: Block, now: float) -> Stretch:
+        """Returns the block's stretch. The log's offset does not move past it before it is ``whole``."""
+        log = self._log(block)
+        self._logs[block.identity] = log
+        self._begun += 1
+        stretch = _stretch_of(block, now, log.end, self._begun)
+        log.rewritten = stretch.rewritten = stretch.repeated and (log.rewritten or block.rewritten)
+        log.end = max(log.end, stretch.end)
+        log.stretches.append(stretch)
+        self._busy[block.identity] = log
+        self.window_bytes += stretch.weight
+        return stretch
+
+    def _log(self, block: Block) -> OpenLog:
+        log = self._logs.get(block.identity)
+        if log is None or log.rewritten or block.rewritten:
+            ends = [self._logs[each].end for each in self._alike(block.identity)]
+            log = log or OpenLog(rewritten=bool(ends))
+            log.end = max(ends, default=0)  # lines of the log up to here were counted there
+        return log
+
+    def _alike(self, identity: str) -> list[str]:
+        first = identity.partition(ALIKE_MARK)[0]
+        others = takewhile(self._logs.__contains__, (numbered(first, number) for number in count(1)))
+        return [*([first] if first in self._logs else ()), *others]
+
+    def repeats(self, block: Block) -> bool:
+        """True if its log was already read further: its lines may be counted."""
+        return block.offset < self._log(block).end
+
+    def clear(self, stretches: Sequence[Stretch]) -> bool:
+        """True if everything read before these ``repeated`` stretches that may hold the same lines is committed.
+
+        If not, it will be soon: events without a verdict become rows. Each stretch waits only for those begun before
+        it.
+        """
+        first = stretches[0].number
+        clear = True
+        for stretch in stretches:
+            for identity in self._busy.keys() & self._alike(stretch.identity):
+                before = list(takewhile(lambda each: each.number < first, self._busy[identity].stretches))
+                while before and not _may_hold(before[-1], stretch, of_its_own=identity == stretch.identity):
+                    before.pop()
+                for each in before:
+                    each.store_now = True
+                clear = clear and not before
+        return clear
+
+    def diverge(self, identity: str, at: int) -> None:
+        """Notes where a rewritten log diverges from the counted one; commit this before anything is sent."""
+        log = self._logs[identity]
+        for stretch in log.stretches:
+            stretch.store_now = True
+            if stretch.rewritten and at < stretch.end:
+                stretch.rewritten, stretch.diverged, stretch.counted_to = False, True, at
+        log.rewritten, log.end = False, log.stretches[-1].end
+
+    def weigh(self, stretch: Stretch, more: int) -> None:
+        """Adds ``more`` bytes, which may be negative, to a stretch's weight."""
+        stretch.weight += more
+        self.window_bytes += more
+
+    def busy(self) -> Iterable[deque[Stretch]]:
+        """Returns the stretches of each log that has any."""
+        return [log.stretches for log in self._busy.values()]
+
+    def passed(self, stretch: Stretch) -> None:
+        """Removes the oldest stretch of its log: the log's offset moves past it."""
+        stretches = self._busy[stretch.identity].stretches
+        stretches.popleft()
+        self.window_bytes -= stretch.weight
+        if not stretches:
+            del self._busy[stretch.identity]
+
+    def heads(self) -> Iterator[Stretch]:
+        """Yields the oldest stretch of each log that has any in memory."""
+        return (log.stretches[0] for log in self._busy.values())
+
+    def oldest_first_read_ns(self) -> int | None:
+        """Returns about the oldest first read in memory: that of the first event of each log's oldest stretch."""
+        return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
+
+
+def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
+    """Returns a stretch for the whole block, with its records still to be added."""
+    weight = len(block.data) + sum(len(o.head) for o in block.oversized)
+    repeated = block.offset < counted_to
+    if repeated:
+        counted_to = _whole_to(block, counted_to)
+    return Stretch(
+        block.identity,
+        block.file,
+        block.offset,
+        block.end,
+        counted_to,
+        read_at,
+        block.proof,
+        number,
+        weight=weight,
+        repeated=repeated,
+    )
+
+
+def _whole_to(block: Block, counted_to: int) -> int:
+    """Returns the start of the record that contains ``counted_to``: in its present form it was not seen."""
+    at = counted_to - block.offset
+    ends = block.data[at - 1 : at + 1]
+    if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
+        return counted_to
+    return block.offset + block.data.rfind(b"\n", 0, at) + 1
+
+
+def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
+    """True if the verdicts of earlier lines must be known first.
+
+    They may be these very lines, or, in the same log, show that it diverges from the counted one.
+    """
+    return before.overlaps(lines) or (of_its_own and not (before.repeated and before.whole))

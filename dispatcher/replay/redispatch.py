@@ -1,0 +1,42 @@
+"""Events that were read and counted before, dispatched once more.
+
+They are in stretches of their own, which no log's offset waits for and which never become rows: until each has its
+verdict they are held here, and their sender durably keeps that they are still to be sent. So a crash costs only their
+attempts. The ledger counts them as ``reread``, regardless of the outcome now: it has the outcome of each line when it
+was first read, and a line counted twice would unbalance it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from photon.batch.events import Events
+from photon.config.clock import Clock
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.intake import Intake
+
+REDISPATCHED_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes
+
+
+@dataclass(eq=False)
+class Redispatcher:
+    """Passes events to the intake and tracks those on their way."""
+
+    intake: Intake
+    clock: Clock
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._stretches: list[Stretch] = []
+
+    def room(self) -> bool:
+        self._stretches = [each for each in self._stretches if each.left]
+        return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
+
+    def send(self, events: Events, first_read_ns: int) -> Stretch:
+        """Returns a stretch that has none left when all are done. ``first_read_ns``: start of the patience."""
+        stretch = self.intake.redispatch(events, first_read_ns, self.clock.monotonic())
+        self._stretches.append(stretch)
+        self.wake()
+        return stretch

@@ -1,0 +1,106 @@
+"""``photon serve datacentre``: all parts of one datacentre that are not apart in one process, with the registry's
+replicas that are set to run with them.
+
+They are the services that otherwise run separately, with one server for all of them; each still answers for itself.
+Within the process the dispatcher calls its joiner, the joiner the event store, and all of them the replica, without a
+socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from photon.assembly.room import Room, Serve, Up
+from photon.config.errors import UsageError
+from photon.config.serving import listen_shared
+from photon.config.settings import Part
+from photon.eventstore.columns import EVENT_STORE
+from photon.fleet.explain.service import EXPLAIN
+from photon.fleet.processes import DATACENTRE, KINDS, coroutine_of
+from photon.joiner.copies.wire import COPIES
+from photon.joiner.wire import JOINER
+
+
+async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, up: Up = lambda: None) -> list[object]:
+    """Starts each stage once all of the previous one serve, calls ``up`` once all do, and ends them in reverse order:
+    at ``stop``, or when one of them ends. Returns their results in order; raises the first failure."""
+    started: list[tuple[asyncio.Event, list[asyncio.Future[Any]]]] = []
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        for stage in stages:
+            end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
+            tasks: list[asyncio.Future[Any]]
+            tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]
+            started.append((end, tasks))
+            serving = asyncio.create_task(_all_set(ups))
+            running = [task for _, those in started for task in those]
+            await asyncio.wait((serving, stopping, *running), return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                serving.cancel()
+                break
+        else:
+            up()
+            await asyncio.wait((stopping, *running), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        for end, tasks in reversed(started):
+            end.set()
+            await asyncio.wait(tasks)
+    return [task.result() for _, tasks in started for task in tasks]
+
+
+async def _all_set(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()
+
+
+async def serve_datacentre(
+    room: Room, *, read_from: str = "beginning", accept_damaged_log: bool = False, accept_lost_offsets: bool = False
+) -> bool:
+    """Returns True if its slot was left empty. The options are those of its parts. Raises PhotonError when a part
+    cannot go on."""
+    name, address, settings = room.datacentre, room.pipeline.address, room.settings
+    inside, voting = settings.inside(name), settings.registry.replicas.items()
+    replicas = [each for each, its in voting if its.together and its.datacentre == name]
+    if not inside and not replicas:
+        raise UsageError(f"datacentre {name}: all its parts are apart; start each by photon serve PART")
+    given: dict[str, dict[str, Any]] = {
+        "dispatcher": {"read_from": read_from},
+        "joiner": {"accept_damaged_log": accept_damaged_log},
+        "relay": {"accept_lost_offsets": accept_lost_offsets},
+    }
+    server = await listen_shared(address, room.listen or address, KINDS[DATACENTRE].health, SERVICES, room.tls())
+
+    def part(kind: str, member: str | None = None) -> Serve:
+        own = replace(room, member=member, server=server, listen=page_at(room) if kind == "status" else None)
+        serve = coroutine_of(kind)
+        return lambda stop, up: serve(replace(own, stop=stop, up=up), **given.get(kind, {}))
+
+    def serving() -> None:
+        tasks.append(asyncio.ensure_future(server.own.serving()))
+
+    tasks: list[asyncio.Future[None]] = []
+    first = [part("registry", each) for each in replicas]
+    stages = [[part(kind) for kind in kinds if kind in inside] for kinds in STAGES]
+    try:
+        found = await serve_stages([first + stages[0], *stages[1:]], room.stop, serving)
+    finally:
+        await server.own.stop()
+    return all(result is not False for result in found)
+
+
+def page_at(room: Room) -> str | None:
+    """Where the status page listens if the process does not listen where others reach it: with it."""
+    port = room.pipeline.page.rpartition(":")[2]
+    return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
+
+
+STAGES: tuple[tuple[Part, ...], ...] = (
+    ("status", "copies"), ("eventstore",), ("joiner", "verifier"), ("dispatcher", "relay")
+)  # fmt: skip
+"""Each needs those before it."""
+SERVICES = (EVENT_STORE, JOINER, COPIES, EXPLAIN)
+"""Those of its parts that bound the size of their messages."""

@@ -1,0 +1,189 @@
+"""A directory of logs as a source of an engine, read as dispatchers read theirs.
+
+A position is that in each log, as JSON::
+
+    {"photon_logs":1,"logs":[{"identity":"…","path":"clicks.log","offset":120,"header":"","proof":"…"}]}
+
+A log that is read to its end at a moment has all lines whose event time is ``within_ns`` before it: that is the
+watermark, and there is none without such a promise. Lines that cannot be read are left out, counted, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import orjson
+
+from photon.adapters.configured import side_reader
+from photon.adapters.contract import LogFile, Skipped
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.lag import ReadTo
+from photon.adapters.logs.problems import LogDirectoryError
+from photon.adapters.logs.tail import Tail
+from photon.adapters.logs.unended_lines import RestRule
+from photon.adapters.side import SideConfig
+from photon.computing.model import Record, as_text
+from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
+from photon.config.clock import Clock
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
+
+BLOCK_BYTES = 256 << 10
+REST_S = 60.0  # with ``--once``: as ``last_line_after`` of a join
+
+
+class _Position(msgspec.Struct, frozen=True, tag_field="photon_logs", tag=1):
+    logs: list[LogPosition]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where logs are, and how they are read. ``base``: of paths in ``side``; see ``Topology.log`` for the others."""
+
+    directory: Path
+    side: SideConfig
+    files: tuple[str, ...]
+    base: Path
+    within_ns: int | None
+    idle_after_ns: int | None
+
+
+class LogInjector:
+    """Reads all logs of a source. One thread at a time."""
+
+    def __init__(
+        self,
+        stream: str,
+        place: LogPlace,
+        position: bytes | None,
+        *,
+        clock: Clock,
+        once: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        """``position``: ``None`` for the beginning; ``once``: last lines without line end count, if their files are
+        at rest. Raises UsageError, AdapterError."""
+        self.stream, self.place = stream, place
+        self._clock, self._once, self._tell = clock, once, tell
+        self._reader = side_reader(place.side, f"the log {stream}", place.base)
+        self._complete, self._unreadable = False, 0
+        try:
+            follower = Follower(
+                place.directory,
+                patterns=place.files,
+                has_header=place.side.has_header,
+                framing=place.side.files_framing,
+                links=place.side.follow_links,
+                positions=_logs_of(position),
+                report=lambda problem: tell(f"the log {stream}: {problem}"),
+                rest=RestRule(REST_S, clock.now_ns),
+            )
+        except LogDirectoryError as error:
+            raise UsageError(f"the log {stream}: {error}") from None
+        self._follower, self._tail = follower, Tail(follower, None, clock.monotonic)
+        self._read_to = ReadTo(follower)
+        self._begin = position
+        self._mark = self._said = Watermark()
+
+    def read(self, upto: bytes | None = None) -> Iterator[Input]:
+        """Everything written now and not yet read, and then the watermark, if it has moved. Raises OSError."""
+        if self._tail.due(self._clock.monotonic()):
+            begun_ns = self._clock.now_ns()
+            self._tail.scan()
+            self._read_to.scanned(self._follower.seen_ns(begun_ns))
+        for blocks in self._blocks():
+            records = [record for block in blocks for record in self._records(block)]
+            self._look()
+            yield self._input(records)
+        self._look()
+        if self._mark != self._said:
+            yield self._input([])
+
+    def complete(self) -> Input:
+        """Declares the end: no record comes after those already read."""
+        self._complete = True
+        return self._input([])
+
+    def mark(self) -> Watermark:
+        """The watermark of the records read so far."""
+        return Watermark(ENDED_NS, ENDED_NS) if self._complete else self._mark
+
+    def held_by(self, *, exact: bool) -> list[str]:
+        """Says what holds the watermark back, for people."""
+        if self._complete or (self.place.within_ns is not None and not self._read_to.why):
+            return []
+        why = self._read_to.why or "within_ns is not given, so more lines of any time may be written"
+        return [f"{self.place.directory}: {why}"]
+
+    def position(self) -> bytes:
+        """One line of JSON."""
+        return msgspec.json.encode(_Position(self._follower.positions()))
+
+    def close(self) -> None:
+        self._tail.close()
+        self._follower.close()
+
+    # -- inside
+    def _blocks(self) -> Iterator[list[Block]]:
+        while True:
+            while blocks := self._follower.poll(BLOCK_BYTES):
+                yield blocks
+            if not self._once:
+                return
+            self._follower.scan()
+            if self._follower.caught_up():
+                break
+        while blocks := self._follower.poll(BLOCK_BYTES, final=True):
+            yield blocks
+
+    def _look(self) -> None:
+        self._read_to.look()
+        read_ns, place = self._read_to.read_ns, self.place
+        if place.idle_after_ns is not None:
+            read_ns = max(read_ns or NEVER_NS, self._clock.now_ns() - place.idle_after_ns)
+        if read_ns is not None and place.within_ns is not None:
+            time_ns = max(read_ns - place.within_ns, self._mark.exact_ns)
+            self._mark = Watermark(time_ns, time_ns)
+
+    def _records(self, block: Block) -> list[Record]:
+        lines = [line.removesuffix(b"\r") for line in block.data.split(b"\n")[:-1]]
+        headers = self._reader.headers(lines, block.file)
+        payloads = self._reader.payloads(lines, [block.file] * len(lines))
+        bad = {**payloads.bad, **headers.others}
+        if wrong := [(row, why) for row, why in sorted(bad.items()) if not isinstance(why, Skipped)]:
+            row, why = wrong[0]
+            self._tell_unreadable(block.file, len(wrong), f"{why.reason}: {as_text(lines[row][:200])}")
+        if block.oversized:
+            self._tell_unreadable(block.file, len(block.oversized), "it is too long")
+        return [
+            Record(as_text(line) if payload is None else orjson.loads(payload), time_ns, self.stream)
+            for row, (line, payload, time_ns) in enumerate(zip(lines, payloads.payloads, headers.times, strict=True))
+            if row not in bad
+        ]
+
+    def _tell_unreadable(self, file: LogFile, count: int, first: str) -> None:
+        self._unreadable += count
+        self._tell(
+            f"the log {self.stream}: {count} lines of {self.place.directory / file.path} cannot be read and are left "
+            f"out, {self._unreadable} since the start; the first: {first}"
+        )
+
+    def _input(self, records: Sequence[Record]) -> Input:
+        begin, self._begin = self._begin, self.position()
+        self._said = self.mark()
+        return Input(self.stream, begin, self._begin, records, self._said)
+
+
+def _logs_of(position: bytes | None) -> list[LogPosition]:
+    if position is None:
+        return []
+    try:
+        return decoded(position, _Position).logs
+    except DECODE_ERRORS as bad:
+        raise UsageError(f"no position in logs ({bad}): the stream has read something else; begin with another "
+                         "--state, or name it otherwise") from None  # fmt: skip
