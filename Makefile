@@ -161,8 +161,8 @@ up:              ## three regions in containers: build, start, wait until joins 
 	$(PYTHON) deploy/docker/stack.py up
 
 
-reload:          ## bring a changed deploy/compose/photon.toml to all containers, one after the other
-	$(PYTHON) deploy/docker/stack.py reload
+reload:          ## bring a changed deploy/compose/photon.toml to all containers; with DRY=1 only say to which
+	$(PYTHON) deploy/docker/stack.py reload $(if $(DRY),--dry-run)
 
 down:            ## end them; their volumes go as well
 	$(PYTHON) deploy/docker/stack.py down

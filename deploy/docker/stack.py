@@ -2,6 +2,7 @@
 
     python deploy/docker/stack.py up      build, start, wait until all are healthy and joins flow in both datacentres
     python deploy/docker/stack.py reload  bring the changed deployment file to all processes, one after the other
+                                          (--dry-run: only say which)
     python deploy/docker/stack.py restart  all processes, one by one: for another image, or renewed certificates
     python deploy/docker/stack.py down    end it; its volumes go as well (--keep keeps them)
     python deploy/docker/stack.py smoke   up, traffic, a verdict on every event, down
@@ -21,7 +22,7 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 APPLIED = ".photon-applied.toml"
 """Next to the deployment file: a copy of the settings that the running processes were started with by this script."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
+RESTART_SECONDS = 12.0
+"""Usual time of one restart: the container's end and start, and its first answer."""
 ORDER = ("registry", "datacentre", "joiner", "spark", "wan")
 """Order in which kinds of processes are restarted."""
 NO_IMAGE = (
@@ -114,41 +117,67 @@ class Stack:
         self._applied.write_bytes(self.settings.read_bytes())
         self.wait("all healthy", self.unhealthy, HEALTHY_SECONDS_MAX, began)
 
-    def reload(self) -> None:
+    def reload(self, *, dry_run: bool = False) -> None:
         """Applies the changed deployment file to every process that reads a change: starts new ones, ends removed
-        ones, and restarts the others one after the other. Raises Failed; a bad file changes nothing."""
+        ones, and restarts the others one after the other. Says first which. Raises Failed; a bad file changes
+        nothing."""
         self.operator(next(iter(DATACENTRES)), "photon", "doctor", "config", *CONFIG)
         before = _flat(tomllib.loads(self._applied.read_text())) if self._applied.exists() else {}
         now = _flat(tomllib.loads(self.settings.read_text()))
         changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         for key in changed:
             self._say(f"{key}: {before.get(key, 'not set')} -> {now.get(key, 'not set')}")
-        self.build()
-        old = {each["Id"] for each in self.containers()}
-        self.run("up", "-d", "--remove-orphans")
+        if not dry_run:
+            self.build()
+        old = in_turn(self.containers())
+        told = self._definitions()
+        some = [each for each in old if _reads(_service(each), changed) or self._is_other(each, told)]
+        names = ", ".join(map(_service, some)) or "none"
+        self._say(f"restarts {len(some)} processes in turn, some {len(some) * RESTART_SECONDS:.0f} s in all: {names}")
+        if dry_run:
+            self._say("nothing was changed")
+            return
+        # New processes are called through the gateway, so it is made again first; up alone would make all at once.
+        gateway = [each for each in some if _kind(each) == "wan" and self._is_other(each, told)]
+        self.restart_each(gateway)
+        self.run("up", "-d", "--no-recreate", "--remove-orphans")
         self.wait("new processes healthy", self.unhealthy, HEALTHY_SECONDS_MAX)
-        some = [each for each in self.containers() if each["Id"] in old and _reads(_service(each), changed)]
-        self.restart_each(some)
+        self.restart_each([each for each in some if each not in gateway])
         self._applied.write_bytes(self.settings.read_bytes())
         self._say(f"{len(changed)} keys changed, {len(some)} processes restarted")
 
     def restart_each(self, some: Sequence[dict[str, Any]] | None = None) -> None:
         """Restarts processes of Photon one after the other, each with the current image. `None` means all."""
-        found = [each for each in (self.containers() if some is None else some) if _kind(each) in ORDER]
-        for each in sorted(found, key=lambda each: (ORDER.index(_kind(each)), each["Name"])):
-            self.restart(each)
+        told = self._definitions()
+        for each in in_turn(self.containers() if some is None else some):
+            alike = [other["Id"] for other in self.containers() if _service(other) == _service(each)]
+            if each["Id"] in alike:  # else it was made again with another one of its service, or is gone
+                self.restart(each, again=len(alike) if self._is_other(each, told) else 0)
 
-    def restart(self, container: dict[str, Any]) -> None:
-        """Restarts one process; a replica first hands over what it leads."""
+    def _definitions(self) -> dict[str, str]:
+        """Service -> hash of its definition."""
+        return dict(line.split() for line in self.run("config", "--hash", "*").splitlines())
+
+    def _is_other(self, container: dict[str, Any], told: Mapping[str, str]) -> bool:
+        """True if the container's definition or image is another one now."""
+        name = _service(container)
+        other = name in told and container["Config"]["Labels"].get("com.docker.compose.config-hash") != told[name]
+        return other or self._image(container) != container["Image"]
+
+    def _image(self, container: dict[str, Any]) -> str:
+        """The id that the name of its image has now."""
+        return self.docker("image", "inspect", "-f", "{{.Id}}", container["Config"]["Image"]).strip()
+
+    def restart(self, container: dict[str, Any], *, again: int = 0) -> None:
+        """Restarts one process; a replica first hands over what it leads. ``again``: makes this many containers of
+        its service again instead."""
         kind, _, name = _service(container).partition("-")
         began = time.monotonic()
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "registry", "transfer-leader", *CONFIG, "--from", name)
-        if (
-            self.docker("image", "inspect", "-f", "{{.Id}}", container["Config"]["Image"]).strip()
-            != container["Image"]
-        ):
-            self.run("up", "-d", "--no-deps", _service(container))
+        if again:
+            service = _service(container)
+            self.run("up", "-d", "--no-deps", "--scale", f"{service}={again}", service)
         else:
             self.docker("restart", "--time", "30", container["Id"])
         self.wait(
@@ -267,6 +296,18 @@ class Stack:
         self.wait("down", still, LEAVE_SECONDS_MAX)
 
 
+def in_turn(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of Photon in the order of their restarts: replicas, one datacentre after the other, what belongs to
+    none. While one datacentre's processes are away, the other one joins."""
+
+    def turn(container: dict[str, Any]) -> tuple[bool, str, int, str]:
+        kind, _, where = _service(container).partition("-")
+        after = where if where in DATACENTRES else "~"
+        return kind != "registry", "" if kind == "registry" else after, ORDER.index(kind), container["Name"]
+
+    return sorted((each for each in containers if _kind(each) in ORDER), key=turn)
+
+
 def _service(container: dict[str, Any]) -> str:
     return str(container["Config"]["Labels"]["com.docker.compose.service"])
 
@@ -325,6 +366,7 @@ def main() -> int:
     parser.add_argument("command", choices=["up", "reload", "restart", "down", "smoke"])
     parser.add_argument("--insecure", action="store_true", help="without TLS")
     parser.add_argument("--hbase", action="store_true", help="the file map in an HBase of each datacentre")
+    parser.add_argument("--dry-run", action="store_true", help="reload: only say what would be restarted")
     parser.add_argument("--keep", action="store_true", help="down: keep the volumes")
     given = parser.parse_args()
 
@@ -336,7 +378,7 @@ def main() -> int:
         if given.command == "down":
             stack.down(keep=given.keep)
         elif given.command == "reload":
-            stack.reload()
+            stack.reload(dry_run=given.dry_run)
         elif given.command == "restart":
             stack.restart_each()
         elif given.command == "smoke":

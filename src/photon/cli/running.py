@@ -166,7 +166,7 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
     processes is skipped if others are named. Each one ends in order and is up again before the next one ends;
-    it then has the new release, settings and certificates.
+    it then has the new release, settings and certificates. Replicas go first, then one datacentre after the other.
 
     \b
     Examples:
@@ -175,19 +175,29 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
       photon restart photon.toml --datacentre east --at-once
     Exit codes: 0 all are up again, 1 one is not (those after it were left alone), 2 wrong usage.
     """
+    from photon.supervision.draining import in_turn
+
+    names = [state.name for state in in_turn(tell(directory, "ps", chosen), chosen)]
     seconds: dict[str, float] = {}
-    for some in [chosen] if at_once else [[name] for name in chosen]:
-        began = time.monotonic()
-        before = {state.name: state.pid for state in tell(directory, "ps", some)}
-        tell(directory, "restart", some)
-        for name in some:
-            wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before[state.name])  # noqa: B023
-            seconds[name] = round(time.monotonic() - began, 3)
-            if not out.json:
-                click.echo(f"{name}: up again after {seconds[name]:.1f} s")
+    for some in [names] if at_once else [[name] for name in names]:
+        seconds |= _restarted(out, directory, some, timeout)
     if out.json:
-        rows = [{"name": name, "up_after_s": seconds[name]} for name in chosen]
+        rows = [{"name": name, "up_after_s": seconds[name]} for name in names]
         out.show({"run": str(directory), "restarted": rows}, "")
+
+
+def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) -> dict[str, float]:
+    """Restarts processes together and waits until they are up; says when, and returns it in seconds."""
+    seconds: dict[str, float] = {}
+    began = time.monotonic()
+    before = {state.name: state.pid for state in tell(directory, "ps", names)}
+    tell(directory, "restart", names)
+    for name in names:
+        wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before[state.name])
+        seconds[name] = round(time.monotonic() - began, 3)
+        if not out.json:
+            click.echo(f"{name}: up again after {seconds[name]:.1f} s")
+    return seconds
 
 
 @click.command()
@@ -363,33 +373,55 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     """Make the running photon up apply its changed deployment file and the operator's certificate.
 
     Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process is
-    reported as changed if it read a changed key at its start: it takes its new settings when it is restarted
-    (--restart). A file with a mistake changes nothing.
+    reported as changed if it read a changed key at its start: it takes its new settings when it is restarted.
+    --restart does that, one process after the other: replicas, then one datacentre after the other, each only while
+    another one joins. It says first which, and how long their last starts took together (--dry-run: only that). A
+    file with a mistake changes nothing.
 
     \b
     Examples:
-      photon reload photon.toml --dry-run
+      photon reload photon.toml --restart --dry-run
       photon reload photon.toml --restart
-    Exit codes: 0 done, 1 refused, or a new process is not up, 2 wrong usage.
+    Exit codes: 0 done, 1 refused, or a process is not up (those after it were left alone), 2 wrong usage.
     """
     from photon.supervision.control import Changes, Request, ask
+    from photon.supervision.draining import in_turn
 
     directory = place(at.config, run)
     changes = ask(directory, Request(do="reload", dry_run=dry_run), timeout).changes or Changes()
-    for name in () if no_wait or dry_run else changes.started:
-        wait_for(directory, name, timeout, "up")
-    for name in changes.changed if again and not dry_run else ():
-        before = tell(directory, "ps", [name])[0].pid
-        tell(directory, "restart", [name])
-        wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before)  # noqa: B023
-    rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed, "keys": changes.keys}
-    changed = "restarted" if again else "changed, when they are restarted"
-    words = {"started": "started", "ended": "ended", "changed": changed}
+    turn = in_turn(tell(directory, "ps"), changes.changed)
+    rows = {"started": changes.started, "ended": changes.ended, "changed": [state.name for state in turn],
+            "keys": changes.keys}  # fmt: skip
+    took_s = round(sum(state.start_s or 0.0 for state in turn), 1)
+    last = f"restarted in turn, in some {took_s:.0f} s" if again else "changed, when they are restarted"
+    words = {"started": "started", "ended": "ended", "changed": last}
     people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
     people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
     people += ["this is what would be done; nothing was changed"] if dry_run else []
-    at.show({"run": str(directory), "dry_run": dry_run, **rows}, "\n".join(people))
+    if not at.json:
+        click.echo("\n".join(people))
+    for name in () if no_wait or dry_run else changes.started:
+        wait_for(directory, name, timeout, "up")
+    for state in turn if again and not dry_run else ():
+        _wait_for_others(at.config, directory, state, timeout)
+        _restarted(at, directory, [state.name], timeout)
+    at.show({"run": str(directory), "dry_run": dry_run, "restarts_s": took_s, **rows}, lambda: None)
     return DONE
+
+
+def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: float) -> None:
+    """Waits until another datacentre joins while this process is away. Raises PhotonError."""
+    from photon.config.errors import PhotonError
+    from photon.supervision.draining import nobody_joins
+
+    until = time.monotonic() + timeout
+    while why := nobody_joins(tell(directory, "ps"), state):
+        if time.monotonic() > until:
+            raise PhotonError(
+                f"{state.name} is left as it was: nothing would join meanwhile, as {why}; mend that, or restart it "
+                f"all the same: photon restart {file} '{state.name}'"
+            )
+        time.sleep(POLL_S)
 
 
 @click.command()

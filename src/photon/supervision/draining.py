@@ -1,14 +1,16 @@
-"""Checks if a joiner may leave a running deployment, and which dispatchers are meant. Pure."""
+"""Checks which processes may leave a running deployment, and in which order they are restarted. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from photon.config.errors import PhotonError, UsageError
-from photon.fleet.processes import DATACENTRE
+from photon.fleet.processes import DATACENTRE, READERS
 from photon.supervision.states import ServiceState
 
-JOINER, DISPATCHER = "joiner", "dispatcher"
+JOINER, DISPATCHER, REGISTRY = "joiner", "dispatcher", "registry"
+JOINING = {*READERS, "eventstore", JOINER, DATACENTRE}
+"""A datacentre joins while one process of each of these kinds that it has is up."""
 PATIENCE_S = 60.0
 """Time for a joiner to answer and to write what it holds; it gives up earlier by itself (EngineLimits)."""
 
@@ -71,3 +73,26 @@ def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState])
     reading = (DISPATCHER, DATACENTRE)
     left = [state for state in states if kind_of(state) in reading and state.name not in names]
     return sorted({state.datacentre for state in left if state.state == "up"})
+
+
+def in_turn(states: Sequence[ServiceState], names: Collection[str]) -> list[ServiceState]:
+    """These processes in the order of their restarts: replicas, one datacentre after the other, what belongs to
+    none."""
+
+    def turn(state: ServiceState) -> tuple[bool, bool, str]:
+        replica = kind_of(state) == REGISTRY
+        return not replica, not state.datacentre, "" if replica else state.datacentre
+
+    return sorted((state for state in states if state.name in names), key=turn)
+
+
+def nobody_joins(states: Sequence[ServiceState], without: ServiceState) -> str:
+    """Why no other datacentre would join while this process is away; empty if one does, or there is no other."""
+    missing: dict[str, str] = {}
+    for each in states if kind_of(without) in JOINING else ():
+        if each.datacentre == without.datacentre or kind_of(each) not in JOINING:
+            continue
+        alike = [other for other in states if (other.datacentre, kind_of(other)) == (each.datacentre, kind_of(each))]
+        down = "" if any(other.state == "up" for other in alike) else f"{each.name} is {each.words}"
+        missing[each.datacentre] = missing.get(each.datacentre) or down
+    return "" if "" in missing.values() else ", ".join(missing.values())

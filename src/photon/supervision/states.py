@@ -32,6 +32,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     exit_code: int | None = None  # exit code of its last end, below 0 a signal; None if it never ended
     restart_in_s: float | None = None
     uptime_s: float | None = None
+    start_s: float | None = None  # how long its last start took; None until it was up
     restarts: int = 0
     address: str | None = None
     variables: tuple[str, ...] = ()

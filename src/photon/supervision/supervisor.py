@@ -81,6 +81,7 @@ class _Running:
     paused: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)  # variables besides the supervisor's own
     since_s: float = 0.0
+    start_s: float | None = None  # from a start until it was up
     log_from: int = 0  # offset in its log of the current process's output
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
@@ -389,6 +390,7 @@ class Supervisor:
             health = health if listens(process.pid, service.address) else Health.SILENT
         if health is Health.SERVING and not answers.was_up:
             running.restarts.came_up()
+            running.start_s = asyncio.get_running_loop().time() - running.since_s
             self._tell(service.name, "is up")
         gap_max_s = CHECK_GAPS * watching.every_s + timeout_s
         turns = (turns_of(process.pid), turns_of(os.getpid())) if health is Health.SILENT and answers.was_up else ()
@@ -441,6 +443,7 @@ class Supervisor:
             exit_code=running.code,
             restart_in_s=max(0.0, running.restart_at_s - now) if waits and running.restart_at_s is not None else None,
             uptime_s=now - running.since_s if alive else None,
+            start_s=running.start_s,
             restarts=max(0, running.starts - 1),
             address=service.address,
             variables=tuple(sorted(running.environment)),

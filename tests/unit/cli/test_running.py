@@ -194,3 +194,32 @@ async def test_a_reload_need_not_wait_for_who_needs_others_first(site: Site) -> 
         done = await site.photon("reload", "--no-wait")
         assert (done.exit_code, done.output.splitlines()[0]) == (0, "started: joiner later")
         assert (await site.states())["joiner later"].state != "up"
+
+
+async def test_a_reload_says_what_it_restarts_and_never_stops_both_datacentres(site: Site) -> None:
+    before = await site.pids()
+
+    def moved() -> None:
+        names = ("joiner west-1,west", "registry r1,east", "joiner east-1,east")
+        site.ports = free_ports(5)
+        site.lines = [f"{name},{port}" for name, port in zip(names, site.ports, strict=False)]
+        site.write()
+
+    moved()
+    asked = await site.photon("reload", "--restart", "--dry-run")
+    assert "restarted in turn, in some " in asked.output
+    assert ": registry r1, joiner east-1, joiner west-1\nthis is what would be done" in asked.output
+    assert await site.pids() == before
+    done = await site.photon("reload", "--restart")
+    assert done.exit_code == 0, done.output
+    said = [line.partition(" after ")[0] for line in done.output.splitlines()]
+    assert said[2].endswith(": registry r1, joiner east-1, joiner west-1")
+    assert said[3:] == ["registry r1: up again", "joiner east-1: up again", "joiner west-1: up again"]
+    assert all(state.start_s for state in (await site.states()).values())
+    moved()
+    assert (await site.photon("hold", "joiner-west-1")).exit_code == 0
+    east = (await site.pids())["joiner east-1"]
+    left = await site.photon("reload", "--restart", "--timeout", "5")
+    assert left.exit_code == FAILED
+    assert "joiner east-1 is left as it was: nothing would join meanwhile, as joiner west-1 is held" in left.output
+    assert (await site.pids())["joiner east-1"] == east

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,3 +54,84 @@ def test_networks_are_removed_once_containers_have_left_them(stack: Stack, monke
     fails.append("no daemon")
     with pytest.raises(Failed, match="no daemon"):
         stack.down()
+
+
+class _Docker:
+    """Containers of a deployment; ``told`` has what was done, in its order."""
+
+    def __init__(self, stack: Stack, *services: str) -> None:
+        self.stack, self.told = stack, list[str]()
+        self.hashes = dict.fromkeys(services, "1")
+        self.found = [self.container(service, str(number)) for number, service in enumerate(services)]
+
+    def container(self, service: str, number: str) -> dict[str, Any]:
+        labels = {"com.docker.compose.service": service, "com.docker.compose.config-hash": self.hashes[service]}
+        state = {"Status": "running", "ExitCode": 0}
+        config = {"Labels": labels, "Image": "photon"}
+        return {"Id": number, "Name": f"/{service}", "Image": "now", "Config": config, "State": state}
+
+    def run(self, verb: str, *words: str, **_: Any) -> str:
+        if verb == "config":
+            return "".join(f"{service} {each}\n" for service, each in self.hashes.items())
+        if verb == "up":
+            again = "--no-deps" in words
+            self.told.append(f"again {words[-1]}" if again else f"up {'--no-recreate' in words}")
+            self.found = [
+                self.container(words[-1], f"{each['Id']}'") if again and each["Name"] == f"/{words[-1]}" else each
+                for each in self.found
+            ]
+        return ""
+
+    def docker(self, verb: str, *words: str) -> str:
+        if verb == "restart":
+            self.told.append(next(each["Name"][1:] for each in self.found if each["Id"] == words[-1]))
+        return "now" if verb == "image" else ""
+
+
+@pytest.fixture
+def docker(stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Docker:
+    names = ("cache", "joiner", "dispatcher", "status")
+    pipelines = [f"{kind}-{where}" for kind in names for where in ("west", "east")]
+    docker = _Docker(stack, "generator", "wan", *pipelines, "registry-r2", "registry-r1")
+    monkeypatch.setattr(stack, "run", docker.run)
+    monkeypatch.setattr(stack, "docker", docker.docker)
+    monkeypatch.setattr(stack, "containers", lambda: list(docker.found))
+    monkeypatch.setattr(stack, "operator", lambda *words: "")
+    monkeypatch.setattr(stack, "settings", tmp_path / "photon.toml")
+    monkeypatch.setattr(stack, "_applied", tmp_path / "applied.toml")
+    for file, limit in (("photon.toml", 2), ("applied.toml", 1)):
+        (tmp_path / file).write_text(f"[limits]\nbatch = {limit}\n")
+    return docker
+
+
+PIPELINE = ("cache", "joiner", "dispatcher", "status")
+TURN = ["registry-r1", "registry-r2", *(f"{kind}-{where}" for where in ("east", "west") for kind in PIPELINE), "wan"]
+
+
+def test_a_reload_stops_one_datacentre_after_the_other(stack: Stack, docker: _Docker) -> None:
+    stack.reload()
+    assert docker.told == ["up True", *TURN]
+    stack.reload()
+    assert docker.told[len(TURN) + 1 :] == ["up True"]  # nothing has changed since
+
+
+def test_a_reload_says_first_what_it_restarts(stack: Stack, docker: _Docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(stack, "_say", said.append)
+    stack.reload(dry_run=True)
+    assert docker.told == []
+    assert said == [
+        "limits.batch: 1 -> 2",
+        f"restarts 11 processes in turn, some 132 s in all: {', '.join(TURN)}",
+        "nothing was changed",
+    ]
+
+
+def test_what_is_defined_otherwise_is_made_again_in_its_turn_and_the_gateway_first(
+    stack: Stack, docker: _Docker
+) -> None:
+    stack.reload()
+    docker.told.clear()
+    docker.hashes |= {"joiner-west": "2", "joiner-east": "2", "wan": "2", "generator": "2"}
+    stack.reload()
+    assert docker.told == ["again wan", "up True", "again joiner-east", "again joiner-west"]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from photon.config.errors import UsageError
-from photon.supervision.draining import DrainRefused, check_drain, dispatchers_of, joiner_named, readers_left
+from photon.supervision.draining import (
+    DrainRefused,
+    check_drain,
+    dispatchers_of,
+    in_turn,
+    joiner_named,
+    nobody_joins,
+    readers_left,
+)
 from photon.supervision.states import Condition, ServiceState
 
 
@@ -58,3 +66,30 @@ def test_a_dispatcher_is_all_its_workers() -> None:
     with pytest.raises(UsageError, match=r"east, west; those that are not apart .*: photon hold 'datacentre north'"):
         dispatchers_of([*EAST, *WEST, together], "north")
     assert readers_left(EAST, EAST[2:]) == []
+
+
+REPLICAS = [state("registry r1", "east"), state("registry r2", "west"), state("registry r3", "")]
+
+
+def test_restarts_are_of_replicas_then_of_one_datacentre_after_the_other() -> None:
+    states = [state("wan", ""), *REPLICAS, EAST[0], WEST[0], EAST[1], WEST[1], EAST[2], state("status west", "west")]
+    names = {each.name for each in states} - {"joiner east-2"}
+    assert [each.name for each in in_turn(states, names)] == [
+        "registry r1", "registry r2", "registry r3", "joiner east-1", "dispatcher east",
+        "joiner west-1", "dispatcher west w1", "status west", "wan",
+    ]  # fmt: skip
+
+
+def test_a_process_goes_only_while_another_datacentre_joins() -> None:
+    held, store = state("joiner west-1", "west", "held"), state("eventstore west", "west", "starting")
+    one_of_two = state("joiner west-2", "west")
+    assert nobody_joins([*EAST, *WEST], EAST[0]) == ""
+    assert nobody_joins(EAST, EAST[0]) == ""  # there is no other
+    assert nobody_joins([*EAST, held, *WEST[1:]], EAST[2]) == "joiner west-1 is held"
+    assert nobody_joins([*EAST, held, one_of_two, *WEST[1:]], EAST[2]) == ""
+    assert nobody_joins([*EAST, *WEST, store], EAST[0]) == "eventstore west is starting"
+    assert nobody_joins([*EAST, *WEST, state("sink lake", "west", "failing")], EAST[0]) == ""
+    north = state("pipeline north", "north")
+    assert nobody_joins([*EAST, *WEST, store, north], EAST[0]) == ""
+    for harmless in (REPLICAS[0], state("status east", "east"), state("wan", "")):
+        assert nobody_joins([*EAST, held, harmless], harmless) == ""
