@@ -68,8 +68,6 @@ class Row:
     took_s: float
     back_s: float
     gap_s: float
-    load: float
-    """Of the last minute."""
     verdict: str
 
 
@@ -98,19 +96,18 @@ class Operating:
             except (Failed, AssertionError) as error:
                 verdict = f"FAILED: {error}"
         now = time.monotonic()
-        what, load = (does.__doc__ or "").splitlines()[0].rstrip("."), os.getloadavg()[0]
-        self.rows.append(Row(what, now - began, now - (self.returned or now), self.gaps.longest, load, verdict))
-        print(self.line(self.rows[-1]), flush=True)
+        what = (does.__doc__ or "").splitlines()[0].rstrip(".")
+        self.rows.append(Row(what, now - began, now - (self.returned or now), self.gaps.longest, verdict))
+        print(self.line(self.rows[-1]), verdict, f"at a load of {os.getloadavg()[0]:.0f}", flush=True)
         return self.rows[-1]
 
     @staticmethod
     def line(row: Row) -> str:
-        figures = f"{row.took_s:.0f} s | {row.back_s:.0f} s | {row.gap_s:.1f} s | {row.load:.0f}"
-        return f"| {row.what} | {figures} | {row.verdict} |"
+        return f"| {row.what} | {row.took_s:.0f} s | {row.back_s:.0f} s | {row.gap_s:.1f} s |"
 
     def table(self) -> str:
-        head = "| what happened | took | back | longest gap | load | verdict |"
-        return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *map(self.line, self.rows)])
+        head = "| what happened | took | back | longest gap |"
+        return "\n".join([head, "| --- | --- | --- | --- |", *map(self.line, self.rows)])
 
     def write(self, page: Path) -> None:
         page.write_text(TABLE.sub(lambda _: self.table(), page.read_text()))
