@@ -33,7 +33,7 @@ CONFIG = ("--config", "/etc/photon/photon.toml")
 RESTART_SECONDS = 12.0
 """Usual time of one restart: the container's end and start, and its first answer."""
 ORDER = ("registry", "datacentre", "joiner", "spark", "wan")
-"""Order in which the kinds of processes of one datacentre are restarted."""
+"""Order in which kinds of processes are restarted."""
 NO_IMAGE = (
     "pull access denied",
     "failed to resolve",
