@@ -90,7 +90,7 @@ class _Docker:
 
 @pytest.fixture
 def docker(stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Docker:
-    pipelines = [f"{kind}-{where}" for kind in PIPELINE for where in ("west", "east")]
+    pipelines = [f"{kind}-{where}" for kind in reversed(PIPELINE) for where in ("west", "east")]
     docker = _Docker(stack, "generator", "wan", *pipelines, "registry-r2", "registry-r1")
     monkeypatch.setattr(stack, "run", docker.run)
     monkeypatch.setattr(stack, "docker", docker.docker)

@@ -89,7 +89,7 @@ def test_a_process_goes_only_while_another_datacentre_joins() -> None:
     assert nobody_joins([*EAST, held, one_of_two, *WEST[1:]], EAST[2]) == ""
     assert nobody_joins([*EAST, *WEST, store], EAST[0]) == "eventstore west is starting"
     assert nobody_joins([*EAST, *WEST, state("sink lake", "west", "failing")], EAST[0]) == ""
-    north = state("pipeline north", "north")
+    north = state("datacentre north", "north")
     assert nobody_joins([*EAST, *WEST, store, north], EAST[0]) == ""
     for harmless in (REPLICAS[0], state("status east", "east"), state("wan", "")):
         assert nobody_joins([*EAST, held, harmless], harmless) == ""
