@@ -188,7 +188,7 @@ class Judge:
                 decided.add_undone(row, Kind.REJECTED, TOO_MANY_REASON)
             elif chosen is not None and (fault := chosen.faults.get(row)) is not None:
                 self._settle(decided, row, digests[row], records.row(at), fault)
-            elif names(self._adapter, named[row], key := keys[at]):
+            elif (key := keys[at]) == named[row] or names(self._adapter, named[row], key):
                 rows.append(row)
                 at_record.append(at)
             elif isinstance(key, Fault):

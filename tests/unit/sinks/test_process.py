@@ -38,7 +38,7 @@ MANIFEST = "x/manifest.jsonl"
 def settings_of(into: str, *, sea: dict[str, object] | None = None, **more: object) -> Settings:
     (port,) = free_ports(1)
     pipeline = {"join": "clicks", "primary": "q", "foreign": "c", "output": "out", "state": f"out/{EMBEDDED_STATE}",
-                "eventstore": "127.0.0.1:1", "joiners": {"s": {"address": "127.0.0.1:2"}}}  # fmt: skip
+                "address": "127.0.0.1:1"}  # fmt: skip
     sink = {"into": into, "address": f"127.0.0.1:{port}", **more}
     join = {"adapter": "a.py:A"}
     return convert(
