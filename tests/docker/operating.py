@@ -319,7 +319,7 @@ class Operating:
         """
         self.photon("registry", "backup", "/state/backup")
         replicas = [each for each in self.stack.run("ps", "--services").split() if each.startswith("registry-")]
-        callers = [f"{kind}-{where}" for kind in ("joiner", "verifier") for where in DATACENTRES]
+        callers = [f"datacentre-{where}" for where in DATACENTRES]
         self.stack.run("stop", *callers, *replicas)
         for each in replicas:
             restore = (

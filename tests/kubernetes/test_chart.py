@@ -20,10 +20,8 @@ from click.testing import CliRunner
 
 from photon import __version__
 from photon.cli.main import main
-from photon.config.rights import RIGHTS
-from photon.fleet.processes import KINDS
+from photon.supervision.kubernetes import callers
 from photon.supervision.services import MOUNTS
-from tests.unit.deploy.scripts import on_spark
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "kubernetes"
@@ -41,13 +39,24 @@ networkPolicy:
   egress: {enabled: true, rules: [{to: [{ipBlock: {cidr: 10.9.0.0/16}}], ports: [{port: 443}]}]}
 extraEnv: [{name: AWS_REGION, value: eu-west-1}]
 volumes:
-  - {name: host, mountPath: /var/log, kinds: [eventstore], source: {hostPath: {path: /var/log}}}
+  - {name: host, mountPath: /var/log, kinds: [datacentre], source: {hostPath: {path: /var/log}}}
   - {name: authorities, mountPath: /etc/ssl/own, source: {secret: {secretName: authorities}}}
 supplementalGroups: [0]
 priorityClassName: billing
 nodeSelector: {disk: ssd}
 podLabels: {azure.workload.identity/use: "true"}
 """
+APART = """
+joiners = 0
+[datacentre.NAME.apart]
+cache = ["cache-1-NAME:7010", "cache-2-NAME:7010"]
+copies = "copies-NAME:7060"
+dispatcher = "dispatcher-NAME:7050"
+eventstore = "eventstore-NAME:7020"
+status = "status-NAME:8080"
+verifier = "verifier-NAME:7030"
+"""
+SPARK = 'pipeline = "spark"\napart.spark = "spark-b:7050"\n'
 Objects = list[dict[str, Any]]
 
 
@@ -59,10 +68,17 @@ def built() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the values of both deployment files, and of one with the join of ``b`` on Spark."""
+    """A directory with the values of both deployment files, and of two more of three zones: with all parts apart and
+    any number of joiners, and with the join of ``b`` on Spark."""
     directory = tmp_path_factory.mktemp("values")
-    (directory / "spark.toml").write_text(on_spark((CHART.parent / "three-zones.toml").read_text(), "b"))
-    for file in (CHART.parent / "three-zones.toml", CHART.parent / "three-clusters.toml", directory / "spark.toml"):
+    zones = (CHART.parent / "three-zones.toml").read_text()
+    for name in "ab":
+        zones = zones.replace(f'status = "status-{name}:8080"\n', APART.replace("NAME", name))
+    (directory / "apart.toml").write_text(zones)
+    zones = (CHART.parent / "three-zones.toml").read_text().replace("copies = 2", "copies = 1")
+    (directory / "spark.toml").write_text(zones.replace("[datacentre.b]\n", f"[datacentre.b]\n{SPARK}"))
+    files = [directory / "apart.toml", directory / "spark.toml"]
+    for file in (CHART.parent / "three-zones.toml", CHART.parent / "three-clusters.toml", *files):
         to = directory / f"{file.stem}.yaml"
         done = CliRunner().invoke(main, ["up", str(file), "--helm", str(to)])
         assert done.exit_code == 0, done.output
@@ -83,6 +99,7 @@ def rendered(*words: str | Path) -> Objects:
 
 CASES = {
     "zones": ("three-zones", "values-three-zones.yaml"),
+    "apart": ("apart", "values-three-zones.yaml"),
     "spark": ("spark", "values-three-zones.yaml"),
     "east": ("three-clusters", "values-three-clusters.yaml", "--set", "region=east"),
     "central": ("three-clusters", "values-three-clusters.yaml", "--set", "region=central"),
@@ -198,7 +215,7 @@ def test_what_is_given_for_all_pods_is_in_all_of_them(objects: Objects) -> None:
         assert {"name": "AWS_REGION", "value": "eu-west-1"} in container["env"]
         mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
         assert mounted["/etc/ssl/own"] == "authorities"
-        assert ("/var/log" in mounted) == name.startswith("eventstore-"), name
+        assert ("/var/log" in mounted) == name.startswith("datacentre-"), name
         assert {*mounted.values()} == {each["name"] for each in spec["volumes"]} | (
             {"registry"} & {*mounted.values()}
         )
@@ -290,14 +307,14 @@ def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -
 def test_a_join_on_spark_is_one_pod_like_the_dispatcher_that_it_replaces(made: Path) -> None:
     services, spark = (
         {name: (template, container) for name, template, container in pods(rendered("-f", made / f"{file}.yaml"))}
-        for file in ("three-zones", "spark")
+        for file in ("apart", "spark")
     )
-    assert services.keys() - spark.keys() == {"joiner-b"}
-    template, container = spark["dispatcher-b"]
+    assert spark.keys() - services.keys() == {"spark-b", "datacentre-a", "datacentre-b"}
+    template, container = spark["spark-b"]
     words = "serve spark --datacentre b --listen 0.0.0.0:7050 --config /etc/photon/spark.toml"
     assert container["args"] == words.split()
     image = f"registry.example.com/photon-join:{__version__}-spark"
-    assert [name for name, (_, each) in spark.items() if each["image"] == image] == ["dispatcher-b"]
+    assert [name for name, (_, each) in spark.items() if each["image"] == image] == ["spark-b"]
     replaced, its = services["dispatcher-b"]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe] == its[probe]
@@ -365,8 +382,8 @@ def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None
             [secret] = secrets
             labels = template["metadata"]["labels"]
             kind = labels["app.kubernetes.io/component"]
-            place = "" if kind == "operator" else f"-{labels['photon/datacentre']}"
-            assert secret == f"photon-{kind}{place}"
+            role = kind if kind in ("operator", "spark") else "datacentre"
+            assert secret == "photon-" + (role if role == "operator" else f"{role}-{labels['photon/datacentre']}")
     for name, each in issued.items():
         assert each["spec"]["dnsNames"] == [f"{name.removeprefix('photon-')}.photon.internal"]
 
@@ -388,26 +405,26 @@ def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
     assert policies.keys() == ports.keys()
     for name, each in policies.items():
         kind = each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
-        rule, *more = each["spec"]["ingress"]
-        own = {**spark, "photon/datacentre": name.rpartition("-")[2]}  # its executors
-        assert more == [{"from": [{"podSelector": {"matchLabels": own}}]}] * (kind == "spark")
-        assert [port["port"] for port in rule["ports"]] == ports[name] == ["photon"]
-        selectors = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
-        let_in = {labels["app.kubernetes.io/component"]: labels.get("photon/datacentre") for labels in selectors}
-        others = [peer for peer in rule["from"] if "podSelector" not in peer]
-        if kind == "status":
-            assert (let_in.keys(), len(others)) == ({"operator"}, 1)
-            continue
-        assert all("ipBlock" in peer for peer in others)
-        assert not others or kind in ("registry", "copies")
-        names = (KINDS[kind].health, "photon.v1.Metrics")
-        may = {
-            role for method, roles in RIGHTS.items() if method[1:].partition("/")[0] in names for role in roles
-        } | ({"registry", "observe"} if kind == "registry" else set())
-        assert let_in.keys() == may, name
-        for role, datacentre in let_in.items():
-            if kind not in ("registry", "copies") and role not in ("status", "operator"):
-                assert datacentre == name.rpartition("-")[2], (name, role)
+        rules = each["spec"]["ingress"]
+        datacentre = name.rpartition("-")[2]
+        executors = [{"from": [{"podSelector": {"matchLabels": {**spark, "photon/datacentre": datacentre}}}]}]
+        assert [rule for rule in rules if "ports" not in rule] == executors * (kind == "spark")
+        let_in: dict[str, dict[str, str | None]] = {}
+        for rule in rules[: len(ports[name])]:
+            [port] = [port["port"] for port in rule["ports"]]
+            labels = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
+            let_in[port] = {of["app.kubernetes.io/component"]: of.get("photon/datacentre") for of in labels}
+            others = [peer for peer in rule["from"] if "podSelector" not in peer]
+            if port == "page":
+                assert others == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+            else:
+                assert all("ipBlock" in peer for peer in others)
+                assert not others or kind in ("registry", "copies", "datacentre")
+        wanted = {
+            "photon": {who["kind"]: datacentre if who["here"] else None for who in callers(kind)},
+            "page": {"operator": None},
+        }
+        assert let_in == {port: wanted[port] for port in ports[name]}, name
 
 
 def test_each_replica_is_called_by_its_own_name(objects: Objects) -> None:
@@ -436,7 +453,7 @@ def test_a_cluster_has_what_is_in_its_region_under_the_names_of_the_file(made: P
     assert of_kind(found, "StatefulSet")["registry"]["spec"]["replicas"] == 2
     assert "set -- r4 r5;" in json.dumps(of_kind(found, "StatefulSet")["registry"])
     services = of_kind(found, "Service")
-    assert services["copies-west"]["spec"]["type"] == "LoadBalancer"
+    assert services["datacentre-west"]["spec"]["type"] == "LoadBalancer"
     hosts = services["registry-r4"]["metadata"]["annotations"]
     assert [*hosts.values()] == ["registry-r4.west.photon.example"]
     assert not [name for name in services if "east" in name]
@@ -478,7 +495,7 @@ def test_names_that_yaml_takes_for_something_else_stay_names(made: Path) -> None
 
 
 def test_with_ipv6_all_listen_there_and_are_called_in_brackets(made: Path) -> None:
-    for name, _, container in pods(rendered("-f", made / "three-zones.yaml", "--set", "ipv6=true")):
+    for name, _, container in pods(rendered("-f", made / "apart.yaml", "--set", "ipv6=true")):
         said = json.dumps(container)
         assert not {"0.0.0.0", "127.0.0.1"} & {*re.findall(r"[0-9.]+", said)}, name
         assert ("[::]:" in said) != name.startswith("operator-"), name
@@ -488,7 +505,7 @@ def test_with_ipv6_all_listen_there_and_are_called_in_brackets(made: Path) -> No
 def test_memory_and_access_to_a_store_are_given_where_they_are_needed(made: Path) -> None:
     secret = '[{"secretRef": {"name": "bucket"}}]'
     given = ("--set", "memory.registry=2Gi", "--set-json", f"logs.envFrom={secret}")
-    for name, _, container in pods(rendered("-f", made / "three-zones.yaml", *given)):
+    for name, _, container in pods(rendered("-f", made / "apart.yaml", *given)):
         kind = name.partition("-")[0]
         assert (container["resources"]["limits"]["memory"] == "2Gi") == (kind == "registry"), name
         assert ("envFrom" in container) == ("logs" in MOUNTS[kind]), name

@@ -190,5 +190,5 @@ def test_a_pipeline_in_one_process_is_traced_alike(tmp_path: Path, collector: Co
         site.write(EVENTS)
         until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
         spans = check_traces(collector, EVENTS, PARENTS)
-        assert {each.service for each in spans} == {"photon-pipeline", "photon-registry"}
+        assert {each.service for each in spans} == {"photon-datacentre", "photon-registry"}
         check_metrics(collector, page)

@@ -16,7 +16,7 @@ from photon.config.errors import UsageError
 from photon.config.rights import RIGHTS
 from photon.config.roles import Role
 from photon.config.settings import Part, Settings
-from photon.fleet.processes import DATACENTRE, KINDS
+from photon.fleet.processes import DATACENTRE, KINDS, processes
 from photon.supervision.ports import host_and_port
 from photon.supervision.routes import called_across
 from photon.supervision.services import ETC, MEMORY, MOUNTS, Service, directory, listening, problems, services
@@ -124,7 +124,8 @@ def _problems(settings: Settings) -> Iterator[str]:
     yield from problems(settings, ["registry", *made])
     across = {each.address for each in called_across(settings)}
     taken: dict[tuple[str, str], str] = {}
-    for each in listening(settings):
+    pages = [each for each in processes(settings) if each.kind == "status" and each.arguments is None]
+    for each in [*listening(settings), *pages]:
         first, _, rest = host_and_port(each.address or "")[0].partition(".")
         if not re.fullmatch(_LABEL, first):
             yield f"{each.title}: {each.address}: the host must name a Service: a-z, 0-9 and -, a letter first"

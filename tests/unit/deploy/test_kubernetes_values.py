@@ -142,6 +142,8 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
             '"operator-a:7100"',
             "operator-a, which is made without being named",
         ),
+        ('status = "status-a:8080"', "", "status a: 127.0.0.1:7101: the host must name a Service"),
+        ('"status-a:8080"', '"datacentre-a:8080"', "status a: datacentre-a:8080: is the Service of datacentre a too"),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
         ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: more than one are found"),
     ],
