@@ -37,7 +37,6 @@ foreign = "kafka://{address}/{clicks}"
 output = "out"
 state = "state"
 address = "127.0.0.1:7001"
-joiners = {{ east-1 = {{ address = "127.0.0.1:7002" }} }}
 """
 
 

@@ -142,6 +142,9 @@ foreign = "{url}/clicks"
 output = "output"
 state = "state"
 address = "127.0.0.1:{1}"
+apart.eventstore = "127.0.0.1:{2}"
+apart.verifier = "127.0.0.1:{3}"
+status = "127.0.0.1:{4}"
 [sink.lake]
 into = "{url}/lake"
 address = "127.0.0.1:{5}"
@@ -150,7 +153,7 @@ address = "127.0.0.1:{5}"
 
 @pytest.mark.parametrize("on_spark", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
-    """Dispatcher, event store and verifier as processes of their own: every record is compared with its source, and
+    """Event store and verifier as processes of their own: every record is compared with its source, and
     by Spark with a fresh join of the objects."""
     logs = ObjectLogs(tmp_path, site, clicks=200, seed=4)
     for key, data in logs.objects(6):
