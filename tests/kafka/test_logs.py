@@ -37,6 +37,7 @@ foreign = "kafka://{address}/{clicks}"
 output = "out"
 state = "state"
 address = "127.0.0.1:7001"
+apart.relay = "127.0.0.1:7003"
 """
 
 
