@@ -141,7 +141,8 @@ primary = "{url}/queries"
 foreign = "{url}/clicks"
 output = "output"
 state = "state"
-address = "127.0.0.1:{1}"
+address = "127.0.0.1:{6}"
+apart.dispatcher = "127.0.0.1:{1}"
 apart.eventstore = "127.0.0.1:{2}"
 apart.verifier = "127.0.0.1:{3}"
 status = "127.0.0.1:{4}"
@@ -153,14 +154,14 @@ address = "127.0.0.1:{5}"
 
 @pytest.mark.parametrize("on_spark", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
-    """Event store and verifier as processes of their own: every record is compared with its source, and
+    """Dispatcher, event store and verifier as processes of their own: every record is compared with its source, and
     by Spark with a fresh join of the objects."""
     logs = ObjectLogs(tmp_path, site, clicks=200, seed=4)
     for key, data in logs.objects(6):
         site.put(key, data)
     site.faults.refused = site.faults.cut = 0.03
     file = tmp_path / "photon.toml"
-    ports = free_ports(6)
+    ports = free_ports(7)
     file.write_text(DEPLOYMENT.format(*ports, url=site.url, join=CONFIG))
     (tmp_path / "key").write_bytes(bytes(range(32)))
     (tmp_path / "key").chmod(0o600)
