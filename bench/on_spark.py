@@ -51,7 +51,8 @@ primary = "{data.queries}"
 foreign = "{data.clicks}"
 output = "output"
 state = "state"
-address = "127.0.0.1:{ports[1]}"
+address = "127.0.0.1:1"
+apart.eventstore = "127.0.0.1:{ports[1]}"
 """
 
 

@@ -28,7 +28,6 @@ foreign = "f"
 output = "o"
 state = "s"
 address = "127.0.0.1:1"
-joiners = {{ east-1 = {{ address = "127.0.0.1:2" }} }}
 [datacentre.east.hbase]
 thrift = "127.0.0.1:{thrift}"
 admin = "127.0.0.1:{admin}"

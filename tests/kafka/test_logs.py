@@ -37,7 +37,7 @@ foreign = "kafka://{address}/{clicks}"
 output = "out"
 state = "state"
 address = "127.0.0.1:7001"
-joiners = {{ east-1 = {{ address = "127.0.0.1:7002" }} }}
+apart.relay = "127.0.0.1:7003"
 """
 
 

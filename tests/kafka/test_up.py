@@ -16,7 +16,8 @@ from tests.kafka.broker import Broker
 from tests.kafka.test_logs import MORE, WAIT_S, Traffic, joined
 
 SHAPE = Shape(("east",), joiners=1, round_trip_s=None, shards=1, replicas={"r1": "east"}, cache="1B")
-KILLED = ("relay east", "dispatcher east", "eventstore east")
+# The datacentre's own process has the relay.
+KILLED = ("datacentre east", "dispatcher east", "eventstore east")
 
 
 @pytest.mark.timeout(280)

@@ -141,7 +141,11 @@ primary = "{url}/queries"
 foreign = "{url}/clicks"
 output = "output"
 state = "state"
-address = "127.0.0.1:{1}"
+address = "127.0.0.1:{6}"
+apart.dispatcher = "127.0.0.1:{1}"
+apart.eventstore = "127.0.0.1:{2}"
+apart.verifier = "127.0.0.1:{3}"
+status = "127.0.0.1:{4}"
 [sink.lake]
 into = "{url}/lake"
 address = "127.0.0.1:{5}"
@@ -157,7 +161,7 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
         site.put(key, data)
     site.faults.refused = site.faults.cut = 0.03
     file = tmp_path / "photon.toml"
-    ports = free_ports(6)
+    ports = free_ports(7)
     file.write_text(DEPLOYMENT.format(*ports, url=site.url, join=CONFIG))
     (tmp_path / "key").write_bytes(bytes(range(32)))
     (tmp_path / "key").chmod(0o600)

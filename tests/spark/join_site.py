@@ -115,8 +115,8 @@ class JoinSite:
 
 def make_site(directory: Path, *, seed: int = 1) -> JoinSite:
     """Without any line yet."""
-    free = addresses(9)
-    services = ("eventstore", "dispatcher", "verifier")
+    free = addresses(11)
+    services = ("eventstore", "dispatcher", "verifier", "spark")
     write(
         directory,
         join(f'unmatched_after = "{PATIENCE_S}s"', 'primary_max_delay = "1s"'),

@@ -125,7 +125,8 @@ async def test_an_executor_that_does_not_reach_the_registry_is_named(tmp_path: P
     """Minutes, as each attempt asks that long. A proxy that does not exist is on its way, but not on the driver's."""
     require_spark()
     site = make_site(tmp_path, seed=8)
-    site.file.write_text(site.file.read_text().replace('eventstore = "127.0.0.1', 'eventstore = "localhost'))
+    own = "apart.eventstore = '"
+    site.file.write_text(site.file.read_text().replace(f"{own}127.0.0.1", f"{own}localhost"))
     site.grow(START)
     cut = ("grpc_proxy=http://127.0.0.1:1", "no_grpc_proxy=localhost")
     async with site.running("registry", "eventstore"):

@@ -30,7 +30,7 @@ async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, u
     started: list[tuple[asyncio.Event, list[asyncio.Future[Any]]]] = []
     stopping = asyncio.create_task(stop.wait())
     try:
-        for stage in stages:
+        for stage in filter(None, stages):
             end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
             tasks: list[asyncio.Future[Any]]
             tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]

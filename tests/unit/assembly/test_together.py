@@ -71,3 +71,11 @@ async def test_stopped_while_one_has_not_come_up_the_next_stage_does_not_begin()
     story.stop.set()
     assert await running == ["store"]
     assert story.told == ["store begins", "store ends"]
+
+
+async def test_stages_whose_parts_are_all_apart_are_passed_over() -> None:
+    story = Story()
+    running = asyncio.create_task(serve_stages([[], [story.service("joiner")], []], story.stop))
+    await asyncio.sleep(0.01)
+    story.stop.set()
+    assert await running == ["joiner"]
