@@ -6,6 +6,7 @@ The site makes its tables of keys (docs/configuration.md) from the comments here
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -337,6 +338,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Joiners, each with its slot ``NAME-K``. Several are apart; unset in ``apart``: at the ports from 10 above
     # ``address``. 0: all are started by ``photon serve joiner auto`` (docs/dispatcher.md#scaling).
     joiners: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
+    # Slots that were retired (docs/operations/lose-state.md#a-joiners-slot), whose names no joiner takes again.
+    retired: list[str] = msgspec.field(default_factory=list)
     # Table ``[datacentre.NAME.hbase]``: the event store's file map is a table of HBase; unset: it is in ``state``.
     hbase: HBaseSettings | None = None
     # The joining processes: services, or ``"spark"``: one application of Spark (docs/spark.md#join) in their
@@ -361,6 +364,11 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def on_spark(self) -> bool:
         """True if ``photon spark join`` takes the place of dispatcher and joiners."""
         return self.pipeline == "spark"
+
+    def slot_at(self, datacentre: str, place: int, places: int) -> str:
+        """Returns the slot of one of its joiners: the first of NAME-place, NAME-(place + places), … not retired."""
+        names = (f"{datacentre}-{number}" for number in count(place, places))
+        return next(name for name in names if name not in self.retired)
 
     def spark_slot(self, datacentre: str) -> str:
         """Returns the slot that its join on Spark writes."""
@@ -452,8 +460,9 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def joiners(self, datacentre: str) -> dict[str, str]:
         """Returns slot -> address of a datacentre's joiners, besides those of ``serve joiner auto``."""
-        at = self.datacentre[datacentre].at("joiner")
-        return {f"{datacentre}-{number}": address for number, address in enumerate(at, 1)}
+        pipeline = self.datacentre[datacentre]
+        at = pipeline.at("joiner")
+        return {pipeline.slot_at(datacentre, place, len(at)): address for place, address in enumerate(at, 1)}
 
     def inside(self, datacentre: str) -> list[Part]:
         """Returns the parts that run in a datacentre's process."""

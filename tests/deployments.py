@@ -31,19 +31,24 @@ def replica(address: str, name: str = "r1") -> str:
     return f'[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "{name}"\ndatacentre = "east"\n'
 
 
-def datacentre(free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "") -> str:
-    """Each part is apart. ``services``: those that take their address from ``free``, and ``joiners.NAME`` or
-    ``caches.NAME`` for each of several; ``base``: of its directories, with a slash; ``more``: further lines."""
+def datacentre(
+    free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "", whole: bool = False
+) -> str:
+    """Each part is apart, unless it is ``whole``. ``services``: those that take their address from ``free``, and
+    ``joiners.NAME`` or ``caches.NAME`` for each of several; ``base``: of its directories, with a slash; ``more``:
+    further lines."""
     on_spark = 'pipeline = "spark"' in more
     apart: dict[str, list[str]] = {}
     for each in services:
         part = {"joiners": "joiner", "caches": "cache"}.get(each.partition(".")[0], each)
         part = "spark" if on_spark and each == "dispatcher" else part
         apart.setdefault(part, []).append(next(free))
-    for part in ("eventstore", "verifier", *(() if on_spark else ("dispatcher",))):
+    others = () if whole else ("eventstore", "verifier", *(() if on_spark else ("dispatcher",)))
+    for part in others:
         apart.setdefault(part, [f"127.0.0.1:{port}" for port in free_ports(1)])
     lines = [f"[datacentre.{name}]", 'join = "clicks"', f'primary = "{base}queries"', f'foreign = "{base}clicks"']
-    lines += [f'output = "{base}output"', f'state = "{base}state"', f"joiners = {len(apart.get('joiner', ()))}", more]
+    lines += [f'output = "{base}output"', f'state = "{base}state"', more]
+    lines += [f'address = "{next(free)}"\nstatus = ""'] if whole else [f"joiners = {len(apart.get('joiner', ()))}"]
     lines += [f"apart.{part} = {at if len(at) > 1 else at[0]!r}" for part, at in apart.items()]
     return "\n".join([*lines, ""])
 

@@ -62,23 +62,23 @@ class Site:
     def __init__(self, base: Path) -> None:
         self.base = base
         free = addresses(9)
-        services = [
-            datacentre(free, "eventstore", "dispatcher", "verifier", f"joiners.{name}-1", name=name, base=f"{name}/")
-            for name in ("east", "west")
-        ]
-        registry = replica(next(free))
+        names, registry = ("east", "west"), replica(next(free))
+        whole = [datacentre(free, name=name, base=f"{name}/", whole=True) for name in names]
+        parts = [datacentre(free, *KINDS[:1], "joiners.1", name=name, base=f"{name}/") for name in names]
         for number in (1, 2):
             version(base, number)
-            write(base, JOIN.format(code=f"v{number}.py"), registry, *services).rename(base / f"v{number}.toml")
+            for file, texts in ((f"v{number}.toml", whole), (f"apart{number}.toml", parts)):
+                write(base, JOIN.format(code=f"v{number}.py"), registry, *texts).rename(base / file)
         for name in ("east", "west"):
             logs(base / name / "queries", base / name / "clicks")
 
     def log(self, name: str) -> Path:
         return self.base / name / "log"
 
-    def command(self, name: str, number: int, kind: str = "pipeline") -> tuple[str | Path, ...]:
-        file = self.base / f"v{number}.toml"
-        return "serve", kind, "--config", file, "--datacentre", name
+    def command(self, name: str, number: int, kind: str = "") -> tuple[str | Path, ...]:
+        if not kind:
+            return "serve", "datacentre", name, "--config", self.base / f"v{number}.toml"
+        return "serve", kind, "--config", self.base / f"apart{number}.toml", "--datacentre", name
 
     @contextmanager
     def started(self, name: str) -> Iterator[Process]:
@@ -90,7 +90,7 @@ class Site:
     def served(self, name: str) -> int:
         return self.log(name).read_text().count("dispatcher serves") if self.log(name).exists() else 0
 
-    def refuses(self, name: str, kind: str = "pipeline") -> None:
+    def refuses(self, name: str, kind: str = "") -> None:
         refused(photon(*self.command(name, 2, kind)))
 
     def lose_position(self, name: str) -> None:

@@ -80,9 +80,7 @@ class Site:
         for name in ("east", "west"):
             for logs in ("queries", "clicks"):
                 (base / name / logs).mkdir(parents=True)
-            texts.append(
-                datacentre(free, "eventstore", "dispatcher", f"joiners.{name}-1", name=name, base=f"{name}/")
-            )
+            texts.append(datacentre(free, name=name, base=f"{name}/", whole=True))
         for at, age in enumerate(("old", "new")):
             join, primary = change.join[at], change.primary[at].format(elsewhere=self.elsewhere)
             joined = JOIN.format(join=join, primary=primary, uncertainty=f'"{UNCERTAINTY_S}s"')
@@ -93,7 +91,7 @@ class Site:
         """A serving datacentre with the file of that age."""
         place = self.base / name
         begun = self.said(name, "dispatcher serves")
-        command = ("serve", "pipeline", "--config", self.base / f"{age}.toml", "--datacentre", name)
+        command = ("serve", "datacentre", name, "--config", self.base / f"{age}.toml")
         with running(*command, log=place / "log") as process:
             until(lambda: self.said(name, "dispatcher serves") > begun, WAIT_S, f"{name} serves")
             yield process

@@ -35,7 +35,7 @@ class CopyRig(Rig):
         self.file = directory / "photon.toml"
         text = self.file.read_text()
         for name, port in zip(self.demo.places, free_ports(len(self.demo.places)), strict=True):
-            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\ncopies = "127.0.0.1:{port}"\n')
+            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\napart.copies = "127.0.0.1:{port}"\n')
         self.file.write_text(f'{text}\n[output]\ncopies = 2\ncopies_wait = "{wait}"\n')
         old = self.demo.deployment
         self.demo.deployment = Deployment(self.file, load(self.file, environment={}), old.run, old.routes, old.tls)

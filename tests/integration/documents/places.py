@@ -98,7 +98,7 @@ class Documents:
         log, offset = self._place_of(joined[2])
         file = str(self.site.file)
         ports = free_ports(3)
-        east, west = (f"http://{settings.datacentre[name].status}" for name in ("east", "west"))
+        east, west = (f"http://{settings.datacentre[name].page}" for name in ("east", "west"))
         self.words = {
             "photon.toml": file,
             "/etc/photon/photon.toml": file,
@@ -146,7 +146,7 @@ class Documents:
         """If its workers name themselves, it is not the one that photon up runs."""
         self._hold("dispatcher east")
 
-    def stop_pipeline(self) -> None:
+    def stop_parts(self) -> None:
         """Its services are to be one process, in place of those that photon up runs."""
         self._hold("dispatcher east", *(f"joiner east-{n}" for n in (1, 2)), "verifier east", "eventstore east")
 

@@ -38,7 +38,7 @@ SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
 CHAOS_RUN = ("chaos", "run")
 ATTENTION = 3
 ORDER = (
-    "docs/index.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
+    "docs/index.md", "docs/adapters.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
     "docs/commands.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
     "docs/dispatcher.md", "docs/eventstore.md", "docs/security.md", "docs/resharding.md", "docs/datacentres.md",
     "docs/chaos.md",
@@ -51,7 +51,7 @@ BEFORE: dict[tuple[str, ...], Callable[[Documents], None]] = {
     ("eventstore", "forget", "--dry-run"): Documents.lose_primary_log,
     ("slot", "retire"): Documents.lose_slot,
     ("serve", "dispatcher"): Documents.stop_dispatcher,
-    ("serve", "pipeline"): Documents.stop_pipeline,
+    ("serve", "datacentre"): Documents.stop_parts,
 }
 CODES: dict[tuple[str, ...], Sequence[int]] = {
     ("doctor",): (0, ATTENTION),

@@ -167,7 +167,7 @@ def test_a_slot_whose_state_is_lost_is_retired(slot: Slot) -> None:
     output, file = slot.base / "output", slot.site.file
     retired = photon("slot", "retire", SLOT, "--config", file, "--copy", output, "--yes")
     assert retired.code == 0, retired.err
-    file.write_text(file.read_text().replace("joiners.east-1]", "joiners.east-2]"))
+    file.write_text(file.read_text().replace("[datacentre.east]", '[datacentre.east]\nretired = ["east-1"]'))
     assert photon("reload", file).code == 0
     slot.site.release(VERIFIER)
     slot.site.state = slot.state.with_name("east-2")
