@@ -35,7 +35,8 @@ class CopyRig(Rig):
         self.file = directory / "photon.toml"
         text = self.file.read_text()
         for name, port in zip(self.demo.places, free_ports(len(self.demo.places)), strict=True):
-            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\napart.copies = "127.0.0.1:{port}"\n')
+            own = rf"(\[datacentre\.{name}\]\n(?:.*\n)*?apart = {{ )"
+            text = re.sub(own, rf'\1copies = "127.0.0.1:{port}", ', text)
         self.file.write_text(f'{text}\n[output]\ncopies = 2\ncopies_wait = "{wait}"\n')
         old = self.demo.deployment
         self.demo.deployment = Deployment(self.file, load(self.file, environment={}), old.run, old.routes, old.tls)

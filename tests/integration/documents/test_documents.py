@@ -18,6 +18,7 @@ from tests.integration.operations.site import WAIT_S
 
 ELSEWHERE = {
     "README.md": "tests/docs/test_first_screen.py",
+    "docs/adapters.md": "tests/docs/test_adapters.py",
     "docs/ids.md": "tests/integration/test_first_contact.py",
     "docs/tutorial.md": "tests/integration/test_tutorial.py",
     "docs/chains.md": "tests/integration/test_tutorial.py",
@@ -38,7 +39,7 @@ SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
 CHAOS_RUN = ("chaos", "run")
 ATTENTION = 3
 ORDER = (
-    "docs/index.md", "docs/adapters.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
+    "docs/index.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
     "docs/commands.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
     "docs/dispatcher.md", "docs/eventstore.md", "docs/security.md", "docs/resharding.md", "docs/datacentres.md",
     "docs/chaos.md",
