@@ -12,7 +12,7 @@ from typing import Any
 def left_out(*packages: str) -> Iterator[None]:
     """Blocks imports of these packages, unless already imported, for import statements at the top of a module.
 
-    Imports take most of a process's first half second, and ``photon join`` starts five processes.
+    Imports take most of a process's first half second.
     """
     absent = [package for package in packages if package not in sys.modules]
     modules: dict[str, Any] = sys.modules

@@ -76,16 +76,22 @@ def test_systemd_takes_it(unit: str, tmp_path: Path) -> None:
 
 
 def test_a_join_follows_ends_when_told_and_goes_on(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, disorder=Disorder(unmatched=0.0, duplicated=0.0, malformed=0.02, before_query=0.0))
+    logs = Logs(tmp_path, disorder=Disorder(unmatched=0.0, duplicated=0.0, malformed=0.1, before_query=0.0))
     options = f"--config {logs.config}"
     words = command("photon-join@.service", PRIMARY=str(logs.primary), FOREIGN=str(logs.foreign), OPTIONS=options)
     assert words[-2:] == options.split()
     words[words.index("out")] = str(logs.output)
+
+    def rejected() -> int:
+        return sum(1 for _ in records(logs.output / "rejected"))
+
     # Some lines are rejected: SuccessExitStatus
     for share, end, code in ((0.4, killed, -signal.SIGKILL), (0.7, stopped, ATTENTION), (1.0, stopped, ATTENTION)):
+        before = rejected()
         logs.write(share)
         with running(*words, log=tmp_path / "log") as process:
             until(lambda: logs.joined() == logs.joinable(), WAIT_S, "all that is there is joined")
+            until(lambda: rejected() > before, WAIT_S, "its bad lines are rejected")  # noqa: B023
             assert end(process) == code
     ids = [each["event_id"] for each in records(logs.output / "joined")]
     assert len(ids) == len(set(ids)) == logs.joinable() > 0
