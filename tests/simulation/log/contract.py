@@ -298,5 +298,5 @@ class Schedule:
             if numbers != sorted(set(numbers)) or data != b"".join(b"line %d\n" % number for number in numbers):
                 raise Violation(f"not each line once and in order: {data!r}")
             standing.update(numbers)
-        if standing | self.writer.waiting.room.keys() != set(range(1, self.writer.given + 1)):
+        if standing | self.writer.waiting.keys() != set(range(1, self.writer.given + 1)):
             raise Violation(f"{self.writer.given} lines were given, {sorted(standing)} stand there")
