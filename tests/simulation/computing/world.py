@@ -590,9 +590,11 @@ class SessionsWorld(World):
         return topology
 
     def watermark(self, source: str, position: int) -> Watermark:
-        """Many records are late by the percentile."""
+        """Many records are late by the percentile, and none so late that no window takes it."""
         exact_ns, percentile_ns, _ = super().watermark(source, position)
-        percentile_ns = min(percentile_ns + 2 * GAP_NS, ENDED_NS)
+        if exact_ns < ENDED_NS:
+            newest_ns = max(each.time_ns for each in self.sources[source])
+            percentile_ns = min(percentile_ns, newest_ns) + 2 * GAP_NS
         waiting = sum(each.time_ns < percentile_ns for each in self.sources[source][position:])
         return Watermark(exact_ns, percentile_ns, waiting)
 
