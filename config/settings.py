@@ -5,8 +5,8 @@ The site makes its tables of keys (docs/configuration.md) from the comments here
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from itertools import count
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -367,7 +367,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def slot_at(self, datacentre: str, place: int, places: int) -> str:
         """Returns the slot of one of its joiners: the first of NAME-place, NAME-(place + places), … not retired."""
-        names = (f"{datacentre}-{number}" for number in count(place, places))
+        names = (f"{datacentre}-{number}" for number in itertools.count(place, places))
         return next(name for name in names if name not in self.retired)
 
     def spark_slot(self, datacentre: str) -> str:

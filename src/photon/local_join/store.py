@@ -27,7 +27,7 @@ from photon.config.structured import structlog
 from photon.local_join.options import JoinOptions
 from photon.local_join.site import Site
 from photon.outputs.log.copier import WHOLE_NAME
-from photon.supervision.process_log import open_log
+from photon.supervision.process_log import LOG_BYTES, open_log
 
 if TYPE_CHECKING:
     from photon.eventstore.api import OperatedStore
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 APART_BYTES = 32 << 20
 """With less to read, starting another process takes longer than it saves."""
-LOG_BYTES = 16 << 20
 SOCKET_NAME, SOCKET_SUFFIX = "eventstore", ".socket"
 
 
