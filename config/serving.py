@@ -107,7 +107,7 @@ class _Parts(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in it
 
 
 class _Part:
-    """What a part adds its services to."""
+    """Takes the services of one part, in place of a server of its own."""
 
     def __init__(self, handlers: list[Handler]) -> None:
         self._handlers = handlers

@@ -30,7 +30,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file."""
 
 
-# What a datacentre consists of; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
+# The parts of a datacentre; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
 Part = Literal["eventstore", "cache", "copies", "joiner", "verifier", "dispatcher", "spark", "relay", "status"]
 SEVERAL: Mapping[str, int] = {
     "joiner": 10,

@@ -1,4 +1,4 @@
-"""What became of each event, counted once: the meaning of every verdict, by column of the ledger. Pure.
+"""Counts the outcome of each event once: the meaning of every verdict, by column of the ledger. Pure.
 
 An event that was counted has its row ended. Counts of a stretch are committed with the offset that passes it, those
 of a row of the retry store with the row's deletion.

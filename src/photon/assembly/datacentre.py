@@ -33,7 +33,7 @@ async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, u
         for stage in filter(None, stages):
             end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
             tasks: list[asyncio.Future[Any]]
-            tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]
+            tasks = [asyncio.ensure_future(serve(end, each.set)) for serve, each in zip(stage, ups, strict=True)]
             started.append((end, tasks))
             serving = asyncio.create_task(_all_set(ups))
             running = [task for _, those in started for task in those]

@@ -65,8 +65,9 @@ async def store_of(
     """Starts the event store of join ``name``, and ends it. Raises EventStoreFailed."""
     for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):  # of a killed predecessor
         stale.unlink(missing_ok=True)
-    opened = _apart(options, config, name, site) if is_apart(options, settings, name, adapter) else None
-    if opened is None:
+    if is_apart(options, settings, name, adapter):
+        opened = _apart(options, config, name, site)
+    else:
         opened = _within(options, config, settings, name, site, disk, clock)
     async with opened as running:
         yield running
