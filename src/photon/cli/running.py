@@ -418,8 +418,8 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
     while why := nobody_joins(tell(directory, "ps"), state):
         if time.monotonic() > until:
             raise PhotonError(
-                f"{state.name} is left as it was: nothing would join meanwhile, as {why}; correct that, or restart it "
-                f"all the same: photon restart {file} '{state.name}'"
+                f"{state.name} is left as it was: nothing would join meanwhile, as {why}; correct that, or restart "
+                f"it all the same: photon restart {file} '{state.name}'"
             )
         time.sleep(POLL_S)
 
