@@ -67,7 +67,10 @@ class JsonLinesSide(SideReader):
         self._scan = None if lists else KeyScan.for_field(key)
         one = time_field if isinstance(time_field, str) else None
         self._number = number_finder(one) if one else None
-        self._quick = _quick_reader(key, one, id_field) if time is not None and one and not lists else None
+        self._quick = self._quick_raw = None
+        if one and time is not None and not lists:
+            self._quick = _quick_reader(key, one, id_field, str | int)
+            self._quick_raw = _quick_reader(key, one, id_field, msgspec.Raw) if time.accepts_numbers else None
         self._quick_key = None if lists else _quick_key_reader(key)
 
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -100,13 +103,19 @@ class JsonLinesSide(SideReader):
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
         """Extracts the headers of most records without parsing them whole; parses the others."""
         time = None if self._time is None else self._time.of_file(file)
-        return self._quick_headers(records, time) or self._headers_one_by_one(records, time)
+        return (
+            self._quick_headers(records, time, self._quick)
+            or self._quick_headers(records, time, self._quick_raw)
+            or self._headers_one_by_one(records, time)
+        )
 
-    def _quick_headers(self, records: Sequence[bytes], time: TimeReader | None) -> Headers | None:
+    def _quick_headers(
+        self, records: Sequence[bytes], time: TimeReader | None, quick: Quick | None
+    ) -> Headers | None:
         """Returns ``None`` if one of the records needs parsing."""
-        if self._quick is None or time is None or not records or not all(map(bytes.isascii, records)):
+        if quick is None or time is None or not records or not all(map(bytes.isascii, records)):
             return None
-        decode, get = self._quick
+        decode, get = quick
         try:
             keys, times, ids = zip(*map(get, map(decode, records)), strict=True)
             if not (all(keys) and all(ids)):
@@ -115,23 +124,24 @@ class JsonLinesSide(SideReader):
             named = list(map(str.encode, keys))
             if self._absent and not (self._absent.isdisjoint(named) and self._absent.isdisjoint(own)):
                 return None
-            return Headers(named, time.many(times), own, {})
+            read = time.many(times) if quick is self._quick else [time.from_text(_text_of(each)) for each in times]
+            return Headers(named, read, own, {})
         except (ValueError, RecursionError):
             return None
 
     def _headers_one_by_one(self, records: Sequence[bytes], time: TimeReader | None) -> Headers:
         made: list[tuple[bytes, int, bytes | None]] = []
         others: dict[int, BadRecord] = {}
-        quick = self._quick
+        quick = self._quick_raw or self._quick
         if quick is not None and time is not None:
-            (decode, get), numbers, from_int, from_text = quick, time.accepts_numbers, time.from_int, time.from_text
+            (decode, get), from_text = quick, time.from_text
             without_id = self._id is None
         for row, record in enumerate(records):
             if quick is not None:
                 try:
                     key, at, event_id = get(decode(record))
-                    if record.isascii() and key and event_id and (numbers or type(at) is str):
-                        time_ns = from_int(at) if type(at) is int else from_text(at.encode())
+                    if record.isascii() and key and event_id and type(at) is not int:
+                        time_ns = from_text(at.encode() if type(at) is str else _text_of(at))
                         named, own = key.encode(), None if without_id else event_id.encode()
                         if not self._absent or (named not in self._absent and own not in self._absent):
                             made.append((named, time_ns, own))
@@ -222,16 +232,29 @@ class JsonLinesSide(SideReader):
 Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]]]
 
 
-def _quick_reader(key: str, time: str, event_id: str | None) -> Quick | None:
+def _text_of(raw: msgspec.Raw) -> bytes:
+    """The digits of a number, or the text of a string without escapes, as they are in a record. Raises ValueError."""
+    text = bytes(raw)
+    if text[:1] != b'"':
+        if text[:1] in b"-0123456789":
+            return text
+    elif b"\\" not in text:
+        return text[1:-1]
+    raise ValueError
+
+
+def _quick_reader(key: str, time: str, event_id: str | None, kind: Any) -> Quick | None:
     """Returns (decoder of a record, getter of key, time and id). Without an id the key takes its place.
 
     ``None`` if a name has characters that this fast path does not support.
 
-    Reads records with text in these fields; the time may be an integer. Raises ValueError or RecursionError for all
-    others. As everywhere, the last of several equal names counts.
+    Reads records with text in these fields, and a time of this kind: ``Raw`` keeps the digits of a number that is not
+    whole. Raises ValueError or RecursionError for all others. As everywhere, the last of several equal names counts.
     """
     kinds: dict[str, Any] = {key: str, event_id or key: str}
-    kinds[time] = str if time in kinds else str | int
+    if time in kinds and kind is msgspec.Raw:
+        return None
+    kinds[time] = str if time in kinds else kind
     if not all(_QUICK_NAME.fullmatch(name) for name in kinds):
         return None
     places = {name: f"f{at}" for at, name in enumerate(kinds)}

@@ -23,18 +23,17 @@ _encode = msgspec.msgpack.Encoder().encode
 def changed_type(state: dict[Any, Any]) -> type | None:
     """A type in the state whose values would come back as another one, as tuples as lists."""
     left: list[Any] = [state]
-    while left:
-        each = left.pop()
-        values = each.values() if type(each) is dict else each
-        types = set(map(type, values))
-        if not types <= _SCALARS:
-            if strange := types - _SCALARS - _CONTAINERS:
+    for each in left:
+        if type(each) is dict:
+            if not _SCALARS.issuperset(map(type, each)):
+                if strange := set(map(type, each)) - _SCALARS - {tuple}:
+                    return strange.pop()
+                left += [list(key) for key in each if type(key) is tuple]  # as a key it does come back
+            each = each.values()
+        if not _SCALARS.issuperset(map(type, each)):
+            left += (containers := [value for value in each if type(value) in _CONTAINERS])
+            if len(containers) < len(each) and (strange := set(map(type, each)) - _SCALARS - _CONTAINERS):
                 return strange.pop()
-            left += [value for value in values if type(value) in _CONTAINERS]
-        if type(each) is dict and (keys := set(map(type, each)) - _SCALARS):
-            if keys != {tuple}:
-                return (keys - {tuple}).pop()
-            left += [list(key) for key in each if type(key) is tuple]  # as a key it does come back
     return None
 
 

@@ -27,7 +27,7 @@ VALUES = [
     '{"ts":[1,{"k":2}]}', "99999999999", "18446744073709551616", "9" * 30, "01", "+1", "1.", "NaN", '"\x01"', "",
 ]  # fmt: skip
 member = st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)).map(lambda pair: f'"{pair[0]}":{pair[1]}')
-usual = st.just(['"k":"a"', '"id":"i"', '"ts":1700000000'])
+usual = st.sampled_from(["1700000000", "1700000000.125"]).map(lambda at: ['"k":"a"', '"id":"i"', f'"ts":{at}'])
 spaces = st.sampled_from(["", " ", "\t", "\r"])
 
 
