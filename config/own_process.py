@@ -31,10 +31,9 @@ async def in_own_process(function: str, *arguments: object, timeout_s: float) ->
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
-    if process.returncode:
-        code = process.returncode
-        how = f"exit code {code}" if code > 0 else signal.strsignal(-code) or f"signal {-code}"
+        code = await process.wait()
+    if code or not answer:
+        how = signal.strsignal(-code) if code < 0 else f"exit code {code}"
         raise PhotonError(f"the process that ran it ended without an answer: {how}")
     problem, value = pickle.loads(answer)
     if problem is not None:
