@@ -10,9 +10,11 @@ only cost on the hot path. Which thread checks the counter depends on the thread
 - Any other thread (reading primary logs): a watching thread raises ``Hung`` there asynchronously. That ends Python
   code; a blocking call has to return by itself first.
 
-Code that catches ``Hung`` too and continues ends the process; ``crumbs`` tell the next process which record did it. C
-code that neither returns nor checks for signals is beyond both. Ticks are counted, not seconds: a process that was
-stopped for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
+Code that catches ``Hung`` too and continues ends the process. So does code that lets no thread of the interpreter
+run, as a regular expression does outside the main thread: the kernel ends the process once its thread has used
+``LAST_TIMES`` the limit of processor time without a tick. ``crumbs`` tell the next process which record did it. C
+code that waits and keeps the interpreter's lock is beyond all of them. Ticks are counted, not seconds: a process that
+was stopped for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
 """
 
 from __future__ import annotations
@@ -41,11 +43,13 @@ from photon.config.disk import Disk
 
 TICKS = 4  # ticks without progress that make a time-out, at most a quarter after the limit
 SIGNAL = signal.SIGURG
+LAST_SIGNAL = signal.SIGXCPU  # nobody handles it, so that the kernel ends the process by itself
+LAST_TIMES = 2.0  # the limit of one call; ticks restart it
 SWALLOWED_MAX = 2  # times an adapter may catch ``Hung`` and continue; then the process ends
 LATE_MAX = 20  # consecutive records that time out; then the adapter's reader ends
 ENDED_EXIT = 70
-_SIGEV_THREAD_ID = 4
-_CLOCK_MONOTONIC = 1
+_SIGEV_SIGNAL, _SIGEV_THREAD_ID = 0, 4
+_CLOCK_MONOTONIC, _CLOCK_THREAD_CPUTIME = 1, 3
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -89,12 +93,14 @@ class Watched:
         self._ticks = 0
         self._armed = False
         self._alarm = _main_alarm() if threading.get_ident() == _MAIN else _WATCHER
+        self._last = _last_of_thread()
 
     def __enter__(self) -> None:
         _inside.add(threading.get_ident())
         if self.limit_s > 0:
             self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
             self._armed = True
+            self._last.set(LAST_TIMES * self.limit_s)
             self._alarm.watch(self)
 
     def __exit__(self, *error: object) -> None:
@@ -110,12 +116,14 @@ class Watched:
         """Raises nothing from now on. Idempotent."""
         if self.limit_s > 0:
             self._alarm.forget(self)
+            self._last.set(0.0)
             self._armed = False
 
     def is_late(self) -> bool:
         """Returns, once a tick, True if the current record has used up its time."""
         if not self._armed:
             return False
+        self._last.set(LAST_TIMES * self.limit_s)
         if self.count != self._seen:
             self._seen, self._ticks, self._raised = self.count, 0, 0
             return False
@@ -416,32 +424,52 @@ class _Event(ctypes.Structure):
     )  # fmt: skip
 
 
+class _PosixTimer:
+    """A timer of the kernel; Python's own (setitimer) would take SIGALRM from code that uses it."""
+
+    def __init__(self, clock: int, event: _Event) -> None:
+        self._timer = ctypes.c_void_p()
+        if LIBC.timer_create(clock, ctypes.byref(event), ctypes.byref(self._timer)):
+            raise OSError(ctypes.get_errno(), "timer_create")
+        self._specs = {0.0: _Spec()}
+
+    def set(self, every_s: float) -> None:
+        """0: never."""
+        spec = self._specs.get(every_s)
+        if spec is None:
+            pair = (ctypes.c_long * 2)(*divmod(max(1_000_000, int(every_s * 1e9)), 10**9))
+            spec = self._specs[every_s] = _Spec(pair, pair)
+        LIBC.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+
+    def __del__(self) -> None:
+        LIBC.timer_delete(self._timer)
+
+
+def _last_of_thread() -> _PosixTimer:
+    """Ends the process; counts the processor time of the thread that makes it."""
+    timer: _PosixTimer | None = getattr(_last, "timer", None)
+    if timer is None:
+        event = _Event(None, int(LAST_SIGNAL), _SIGEV_SIGNAL)
+        timer = _last.timer = _PosixTimer(_CLOCK_THREAD_CPUTIME, event)
+    return timer
+
+
 class _Timer(_Alarm):
-    """A POSIX timer of the main thread; Python's own (setitimer) would take SIGALRM from code that uses it."""
+    """Signals to the main thread."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
         self._guard: Watched | None = None
-        self._timer = ctypes.c_void_p()
         event = _Event(None, int(SIGNAL), _SIGEV_THREAD_ID, threading.get_native_id())
-        if self._libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)):
-            raise OSError(ctypes.get_errno(), "timer_create")
-        self._off = _Spec()
-        self._specs: dict[float, _Spec] = {}
+        self._timer = _PosixTimer(_CLOCK_MONOTONIC, event)
         signal.signal(SIGNAL, self._ticked)
 
     def watch(self, guard: Watched) -> None:
-        spec = self._specs.get(guard.limit_s)
-        if spec is None:
-            tick_ns = max(1_000_000, int(guard.limit_s / TICKS * 1e9))
-            pair = (ctypes.c_long * 2)(*divmod(tick_ns, 10**9))
-            spec = self._specs[guard.limit_s] = _Spec(pair, pair)
         self._guard = guard
-        self._libc.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+        self._timer.set(guard.limit_s / TICKS)
 
     def forget(self, guard: Watched) -> None:
         self._guard = None
-        self._libc.timer_settime(self._timer, 0, ctypes.byref(self._off), None)
+        self._timer.set(0.0)
 
     def _ticked(self, number: int, frame: FrameType | None) -> None:
         guard = self._guard
@@ -505,6 +533,7 @@ IDLE_TICKS = 40  # ticks without work after which the watching thread ends
 _MAIN = threading.main_thread().ident
 _WATCHER = _Watcher()
 _timers: list[_Timer] = []
+_last = threading.local()  # each thread's _PosixTimer
 
 
 _inside: set[int] = set()  # threads that are in user code
@@ -513,6 +542,7 @@ _forked: list[bool] = []  # not empty in a process that user code forked
 
 def _after_fork() -> None:
     _timers.clear()  # not inherited: we never fork, but Spark's daemon does
+    _last.__dict__.clear()
     if threading.get_ident() in _inside:
         _forked.append(True)
 

@@ -49,6 +49,7 @@ OOM_SCORE = 500  # in the range -1000 to 1000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Keeps the interpreter's lock: a thread that releases it for a short call waits for the other threads' turns
 LIBC = ctypes.PyDLL(None, use_errno=True)
+_WORDS = {"signal 24": "it let no other thread run for twice limits.adapter_timeout"}  # LAST_SIGNAL of containment
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
@@ -218,7 +219,7 @@ class Crumbs:
             self._store(self.poison, {digest: deaths})
             _say("the process before ended in an adapter's code, in one record", ended=how, times=deaths)
             return
-        reason = f"crashed: {said}"
+        reason = f"crashed: {_WORDS.get(said, said)}"
         self._store({**self.poison, digest: reason}, {})
         _say("a record that ended the process is set aside", reason=reason, digest=digest.hex())
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, AdapterError
+from photon.config.settings import CONFIGURED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "photon.adapters"
-CONFIGURED = "configured"  # Photon's own
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LISTED_MAX = 1000
 

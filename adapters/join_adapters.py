@@ -9,12 +9,12 @@ from typing import Any
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, AdapterError, Matching
 from photon.adapters.entry_points import check_configured
-from photon.adapters.loader import CONFIGURED, load_adapter
+from photon.adapters.loader import load_adapter
 from photon.adapters.log_places import check_links_apart, check_logs_apart, secrets_of
 from photon.adapters.shaping import shaped_adapter
 from photon.adapters.side import check_links
 from photon.config.errors import UsageError
-from photon.config.settings import SIDES, Join, Settings
+from photon.config.settings import CONFIGURED, SIDES, Join, Settings
 from photon.objects.paths import placed
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import API_VERSION, Adapter, AdapterError, Framing
-from photon.adapters.entry_points import CONFIGURED as CONFIGURED
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
 from photon.adapters.faults import MODULE_PREFIX
+from photon.config.settings import CONFIGURED
 
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
 

@@ -53,6 +53,7 @@ output = "output"
 state = "state"
 address = "127.0.0.1:1"
 apart.eventstore = "127.0.0.1:{ports[1]}"
+apart.spark = "127.0.0.1:{ports[2]}"
 """
 
 
@@ -87,7 +88,7 @@ def many_clicks() -> Set:
 def services(directory: Path, data: Set, *names: str) -> Iterator[list[int]]:
     """A replica and the named ones of a datacentre that Spark joins. Yields their pids once they serve."""
     (directory / "key").write_bytes(os.urandom(32))
-    ports = free_ports(2)
+    ports = free_ports(3)
     file = directory / "photon.toml"
     file.write_text(DEPLOYMENT.format(join=CONFIG, ports=ports, data=data))
     commands = [["registry", "r1"], *([each] for each in names)]

@@ -15,6 +15,7 @@ from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
 from photon.config.passwords import INSTEAD, holds_password
 from photon.config.settings import (
+    ADAPTER_PORTS,
     NAME,
     SIDES,
     ComputeSettings,
@@ -72,7 +73,7 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     # Named tables first, one by one: msgspec's error path omits the name.
     for place, value, kind in _named_tables(raw):
         _typed(value, kind, place, where)
-    settings = _without_empty(_typed(raw, Settings, "", where))
+    settings = _with_adapters_apart(_without_empty(_typed(raw, Settings, "", where)))
     problem = next(iter(problems(settings)), None)
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
@@ -103,6 +104,18 @@ def _without_empty(settings: Settings) -> Settings:
     }
     tls = settings.tls if settings.tls and settings.tls.directory else None
     return msgspec.structs.replace(settings, tls=tls, datacentre=pipelines)
+
+
+def _with_adapters_apart(settings: Settings) -> Settings:
+    """Takes the parts that call an adapter of users out of their datacentre's process: code that loops or crashes
+    then stops neither its other parts nor a replica in it."""
+    pipelines = {}
+    for name, each in settings.datacentre.items():
+        join = settings.join.get(each.join)
+        calls = ADAPTER_PORTS if join is not None and join.runs_user_code and each.address else ()
+        taken = {part: each.own_address(part) for part in settings.inside(name) if part in calls} if calls else {}
+        pipelines[name] = msgspec.structs.replace(each, apart={**each.apart, **taken})
+    return msgspec.structs.replace(settings, datacentre=pipelines)
 
 
 def _with_directories(settings: Settings) -> Settings:
@@ -187,6 +200,11 @@ def problems(settings: Settings) -> list[str]:
             known = ", ".join(sorted(settings.join)) or "none"
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
         found += _part_problems(settings, dc)
+        if pipeline.on_spark and "spark" not in pipeline.apart:
+            found.append(
+                f"datacentre.{dc}.apart.spark: is missing, and pipeline is spark; write where it answers, "
+                'as apart = { spark = "127.0.0.1:7200" }'
+            )
         if pipeline.on_spark and settings.output.copies > 1:
             found.append(
                 f"datacentre.{dc}.pipeline = spark: what Spark joins is kept in one place; set output.copies = 1"

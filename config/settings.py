@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+CONFIGURED = "configured"  # the name of Photon's own adapter
 Side = Literal["primary", "foreign"]
 SIDES: tuple[Side, ...] = ("primary", "foreign")
 NAME_MAX = 40
@@ -32,10 +33,9 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 # The parts of a datacentre; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
 Part = Literal["eventstore", "cache", "copies", "joiner", "verifier", "dispatcher", "spark", "relay", "status"]
-SEVERAL: Mapping[str, int] = {
-    "joiner": 10,
-    "dispatcher": 80,
-}  # parts in any number, and their ports above ``address``
+# Parts that call the join's adapter, and their ports above ``address`` where they are apart and ``apart`` says none.
+# Of joiners and dispatchers there may be several, at ports in a row.
+ADAPTER_PORTS: Mapping[str, int] = {"joiner": 10, "dispatcher": 80, "eventstore": 90, "verifier": 91}
 
 
 class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     # ``path.py:Class``, or the name of an installed adapter (see docs/adapters.md), instead of the tables ``primary``
-    # and ``foreign``.
+    # and ``foreign``. The parts of a datacentre that call it are apart (docs/deployment.md#together-or-apart).
     adapter: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)  # Passed to the adapter's constructor
     primary: dict[str, Any] | None = None  # How primary records are read: ``[join.NAME.primary]``
@@ -104,6 +104,11 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # All datacentres have the foreign logs as the same files, byte by byte; then ledgers recognise duplicates
     # across datacentres, and the place in a log may serve as an id.
     identical_copies: bool = False
+
+    @property
+    def runs_user_code(self) -> bool:
+        """True if its adapter is not Photon's own."""
+        return self.adapter not in (None, CONFIGURED)
 
     def upstream(self, side: Side) -> str | None:
         """Returns the join whose output is this side's events (docs/chains.md); ``None`` for other logs."""
@@ -394,12 +399,16 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def at(self, part: str) -> list[str]:
         """Returns the addresses of a part's processes, or that of the datacentre's process if it runs there."""
         count = {"joiner": self.joiners, "dispatcher": self.dispatchers}.get(part, 1)
-        said = self.apart.get(part) or (_shifted(self.address, SEVERAL[part]) if count > 1 else self.address)
+        said = self.apart.get(part) or (self.own_address(part) if count > 1 else self.address)
         return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
+
+    def own_address(self, part: str) -> str:
+        """Returns the address of a part's first process, if it is apart and ``apart`` says none."""
+        return _shifted(self.address, ADAPTER_PORTS[part])
 
     def is_apart(self, part: str) -> bool:
         """True if the part runs in processes of its own."""
-        return part in self.apart or (part in SEVERAL and len(self.at(part)) > 1)
+        return part in self.apart or len(self.at(part)) > 1
 
     @property
     def eventstore(self) -> str:

@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from photon.config.back_off import BackOff
+from photon.idregistry.client.whereabouts import listed
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.whereabouts import listed
 
 ASK_S = 2.0  # time between two questions to a joiner;
 FIRST_S = 0.25  # while none is used

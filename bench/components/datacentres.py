@@ -29,7 +29,8 @@ from bench.generated_logs import write
 from photon.config.loader import load
 from photon.dispatcher.database import read_ledger
 from photon.dispatcher.errors import StateError
-from photon.fleet.ledger import EMPTY, ledger_file
+from photon.fleet.counters import EMPTY
+from photon.fleet.ledger import ledger_file
 from photon.fleet.processes import KINDS
 from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line

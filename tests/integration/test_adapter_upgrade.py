@@ -16,13 +16,14 @@ from photon.config.loader import load
 from photon.fleet.ledger import read_ledger
 from photon.lab.demo.check import records
 from photon.spark.verify.verdict import fingerprint
-from tests.deployments import addresses, datacentre, replica, write
+from photon.supervision.ports import free_row
+from tests.deployments import datacentre, replica, write
 from tests.integration.commands import Result, photon, running, until
 from tests.integration.forked import Process
 from tests.unit.spark.recover.rows import write_report
 
 CLICKS = 20
-KINDS = ("dispatcher", "joiner", "eventstore", "verifier")
+KINDS = ("eventstore", "joiner", "verifier", "dispatcher")  # each in a process of its own, as it calls the adapter
 WAIT_S = 120.0
 REFUSED = "the adapter gives another id: 'c0' before and 'C0' now, of the record "
 JOIN = """
@@ -57,40 +58,40 @@ def logs(primary: Path, foreign: Path) -> None:
 
 
 class Site:
-    """A registry and two datacentres, each a process, with a file for each version of the adapter."""
+    """A registry and two datacentres, with a file for each version of the adapter."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        free = addresses(9)
+        first = free_row(200)  # the parts are at ports above their datacentre's
+        free = (f"127.0.0.1:{first + above}" for above in (0, 1, 101))
         names, registry = ("east", "west"), replica(next(free))
         whole = [datacentre(free, name=name, base=f"{name}/", whole=True) for name in names]
-        parts = [datacentre(free, *KINDS[:1], "joiners.1", name=name, base=f"{name}/") for name in names]
         for number in (1, 2):
             version(base, number)
-            for file, texts in ((f"v{number}.toml", whole), (f"apart{number}.toml", parts)):
-                write(base, JOIN.format(code=f"v{number}.py"), registry, *texts).rename(base / file)
+            write(base, JOIN.format(code=f"v{number}.py"), registry, *whole).rename(base / f"v{number}.toml")
         for name in ("east", "west"):
             logs(base / name / "queries", base / name / "clicks")
 
     def log(self, name: str) -> Path:
         return self.base / name / "log"
 
-    def command(self, name: str, number: int, kind: str = "") -> tuple[str | Path, ...]:
-        if not kind:
-            return "serve", "datacentre", name, "--config", self.base / f"v{number}.toml"
-        return "serve", kind, "--config", self.base / f"apart{number}.toml", "--datacentre", name
+    def command(self, name: str, number: int, kind: str) -> tuple[str | Path, ...]:
+        return "serve", kind, "--config", self.base / f"v{number}.toml", "--datacentre", name
 
     @contextmanager
-    def started(self, name: str) -> Iterator[Process]:
+    def started(self, name: str) -> Iterator[list[Process]]:
         begun = self.served(name)
-        with running(*self.command(name, 1), log=self.log(name)) as process:
+        with ExitStack() as ending:
+            started = [
+                ending.enter_context(running(*self.command(name, 1, kind), log=self.log(name))) for kind in KINDS
+            ]
             until(lambda: self.served(name) > begun, WAIT_S, f"{name} serves")
-            yield process
+            yield started
 
     def served(self, name: str) -> int:
         return self.log(name).read_text().count("dispatcher serves") if self.log(name).exists() else 0
 
-    def refuses(self, name: str, kind: str = "") -> None:
+    def refuses(self, name: str, kind: str) -> None:
         refused(photon(*self.command(name, 2, kind)))
 
     def lose_position(self, name: str) -> None:
@@ -110,9 +111,10 @@ def refused(done: Result) -> None:
     assert REFUSED in done.err
 
 
-def stop(process: Process) -> None:
-    process.terminate()
-    assert process.wait(WAIT_S) == 0
+def stop(processes: list[Process]) -> None:
+    for process in reversed(processes):
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
 
 
 @pytest.mark.parametrize("order", [("west", "east"), ("east", "west")])
@@ -125,9 +127,9 @@ def test_no_datacentre_takes_other_ids(tmp_path: Path, order: tuple[str, str]) -
         until(lambda: len(site.joined()) == CLICKS, WAIT_S, "all are joined")
         for name in order:
             stop(processes[name])
-            site.refuses(name)
+            site.refuses(name, "dispatcher")
         site.lose_position(order[0])
-        site.refuses(order[0])
+        site.refuses(order[0], "dispatcher")
         processes = {name: start(site.started(name)) for name in order}
         until(lambda: not read_ledger(tmp_path / order[0] / "state")["pending"], WAIT_S, "it is decided")
         for process in processes.values():

@@ -47,7 +47,7 @@ foreign = { join = "left", key = "foreign.shop" }
 
 
 def make_site(directory: Path) -> Path:
-    free = addresses(5)
+    free = addresses(9)
     text = 'key_file = "key"\n[clock]\nuncertainty = "1s"\n[output]\nroll_age = "2s"\ncompress = "gzip"\n'
     for name, match in JOINS.items():
         text += f'[join.{name}]\n{match}\nunmatched_after = "6s"\nprimary_max_delay = "1s"\n'
@@ -57,7 +57,8 @@ def make_site(directory: Path) -> Path:
         logs = f'primary = "{"shops" if name == "bills" else "payments"}"\n'
         logs += "" if name == "bills" else 'foreign = "orders"\n'
         text += f'[datacentre.{name}]\njoin = "{name}"\npipeline = "spark"\noutput = "{name}/output"\n'
-        text += f'state = "{name}/state"\naddress = "{next(free)}"\nstatus = ""\n{logs}'
+        text += f'state = "{name}/state"\naddress = "{next(free)}"\nstatus = ""\n'
+        text += f'apart.spark = "{next(free)}"\n{logs}'
     for name in ("payments", "orders", "shops"):
         (directory / name).mkdir()
     (directory / "key").write_bytes(b"k" * 32)

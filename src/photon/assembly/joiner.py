@@ -17,8 +17,8 @@ from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.settings import NAME_MAX, Settings
 from photon.idregistry.api import Slot
+from photon.idregistry.client.whereabouts import AUTO, is_reachable, noted
 from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
-from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
 if TYPE_CHECKING:
     from photon.assembly.room import Room

@@ -11,7 +11,8 @@ from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.room import Room
 from photon.assembly.samples import Samples, in_registry, logs_of
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
+from photon.config.own_process import in_own_process
 from photon.config.roles import Role
 from photon.config.settings import SIDES, Settings
 from photon.config.stopping import until
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 2.0
+RULE_S = 30.0  # for the start of a process, and an adapter's imports
 
 log = get_logger(__name__)
 
@@ -39,6 +41,27 @@ def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
 
 def rule_of(settings: Settings, base: Path, join: str) -> bytes:
     return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
+
+
+async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
+    """Like `rules_of`, but calls adapters of users in another process, unless a datacentre here runs them: they must
+    not stop a vote. Leaves out a join whose adapter gives no rule; the registry goes on under the rules it knows."""
+    rules = {}
+    for join, its in sorted(settings.join.items()):
+        if not its.runs_user_code or any("eventstore" in settings.inside(name) for name in settings.joining(join)):
+            rules[join] = rule_of(settings, base, join)
+            continue
+        rule = "photon.assembly.registry:rule_of", settings, base, join
+        try:
+            rules[join] = await in_own_process(*rule, timeout_s=RULE_S)
+        except (PhotonError, TimeoutError) as error:
+            problem = str(error) or f"it does not come back within {RULE_S:g} s"
+            log.warning(
+                "an adapter gives no rule; if its join is new, correct it and restart this",
+                join=join,
+                problem=problem,
+            )
+    return rules
 
 
 async def admitted(room: Room, registry: RegistryClient, samples: Samples | None = None) -> bool:
@@ -104,7 +127,7 @@ async def serve_replica(room: Room) -> None:
         memory_limit=settings.registry.memory_limit,
         near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
-        id_rules=rules_of(settings, room.base),
+        id_rules=await rules_for_replica(settings, room.base),
         tls=room.tls(Role.REGISTRY, name),
         bind=room.listen,
     )

@@ -1,5 +1,5 @@
 """A service's place in its process: its arguments, what it shares with the process's other services, and common
-helpers.
+helpers. It loads neither adapters nor what only some services need: a status page has a room, too.
 
 Each kind of process has a file that builds it: a coroutine that gets a ``Room``, serves until its ``stop`` is set,
 calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
@@ -15,9 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from photon.adapters.containment import keep_crumbs
-from photon.adapters.crumbs import DIRECTORY
-from photon.adapters.join_adapters import adapter_of
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -26,9 +23,6 @@ from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
 from photon.fleet.processes import KINDS
-from photon.idregistry.api import Digester
-from photon.idregistry.client.deployment_key import deployment_key
-from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     import grpc
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
     from photon.config.tls import Tls
     from photon.dispatcher.discovery import Here
     from photon.eventstore.api import OperatedStore
+    from photon.idregistry.api import Digester
     from photon.idregistry.client.grpc_client import RegistryClient
 
 T = TypeVar("T")
@@ -111,6 +106,8 @@ class Room:
 
     def logs(self, side: Side) -> Path:
         """The directory of a side's logs; made if a relay fills it."""
+        from photon.objects.paths import placed
+
         directory = placed(self.base, self.pipeline.logs(side))
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)
@@ -118,12 +115,19 @@ class Room:
 
     def adapter(self, process: str | None = None) -> Adapter:
         """``process``: the process that calls the adapter for each record, and keeps crumbs under this name."""
+        from photon.adapters.containment import keep_crumbs
+        from photon.adapters.crumbs import DIRECTORY
+        from photon.adapters.join_adapters import adapter_of
+
         adapter = adapter_of(self.settings, self.pipeline.join, self.base)
         return adapter if process is None else keep_crumbs(adapter, self.state / DIRECTORY / process, self.disk)
 
     @property
     def digester(self) -> Digester:
         """The digester of the join's ids. Raises UsageError."""
+        from photon.idregistry.api import Digester
+        from photon.idregistry.client.deployment_key import deployment_key
+
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def at(self, address: str) -> Address:

@@ -88,7 +88,7 @@ def join(
 
     from photon.cli.view import ProgressView
     from photon.config import log
-    from photon.fleet.ledger import COUNTERS
+    from photon.fleet.counters import COUNTERS
     from photon.local_join.options import JoinOptions
     from photon.local_join.words import words_of
     from photon.supervision.watched import end

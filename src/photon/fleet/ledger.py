@@ -14,26 +14,8 @@ from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.database import read_ledger as _read
 from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, hour_name, made, total_of
 from photon.dispatcher.partitions import there
+from photon.fleet.counters import EMPTY, VERDICTS
 
-COUNTERS = {
-    "read": "lines, and what became of them:",
-    "joined": "with their primary event",
-    "filtered": "left out by the adapter",
-    "unmatched": "no primary event has their key",
-    "late": "older than what the registry remembers",
-    "rejected": "could not be read, or the adapter refused them",
-    "elsewhere": "another datacentre was first",
-    "duplicate": "have the id of another line",
-    "pending": "wait for their primary event",
-    "reread": "were counted before, and read again",
-    "wasted": "joined, and another datacentre was first",
-    "retimed": "have an id that was registered with another time",
-    "ambiguous": "have a key that different primary events share",
-    "unpaired": "unmatched, as their primary event is out of bounds",
-}
-"""Of a ledger, in its order, each with a line for people. The first is the sum of those to ``pending``."""
-EMPTY = dict.fromkeys(COUNTERS, 0)
-VERDICTS = (*COUNTERS,)[1:8]
 ASK_S = 2.0
 
 

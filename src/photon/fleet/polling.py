@@ -25,9 +25,9 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.fleet.access import registry_client
 from photon.fleet.processes import COMMON, KINDS, READERS, Process, asked_of, of_datacentre
 from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.whereabouts import listed
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.whereabouts import listed
 
 ASK_S = 1.5
 LIST_S = 1.5  # longest wait for the registry's list of slots

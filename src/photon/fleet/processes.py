@@ -132,8 +132,7 @@ def _joiners(settings: Settings, datacentre: str) -> Iterable[Member]:
 
 def _spark(settings: Settings, datacentre: str) -> Iterable[Member]:
     pipeline = settings.datacentre[datacentre]
-    at = pipeline.at("spark")[0] if "spark" in pipeline.apart else None
-    return [(datacentre, at, ())] if pipeline.on_spark else []
+    return [(datacentre, pipeline.at("spark")[0], ())] if pipeline.on_spark else []
 
 
 def _dispatchers(settings: Settings, datacentre: str) -> Iterable[Member]:

@@ -15,12 +15,12 @@ from photon.config.disk import Disk
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process, of_datacentre
 from photon.idregistry.api import Slot
+from photon.idregistry.client.whereabouts import listed
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.slot.slot import STATE_NAME
-from photon.joiner.whereabouts import listed
 from photon.spark.pipeline.journal import Journal
 from photon.verifier.watermark import SlotShown
 

@@ -158,7 +158,7 @@ async def join(
         @asynccontextmanager
         async def serving(at_work: Application) -> AsyncIterator[None]:
             """Beside the services of its datacentre, and with --once, it has no address."""
-            own = pipeline.on_spark and "spark" in pipeline.apart and not options.once
+            own = pipeline.on_spark and not options.once
             address = pipeline.at("spark")[0] if own else None
             async with room.answering("spark", address, _metrics(room, at_work), tls, also):
                 room.up()

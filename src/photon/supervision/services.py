@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from photon.config.settings import NAME, Settings
 from photon.fleet.processes import Process, of_datacentre, processes
-from photon.joiner.whereabouts import AUTO
+from photon.idregistry.client.whereabouts import AUTO
 from photon.supervision.ports import host_and_port
 
 ETC = "/etc/photon"

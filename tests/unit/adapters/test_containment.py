@@ -189,6 +189,32 @@ cProfile.Profile().runcall(lambda: None)
 """
 
 
+KEPT = """
+import re, sys, threading
+from photon.adapters.containment import Guard
+class Mine:
+    time_limit_s, crumbs = 0.5, None
+def backtracks(item):
+    re.match(r"(a+)+b", "a" * 64)
+def burns(item):
+    sum(range(3_000_000))
+def call():
+    print(len(Guard(Mine()).each(range(60), {ask})), flush=True)
+thread = threading.Thread(target=call)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(("ask", "said", "code"), [("backtracks", "", -24), ("burns", "60\n", 0)])
+def test_code_that_keeps_the_interpreter_from_all_threads_ends_the_process(ask: str, said: str, code: int) -> None:
+    """But records that take long together do not."""
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT.format(ask=ask)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.stdout, done.returncode) == (said, code), done.stderr
+
+
 def test_who_profiles_after_a_call_was_ended_goes_on() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", PROFILED], check=True, timeout=60)
 

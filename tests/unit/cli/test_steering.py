@@ -137,7 +137,8 @@ def test_what_cannot_be_taken_back_is_refused_where_nobody_can_be_asked(name: st
 
 def test_an_order_for_a_join_on_spark_that_never_began_is_refused(tmp_path: Path) -> None:
     config = write_deployment(tmp_path)
-    config.write_text(config.read_text().replace("[datacentre.east]\n", '[datacentre.east]\npipeline = "spark"\n'))
+    own = '[datacentre.east]\npipeline = "spark"\napart.spark = "127.0.0.1:2"\n'
+    config.write_text(config.read_text().replace("[datacentre.east]\n", own))
     order = ("replay", "--from", "2h", "--to", "1h", "--config", config, "--datacentre", "east")
     assert "no join on Spark has begun here" in refused(photon("dispatcher", *order), 1)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from photon.config.left_out import left_out
+from tests.deployments import deployment, join
+from tests.integration.commands import until
 
 UNUSED = (
     "rich",
@@ -20,6 +23,7 @@ UNUSED = (
     "importlib.metadata",
     "email",
 )
+ROOMS = tuple(f"photon.{room}" for room in ("adapters", "dispatcher", "eventstore", "joiner", "outputs", "spark"))
 IMPORTED = "import {modules}, sys; print(*sys.modules)"
 JOIN = "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_join.parts, photon.eventstore.engine"
 
@@ -31,6 +35,7 @@ JOIN = "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_j
         ("photon; photon.read; import photon", ("grpc", "google.protobuf", *UNUSED), 168),
         ("photon.eventstore.process", UNUSED, 155),
         ("photon.assembly.registry", UNUSED, 120),
+        ("photon.status.process", (*UNUSED, *ROOMS), 80),
     ],
 )
 def test_a_start_imports_nothing_that_it_does_not_use(modules: str, unused: tuple[str, ...], most: int) -> None:
@@ -40,6 +45,23 @@ def test_a_start_imports_nothing_that_it_does_not_use(modules: str, unused: tupl
     imported = said.stdout.split()
     assert not set(unused) & set(imported)
     assert sum(name.partition(".")[0] == "photon" for name in imported) <= most
+
+
+def test_a_running_status_page_loads_no_other_part_of_its_datacentre(tmp_path: Path) -> None:
+    file = deployment(tmp_path, join(), "status")
+    command = [sys.executable, "-X", "importtime", "-m", "photon", "serve", "status", "--config", str(file)]
+    with (tmp_path / "said").open("wb") as said:
+        page = subprocess.Popen(command, stdout=said, stderr=said)
+    try:
+        until(lambda: b"status serves" in (tmp_path / "said").read_bytes(), 60.0, "it serves")
+    finally:
+        page.terminate()
+        page.wait()
+    imported = {line.rpartition("|")[2].strip() for line in (tmp_path / "said").read_text().splitlines()}
+    own_modules = {name for name in imported if name.partition(".")[0] == "photon"}
+    assert len(own_modules) <= 100
+    rooms = {name for name in own_modules if name.startswith(ROOMS)}
+    assert rooms == {"photon.adapters", "photon.adapters.crumbs"}  # how its process's predecessor ended
 
 
 def test_what_was_left_out_can_be_imported_afterwards() -> None:

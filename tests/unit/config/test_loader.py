@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from photon.config.loader import ConfigError, convert, load
+from photon.config.settings import Part, Pipeline
 from photon.config.units import seconds, size
 from tests.unit.refusals import one_line
 
@@ -112,8 +113,37 @@ def test_what_a_datacentre_does_not_say_has_a_default() -> None:
     pipeline = found.datacentre["east"]
     assert (pipeline.output, pipeline.state, pipeline.page) == ("east/output", "east/state", "127.0.0.1:7101")
     assert found.registry.replicas["r1"].directory == "registry/r1"
-    assert found.joiners("east") == {"east-1": "h:7100"}
-    assert found.inside("east") == ["eventstore", "joiner", "verifier", "dispatcher", "status"]
+
+
+def test_parts_that_call_an_adapter_of_users_are_apart() -> None:
+    east: dict[str, object] = {"join": "clicks", "primary": "p", "foreign": "f", "address": "h:7100"}
+
+    def made(adapter: str | None, **more: object) -> Pipeline:
+        said = {"adapter": adapter} if adapter else {"primary": {}, "foreign": {"key": "k"}}
+        raw = {"join": {"clicks": said}, "datacentre": {"east": {**east, **more}}}
+        settings = convert(raw, "f")
+        inside.append([*settings.inside("east")])
+        return settings.datacentre["east"]
+
+    inside: list[list[Part]] = []
+    assert made(None).apart == made("configured").apart == {}
+    assert inside[0] == inside[1] == ["eventstore", "joiner", "verifier", "dispatcher", "status"]
+    own = {"joiner": "h:7110", "dispatcher": "h:7180", "eventstore": "h:7190", "verifier": "h:7191"}
+    assert made("a.py:A").apart == made("installed").apart == own
+    assert made("a.py:A", apart={"joiner": "h:1"}, dispatchers=2).apart == {
+        "joiner": "h:1", "eventstore": "h:7190", "verifier": "h:7191",
+    }  # fmt: skip
+    assert inside[2:] == [["status"]] * 3
+    with pytest.raises(ConfigError, match=r"used twice, by .*east\.address and .*east\.apart\.verifier"):
+        made("a.py:A", apart={"verifier": "h:7100"})
+
+
+def test_a_join_on_spark_says_where_its_application_runs() -> None:
+    raw = {"join": "clicks", "primary": "p", "foreign": "f", "address": "h:7100", "pipeline": "spark"}
+    with pytest.raises(ConfigError, match=r"^f: datacentre\.east\.apart\.spark: is missing, .* as apart = .*7200"):
+        convert({**GOOD, "datacentre": {"east": raw}}, "f")
+    found = convert({**GOOD, "datacentre": {"east": {**raw, "apart": {"spark": "h:7200"}}}}, "f")
+    assert found.datacentre["east"].at("spark") == ["h:7200"]
 
 
 @pytest.mark.parametrize(("text", "value"), [("500ms", 0.5), ("3d", 259200.0), (7, 7.0), ("2 min", 120.0)])

@@ -34,10 +34,10 @@ from photon.dispatcher.joiner_set import (
     Removed,
 )
 from photon.dispatcher.reporting import Troubles
+from photon.idregistry.client.whereabouts import noted
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import JoinAnswers, Outcome
-from photon.joiner.whereabouts import noted
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
 

@@ -123,11 +123,14 @@ def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_join_on_spark_takes_the_place_of_dispatcher_and_joiners() -> None:
-    settings = load(TOGETHER, environment={}, flags=['datacentre.east.pipeline="spark"'])
+    settings = load(
+        TOGETHER, environment={}, flags=['datacentre.east.pipeline="spark"', 'datacentre.east.apart.spark="h:1"']
+    )
     started = [each.label for stage in stages(settings) for each in stage if each.datacentre == "east"]
     assert [label for label in started if not label.startswith("registry")] == [
         "spark east", "datacentre east"
     ]  # fmt: skip
-    apart = load(EXAMPLE, environment={}, flags=['datacentre.west.pipeline="spark"'])  # it may move there and back
+    flags = ['datacentre.west.pipeline="spark"', 'datacentre.west.apart.spark="h:1"']
+    apart = load(EXAMPLE, environment={}, flags=flags)  # it may move there and back
     kinds = {each.kind for each in processes(apart) if each.datacentre == "west"}
     assert kinds == {"eventstore", "verifier", "spark", "registry"}

@@ -10,13 +10,13 @@ import pytest
 
 from photon.batch.events import Events
 from photon.config.disk import RealDisk
+from photon.idregistry.client.whereabouts import is_reachable, noted, reached_at
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Outcome
 from photon.joiner.auto_joiner import AUTO_MAX, AutoJoiner, Here, auto_name, is_auto, to_try
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock, is_held
-from photon.joiner.whereabouts import is_reachable, noted, reached_at
 from photon.outputs.log.format import RETIRED_NAME, retired_bytes
 from tests.unit.joiner.helpers import FakeRegistry, event
 from tests.unit.joiner.test_adopter import Claiming, adopter_of, engine_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import orjson
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from photon.config.errors import PhotonError
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Place, Question
-from photon.fleet.explain.story import Heard, Story, tell
+from photon.fleet.explain.story import Heard, tell
 from photon.status.http import HttpServer
 from photon.status.process import EXPLAIN_PATH, QUERY_BYTES_MAX, Explained
 from tests.unit.status.test_http import _said
@@ -25,12 +26,12 @@ class _Everybody:
         self.begun = asyncio.Event()
         self.hold: asyncio.Event | None = None
 
-    async def ask(self, question: Question) -> Story:
+    async def ask(self, question: Question) -> dict[str, Any]:
         self.asked.append(question)
         self.begun.set()
         if self.hold is not None:
             await self.hold.wait()
-        return tell(question, [Heard("east", Evidence())], None, "")
+        return tell(question, [Heard("east", Evidence())], None, "").as_json()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ async def test_it_ends_in_time_and_failures_are_one_line() -> None:
     everybody.hold = None
     assert (await explained.answer("id=a")).status == 200
 
-    async def fails(question: Question) -> Story:
+    async def fails(question: Question) -> dict[str, Any]:
         raise PhotonError("the registry is nowhere")
 
     answer = await Explained(fails).answer("id=a")

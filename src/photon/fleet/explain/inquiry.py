@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,9 +18,9 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.metrics.service import PART
 from photon.config.settings import Settings
-from photon.config.tls import Tls, open_channel, towards, unreachable
+from photon.config.tls import OPERATOR, Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
-from photon.fleet.access import output_of, registry_of
+from photon.fleet.access import output_of, registry_of, tls_of
 from photon.fleet.explain import explain_pb2 as pb
 from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, in_waiting_files, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
@@ -97,6 +98,14 @@ async def _stories(
             above = asking.settings.chain(upstream)
             stories += await _stories(asking, Question(event_id), registry, slots, until, above)
     return stories
+
+
+async def explained_for(
+    identity: str, settings: Settings, base: Path, question: Question, seconds: float
+) -> dict[str, Any]:
+    """The story as JSON, for the process of this identity. Raises UsageError."""
+    asking = Asking(settings, base, tls_of(settings, base, identity), seconds, operator=identity == OPERATOR)
+    return (await explain(asking, question)).as_json()
 
 
 class _Inquiry:

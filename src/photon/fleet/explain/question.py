@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import orjson
 
-from photon.adapters.envelope import member
 from photon.config.errors import UsageError
 from photon.eventid import EventIdError, time_ns
 
@@ -47,6 +46,8 @@ class Question:
 
     def needles(self) -> list[bytes]:
         """Byte strings of which an output line of this event holds at least one."""
+        from photon.adapters.envelope import member  # a page that only parses a question needs no adapters
+
         found = [member(b"event_id", self.event_id)]
         if self.place is not None:
             name = orjson.dumps(self.place.file)

@@ -20,11 +20,11 @@ from photon.fleet.processes import of_datacentre
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.whereabouts import reached_at
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.copies.api import CopyOf
-from photon.joiner.whereabouts import reached_at
 from photon.operations.slots import event_ids, sealing
 from photon.operations.slots.id_list import IdList, Listed, listed
 from photon.operations.slots.inventory import SlotRow, has_slot, rows_of, state_of

@@ -1,0 +1,58 @@
+"""Calls a function in a process of its own, which keeps loops, crashes and imports of its code out of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import pickle
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from importlib import import_module
+from typing import Any
+
+from photon.config.errors import PhotonError
+
+_CODE = "from photon.config.own_process import _answer; _answer()"
+LEFT_S = 1.0  # after its time, the kernel ends a process whose caller is gone
+
+
+async def in_own_process(function: str, *arguments: object, timeout_s: float) -> Any:
+    """Returns what ``function`` (MODULE:NAME, maybe a coroutine function) returns for ``arguments``; all are pickled.
+
+    Raises its PhotonError, a PhotonError if it ends without an answer, TimeoutError.
+    """
+    # -P: no module of the working directory takes the place of one of ours
+    process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer, _ = await process.communicate(pickle.dumps((function, arguments, timeout_s)))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        code = await process.wait()
+    if code or not answer:
+        how = signal.strsignal(-code) if code < 0 else f"exit code {code}"
+        raise PhotonError(f"the process that ran it ended without an answer: {how}")
+    problem, value = pickle.loads(answer)
+    if problem is not None:
+        raise PhotonError(problem)
+    return value
+
+
+def _answer() -> None:
+    replies, sys.stdout = os.fdopen(os.dup(1), "wb"), sys.stderr
+    os.dup2(2, 1)  # user code may print
+    function, arguments, timeout_s = pickle.load(sys.stdin.buffer)
+    signal.setitimer(signal.ITIMER_REAL, timeout_s + LEFT_S)
+    module, _, name = function.partition(":")
+    found: tuple[str | None, object]
+    try:
+        value = getattr(import_module(module), name)(*arguments)
+        found = None, asyncio.run(value) if inspect.iscoroutine(value) else value
+    except PhotonError as error:
+        found = str(error), None
+    replies.write(pickle.dumps(found))
+    replies.flush()
+    os._exit(0)  # a thread of user code must not keep the process
