@@ -20,6 +20,7 @@ from photon.assembly.room import Room
 from photon.computing import rescaling
 from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, put_status, read_status
+from photon.computing.replay import current
 from photon.computing.shared import FILE_NAME as HBASE_NAME
 from photon.computing.table import Table
 from photon.computing.wire import ENDED_NS, NEVER_NS
@@ -136,9 +137,10 @@ class Watch:
 
     def look(self) -> tuple[list[Status], dict[str, Any]]:
         """All owners, and the row of the status page (docs/watching.md#photon-status). Raises OSError."""
-        names = _names(self._state)
-        found = [each for each in read_status(RealDisk(), self._state) if each.interval in names] if names else []
-        if (self._state / HBASE_NAME).exists():  # the others are on other machines
+        state = current(RealDisk(), self._state)
+        names = _names(state)
+        found = [each for each in read_status(RealDisk(), state) if each.interval in names] if names else []
+        if (state / HBASE_NAME).exists():  # the others are on other machines
             names = {each.interval for each in found}
         here = [each for each in found if self._speaks(each)]
         running = bool(here)

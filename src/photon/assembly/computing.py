@@ -9,8 +9,12 @@ from pathlib import Path
 from photon.adapters.side import side_from_table
 from photon.computing.injector import OF_DIRECTORY, Said
 from photon.computing.log_input import LogPlace
+from photon.computing.replay import begin, current
+from photon.computing.shared import read_place
 from photon.computing.site import Reads, Site
+from photon.computing.table import SPARK_NAME
 from photon.computing.topology import Source, Topology
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.python_file import load_python
@@ -36,8 +40,18 @@ def load_topology(file: Path) -> Topology:
 def site_of(file: Path, state: Path | None = None) -> Site:
     """``state``: `None` for the directory next to the file. Raises UsageError."""
     topology = load_topology(file)
-    state = state or default_state(file, topology)
+    state = current(RealDisk(), state or default_state(file, topology))
     return Site(topology, file.resolve().parent, state, reads_of, load=lambda: load_topology(file))
+
+
+def begin_replay(file: Path, state: Path | None, name: str, from_ns: int | None) -> Path:
+    """The state of a replay, which is made unless there is one. Raises UsageError."""
+    topology = load_topology(file)
+    first = state or default_state(file, topology)
+    if (first / SPARK_NAME).exists() or read_place(RealDisk(), first) is not None:
+        raise UsageError(f"{first}: a state on Spark or in HBase is not replayed: publish elsewhere, with another "
+                         "--state")  # fmt: skip
+    return begin(RealDisk(), first, name, from_ns)
 
 
 def default_state(file: Path, topology: Topology) -> Path:

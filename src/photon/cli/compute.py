@@ -346,3 +346,60 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
     computations = list(site.topology.parts)
     out.show({"topology": site.topology.name, "computations": computations, "running": runs}, people)
     return DONE
+
+
+# -- replay ----------------------------------------------------------------------------------------------------------
+@click.command()
+@click.argument("file", type=PATH)
+@click.option("--name", required=True, metavar="NAME", help="Of the replay: its streams are in DIRECTORY.NAME.")
+@click.option("--from", "since", metavar="TIME",
+              help="Publish results with this event time or a later one: 2026-11-21T09, epoch seconds, 2d (ago); "
+              "needed once.")  # fmt: skip
+@_state
+@click.option("--once", is_flag=True, help="Read what is published now, call all timers, and end.")
+@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="Number of intervals for the keys of a new replay.")  # fmt: skip
+@click.option("--in-place", is_flag=True, help="Then put it in place of the streams published so far, and end.")
+@formatted
+@click.option("--quiet", is_flag=True, help="No progress.")
+def replay(
+    file: Path, name: str, since: str | None, state: Path | None, once: bool, processes: int, in_place: bool,
+    quiet: bool, out: Printed,
+) -> int:  # fmt: skip
+    """Compute again after a bug in FILE was fixed: from the beginning of all sources, into new streams.
+
+    A state of its own is made, and what has an event time from TIME on is published in DIRECTORY.NAME for each
+    published DIRECTORY. Run again, it continues. --in-place retires the old streams, whose run must be ended: their
+    records before TIME stand, and readers at their end are told where to go on. From then on photon compute run goes
+    on with the new ones.
+
+    \b
+    Examples:
+      photon compute replay spend.py --name fix1 --from 2026-11-20 --once
+      photon compute replay spend.py --name fix1 --from 2026-11-20 --processes 4
+      photon compute replay spend.py --name fix1 --in-place
+    Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
+    them; 1 failed, 2 wrong usage.
+    """
+    from photon.assembly.computing import begin_replay
+    from photon.cli.units import given_ns
+    from photon.config.stopping import stop_flag
+    from photon.operations import compute_here
+
+    stop = stop_flag()
+    from_ns = None if since is None else given_ns("--from", since, time.time_ns())
+    state = begin_replay(file, state, name, from_ns)
+    progress = _Progress(quiet=quiet or out.json)
+    if in_place:
+        placed = compute_here.put_in_place(
+            file, state, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
+        )
+        said = "in place: photon compute run goes on with it" if placed else "not in place yet: run this again"
+        out.show({"state": str(state), "placed": placed}, f"{state}: {said}")
+        return DONE
+    compute_here.run(
+        file, state, None, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
+    )  # fmt: skip
+    found = progress.found
+    out.show({"state": str(state), "owners": [_document(each) for each in found]}, lambda: _print(found))
+    return ATTENTION if any(each.counts.get("aside") for each in found) else DONE

@@ -49,7 +49,13 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         ),
         "compute": Noun(
             "Run computations over what was joined.",
-            {"init": "compute:init", "run": "compute:run", "rescale": "compute:rescale", "reload": "compute:reload"},
+            {
+                "init": "compute:init",
+                "run": "compute:run",
+                "rescale": "compute:rescale",
+                "reload": "compute:reload",
+                "replay": "compute:replay",
+            },
             "run spend.py",
         ),
         "table": Noun(

@@ -61,7 +61,7 @@ def read(
       photon read s3://lake/clicks --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
     Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
-    to some files; 1 failed; 2 wrong usage.
+    to some files; or OUTPUT is a stream that was replayed: its end says where to go on; 1 failed; 2 wrong usage.
     """
     from photon.objects.disk import UrlDisk
     from photon.outputs import Reader
@@ -209,6 +209,9 @@ def _pass_on(
         stream.run()
     except BrokenPipeError:
         return DONE  # its reader has enough
+    if reader.replayed is not None and not signals.asked and stream.lines != terms.limit:
+        say(str(reader.replayed))
+        return ATTENTION
     return ATTENTION if objected else DONE
 
 

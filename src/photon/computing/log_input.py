@@ -79,7 +79,7 @@ class LogInjector:
                 has_header=place.side.has_header,
                 framing=place.side.files_framing,
                 links=place.side.follow_links,
-                positions=_logs_of(position),
+                positions=logs_of(position),
                 report=lambda problem: tell(f"the log {stream}: {problem}"),
                 rest=RestRule(REST_S, clock.now_ns),
             )
@@ -179,7 +179,8 @@ class LogInjector:
         return Input(self.stream, begin, self._begin, records, self._said)
 
 
-def _logs_of(position: bytes | None) -> list[LogPosition]:
+def logs_of(position: bytes | None) -> list[LogPosition]:
+    """The place in each log. Raises UsageError."""
     if position is None:
         return []
     try:

@@ -79,17 +79,18 @@ class Owner:
         links: Links,
         state: str = "",
         where: str = "the state",
+        since_ns: int = NEVER_NS,
         once: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``publish``: stream -> directory; ``state``, ``where``: see Publisher; ``once``: stop at the data that is
-        present now, or was present when an earlier run with it began; ``tell``: receives one line for each fault of a
-        computation."""
+        """``publish``: stream -> directory; ``state``, ``where``, ``since_ns``: see Publisher; ``once``: stop at the
+        data that is present now, or was present when an earlier run with it began; ``tell``: receives one line for
+        each fault of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
         self.upto: Mapping[str, bytes] = {}  # source -> read no further than this position
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
-        self._state, self._where = state, where
+        self._state, self._where, self._since_ns = state, where, since_ns
         self._names: Mapping[str, str] = engine.published
         self._publishers: dict[tuple[str, Path, str], Publisher] = {}
         self._sent: dict[str, float] = {}
@@ -143,6 +144,11 @@ class Owner:
         if not all(each.ended and not each.holds for each in self._sources):
             return False
         return all(mark.exact_ns == ENDED_NS for mark in self.engine.watermarks().values()) and not self._sent
+
+    @property
+    def rests(self) -> bool:
+        """True if nothing is on its way to another owner or a publisher, and no input is held back."""
+        return not self._sent and not any(each.holds for each in self._sources)
 
     def close(self) -> None:
         with ExitStack() as closing:
@@ -272,7 +278,7 @@ class Owner:
             committed = self.engine.committed if sender == self.interval else None
             self._publishers[place] = Publisher(
                 self._disk, *place[1:], state=self._state, where=self._where,
-                committed=committed, shown=self.engine.shown(sender, self._names[stream]),
+                committed=committed, shown=self.engine.shown(sender, self._names[stream]), since_ns=self._since_ns,
             )  # fmt: skip
         return self._publishers[place]
 

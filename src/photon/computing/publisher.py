@@ -62,17 +62,19 @@ class Publisher:
         where: str = "the state",
         committed: int | None = None,
         shown: int = -1,
+        since_ns: int = NEVER_NS,
         roll_bytes: int = ROLL_BYTES,
     ) -> None:
         """``state``, ``where``: the id and the place of the sender's state; ``committed``: its last number when it
-        started, ``None`` if unknown; ``shown``: the last number that it knows to be published here. Refuses files of
-        another state, and files that are newer or older than the state: records would be published twice or never.
-        Nothing is cut before that check. Raises NotOfThisState for that, UsageError if another process holds the
-        lock, PublishedDamaged, OSError."""
+        started, ``None`` if unknown; ``shown``: the last number that it knows to be published here; ``since_ns``:
+        earlier items are taken, and not published (``photon.computing.replay``). Refuses files of another state, and
+        files that are newer or older than the state: records would be published twice or never. Nothing is cut before
+        that check. Raises NotOfThisState for that, UsageError if another process holds the lock, PublishedDamaged,
+        OSError."""
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender = disk, directory, sender
-        self._state = _state(directory, sender)
+        self._state, self._since_ns = _state(directory, sender), since_ns
         for each in (self._state, directory / KIND):
             disk.make_dir(each)
         held = lock_file(self._state / "lock")
@@ -117,12 +119,14 @@ class Publisher:
         new = [item for item in items if item.number > self.taken]
         if not new:
             return 0
-        self._log.append(KIND, b"".join(map(self._line, new)))
-        self._log.sync()
-        if late := [item for item in new if item.time_ns < exact_ns]:
+        shown = [item for item in new if item.time_ns >= self._since_ns]
+        if shown:
+            self._log.append(KIND, b"".join(map(self._line, shown)))
+            self._log.sync()
+        if late := [item for item in shown if item.time_ns < exact_ns]:
             self._count(late)
         self._log.publish(new[-1].number)
-        return len(new)
+        return len(shown)
 
     def _count(self, late: Sequence[Item]) -> None:
         """Counts before they are shown: items repeated after a crash are counted once."""

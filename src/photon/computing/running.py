@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from photon.adapters.containment import Watched
@@ -80,7 +80,7 @@ class Running:
         owner = Owner(
             interval.id, engine, injectors, site.published,
             disk=site.disk, clock=site.clock, links=self._links, state=site.id, where=str(site.state),
-            once=self._once, tell=self._tell,
+            since_ns=site.replay.since_ns, once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
         if self._once:
@@ -166,6 +166,24 @@ class Running:
                 raise ComputingError(f"{' and '.join(self._here)} have not read up to the same position{held}")
         for owner in self._owners:
             owner.engine.commit()
+
+    def rest(self, upto: Mapping[str, bytes], stop: threading.Event, look: Callable[[list[Status]], None]) -> bool:
+        """Lets all owners read up to these positions, by source, and publish what follows from it. False if stopped.
+        Raises what ``run`` raises."""
+        for owner in self._owners:
+            owner.upto = upto
+        while not stop.is_set():
+            busy = [owner.step() for owner in self._owners]
+            if not any(busy) and all(owner.rests for owner in self._owners):
+                break
+            if self.site.clock.monotonic() - self._said_s >= SAY_S:
+                look(self.say())
+            if not any(busy):
+                time.sleep(POLL_S)
+        for owner in self._owners:
+            owner.drain()
+        look(self.say())
+        return not stop.is_set()
 
     def say(self) -> list[Status]:
         """Writes the status of each owner; with the first interval also the watermarks of published streams. Raises

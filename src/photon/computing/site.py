@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from photon.adapters.logs.api import LogPosition
 from photon.computing import standing
 from photon.computing.injector import Injector, Reading, Said, position_of
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import Status, read_status
-from photon.computing.log_input import LogInjector, LogPlace
+from photon.computing.log_input import LogInjector, LogPlace, logs_of
+from photon.computing.replay import Replay, current, replay_of
 from photon.computing.shared import Place, Shared, machine_id, read_place, write_place
 from photon.computing.store import Commit, Store, in_file
 from photon.computing.table import NAME as TABLE_NAME
@@ -29,6 +31,7 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.outputs.output_places import OutputPlace
+from photon.outputs.replayed import replayed
 
 FREE_S = 1.0
 """Time that a command may hold a state only to see that nobody runs it."""
@@ -73,6 +76,10 @@ class Site:
     def table(self) -> Table:
         return Table(self.disk, self.state, self.topology.name)
 
+    @cached_property
+    def replay(self) -> Replay:
+        return replay_of(self.disk, self.state)
+
     def intervals(self, processes: int = 1) -> Intervals:
         """The state's intervals; a new state gets ``processes`` of them. Raises UsageError."""
         self.table.make(processes, None if self.shared is None else self.shared.intervals)
@@ -81,6 +88,8 @@ class Site:
     def adopt(self) -> None:
         """Call at a start: other processes run the same topology, or follow to it."""
         self.topology.version = self.table.adopt(self.topology.shape)
+        for to in self.topology.published.values():
+            self.replay.retire(self.base / to)
 
     @cached_property
     def id(self) -> str:
@@ -107,6 +116,7 @@ class Site:
         self.disk.make_dir(self.state)
         if self.disk.exists(self.state / SPARK_NAME):
             raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
+        self.replay.check()
 
     def locked(self, interval: str, wait_s: float = 0.0) -> AbstractContextManager[None]:
         """Owns the interval meanwhile. Raises Busy if another process does."""
@@ -122,23 +132,33 @@ class Site:
         finally:
             os.close(held)
 
-    def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
+    def runs(self, once: bool, run: Callable[[bool], bool], ends: Mapping[str, bytes] | None = None) -> None:
         """Calls ``run`` with True if what is published now is all of the input; ``run`` returns True if it reached
         the end. Then all timers are called, and watermarks return to where they were, for later input. First
-        completes an interrupted ``once`` run, with what it had read. Only for the holder of ``alone``."""
+        completes an interrupted ``once`` run, with what it had read. ``ends``: as ``ends()`` gave it before. Only
+        for the holder of ``alone``."""
         before = self.table.look().closing
         if before == "reopening" or (not before and self.shared is not None):
             self._reopen()  # an interval that was taken over may be at the end of the other machine's run
         for to_the_end in (*([True] if self.table.look().closing else []), once):
             if to_the_end and not self.table.look().closing:
-                self.table.close("closing", self._ends())
+                self.table.close("closing", self.ends() if ends is None else ends)
             if not run(to_the_end):
                 break
             if to_the_end:
                 self.table.close("reopening")
                 self._reopen()
 
-    def _ends(self) -> dict[str, bytes]:
+    def logs_read(self) -> dict[str, set[LogPosition]]:
+        """Up to where each log of each source was read, by stream. Raises ComputingError."""
+        first = self.intervals().all[0]
+        with closing(self.store(first)) as store:
+            sources = standing.decode(store.standing(), first.id).sources
+        read = {name: sources[name] for name, source in self.topology.sources.items()
+                if not source.shared and name in sources}  # fmt: skip
+        return {name: set(logs_of(position)) for name, position in read.items()}
+
+    def ends(self) -> dict[str, bytes]:
         """The current published end of each source: the same for all owners, whenever each of them gets there.
         Otherwise an owner would read on, with a later watermark, and what another one reads of it in the next run
         would be late."""
@@ -165,6 +185,9 @@ class Site:
             return known
         if isinstance(reads, LogPlace):
             return LogInjector(source.stream, reads, position, clock=self.clock, once=once, tell=tell)
+        for each in reads.places.values():
+            if (over := replayed(self.disk, each.output, each.state)) is not None:
+                tell(f"{source.stream}: {over}")
         return Injector(self.disk, source.stream, reads.places, reads.kinds, position, reads.said(tell))
 
     def _reopen(self) -> None:
@@ -187,7 +210,7 @@ class Site:
     @property
     def published(self) -> dict[str, Path]:
         """Stream -> directory."""
-        return {stream: self.base / to for stream, to in self.topology.published.items()}
+        return {stream: self.replay.directory(self.base / to) for stream, to in self.topology.published.items()}
 
     @cached_property
     def shared(self) -> Shared | None:
@@ -293,6 +316,7 @@ def keep_in_hbase(
 def statuses(state: Path) -> list[Status]:
     """The last status of all owners, on other machines too. Raises UsageError if there is no state."""
     disk = RealDisk()
+    state = current(disk, state)
     if not disk.exists(state / SPARK_NAME):
         known = Table(disk, state).look()
         if (place := read_place(disk, state)) is not None:

@@ -23,7 +23,7 @@ from photon.computing.model import Context, Production, Record, Timer
 from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
-from photon.computing.topology import KeyOf, Part
+from photon.computing.topology import KeyOf, Part, errors_of
 from photon.computing.wire import ENDED_NS, NEVER_NS
 
 NOWHERE = ""  # the key under which records without a key are set aside
@@ -147,6 +147,8 @@ class Stage:
         self._state_bytes = state_bytes
         self._timers_of_key = timers_of_key
         self._context = Context(frozenset(part.outputs), frozenset(published))
+        errors = errors_of(part.name)
+        self._errors = errors if errors in published and errors not in part.outputs else ""
         self._context._entries = self._entries = _OfKey(part.name, store, self.chunks)
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
         """Timers in dirty rows, of the watermark and of the wall clock; may contain outdated ones."""
@@ -359,6 +361,9 @@ class Stage:
         if body.blocked or key == NOWHERE:
             if records:
                 self._put_aside(key, body, records, body.blocked or "it has no key")
+            if key == NOWHERE:
+                for each in records:
+                    self._report(key, "it has no key", each)
             return
         context, guard, process = self._context, self._guard, self.part.computation.process_record
         context.key = key
@@ -458,6 +463,7 @@ class Stage:
 
     def _block(self, key: str, records: Sequence[Taken], reason: str) -> None:
         self._tell(key, reason)
+        self._report(key, reason, *records[:1])
         row = self._row(key)
         body = rows.empty() if row is None or row.data is None else self._body(row)
         body.held_ns = self._low_of(key)
@@ -476,6 +482,17 @@ class Stage:
 
     def _tell(self, key: str, reason: str) -> None:
         self.faults.append(Fault(self.name, key, reason))
+
+    def _report(self, key: str, reason: str, *failed: Taken) -> None:
+        """Produces the record on which the code failed, or the timer if there is none, to the stream of errors."""
+        if not self._errors:
+            return
+        said: dict[str, Any] = {"key": key, "reason": reason}
+        time_ns = self._context._time_ns
+        for record, value in failed:
+            said |= {"stream": record.stream, "record": rows.value_of(value)}
+            time_ns = record.time_ns
+        self.made.append((self._errors, time_ns, rows.encode(said)))
 
     def _reason(self, error: BaseException) -> str:
         return reason_of(error, self.part.computation, self._guard)

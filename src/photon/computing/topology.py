@@ -146,7 +146,8 @@ class Topology:
         del self.parts[name]
 
     def publish(self, stream: str, directory: str) -> None:
-        """Writes the stream to files that ``photon read`` and Spark read exactly once."""
+        """Writes the stream to files that ``photon read`` and Spark read exactly once. ``COMPUTATION.errors``, if
+        published, has the records on which that computation's code failed, with key and reason."""
         if stream in self.published:
             raise TopologyError(f"the stream {stream!r} is published twice")
         self.published[stream] = directory
@@ -162,7 +163,7 @@ class Topology:
             for stream in part.inputs:
                 _known(stream, known, f"computation {part.name} reads")
         for stream in self.published:
-            _known(stream, producer, "published is")
+            _known(stream, {**producer, **dict.fromkeys(map(errors_of, self.parts))}, "published is")
         self._check_weak(producer)
         left, order = dict(self.parts), list[Part]()
         while left:
@@ -203,6 +204,10 @@ class Topology:
             raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or hold any of / :")
         if stream in self.sources or any(stream in part.outputs for part in self.parts.values()):
             raise TopologyError(f"{who}the stream {stream!r} has a producer already")
+
+
+def errors_of(computation: str) -> str:
+    return f"{computation}.errors"
 
 
 def _field(name: str) -> KeyOf:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from photon.assembly.computing import site_of
 from photon.computing import rescaling
 from photon.computing.journal import Status
-from photon.computing.running import SAY_S
+from photon.computing.running import SAY_S, Running
 from photon.computing.site import Site
-from photon.config.errors import PhotonError
+from photon.computing.wire import NEVER_NS
+from photon.config.clock import utc
+from photon.config.errors import PhotonError, UsageError
 from photon.supervision.process_log import LOG_BYTES, OWN, LogFollower
 from photon.supervision.supervisor import Service, Supervisor, Watching
 
 Look = Callable[[list[Status]], None]
+ATTEMPTS = 20
+"""Of two runs to read logs that grow up to the same place."""
 
 
 def run(
@@ -51,6 +56,76 @@ def run(
         site.adopt()
         site.runs(once, run_)
     return name
+
+
+def put_in_place(
+    file: Path,
+    state: Path,
+    *,
+    once: bool,
+    processes: int,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    look: Look,
+) -> bool:
+    """Puts the replay with this state in the place of the run before it; False if stopped before. Both read up to the
+    same place first, so that each record counts in the old streams before the replay's time, or in the new ones from
+    it on. Raises PhotonError, OSError; then nothing has changed, and a repetition continues."""
+    new = site_of(file, state)
+    old = site_of(file, new.replay.first)
+    if old.state == new.state:
+        with closing(new), new.alone():
+            new.adopt()  # the streams before it are marked, if that was interrupted
+        return True
+    with closing(old), closing(new), old.alone(), new.alone():
+        for site in (new, old):
+            site.intervals(processes)
+            site.adopt()
+            rescaling.carry_out(site, tell)
+        for _ in range(ATTEMPTS):  # logs may grow meanwhile
+            ends = old.ends()
+            for site in (new, old):
+                site.runs(once, partial(_rest, site, ends, stop, tell, look), ends)
+                if stop.is_set():
+                    return False
+            if old.logs_read() == new.logs_read():
+                break
+        else:
+            raise UsageError(f"{new.topology.name}: its logs grow too fast to be read up to the same place by both; "
+                             "stop their writers for a moment")  # fmt: skip
+        for site in (new, old):
+            _check_complete(site, new.replay.from_ns, once=once)
+        new.replay.place()
+    with closing(site_of(file, state)) as placed:
+        placed.adopt()
+    return True
+
+
+def _rest(
+    site: Site,
+    ends: Mapping[str, bytes],
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    look: Look,
+    to_the_end: bool,
+) -> bool:
+    if to_the_end:
+        return rescaling.run(site, stop, once=True, tell=tell, look=look) and not stop.is_set()
+    with closing(Running(site, tell=tell)) as running:
+        return running.rest(ends, stop, look)
+
+
+def _check_complete(site: Site, from_ns: int, *, once: bool) -> None:
+    """Raises UsageError unless everything before ``from_ns`` is published."""
+    found = site.statuses()
+    if aside := sum(each.counts.get("aside", 0) for each in found):
+        raise UsageError(f"{site.state}: {aside} records and timers are put aside, and what follows from them is "
+                         "published nowhere: fix the computation, then repeat this")  # fmt: skip
+    low_ns = min(mark.percentile_ns for each in found for mark in each.watermarks.values())
+    if not once and low_ns < from_ns:
+        upto = "nothing" if low_ns == NEVER_NS else f"what is before {utc(low_ns)}"
+        raise UsageError(f"{site.state}: only {upto} is complete there, so the replay must be --from a time before "
+                         "that; or with --once, if all is published")  # fmt: skip
 
 
 async def _apart(

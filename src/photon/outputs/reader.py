@@ -19,6 +19,7 @@ from photon.outputs.log.format import DamagedRange, gzip_name, name_of
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, next_read
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import Listing, OutputFile, SlotOutput
+from photon.outputs.replayed import Replayed, replayed
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20  # bytes of one log that are read before the others have their turn
@@ -73,6 +74,7 @@ class Reader:
         self._output = ""
         self._begin = cursor or Cursor()
         self._logs = {at: _Log(position) for at, position in self._begin.positions.items()}
+        self.replayed: Replayed | None = None  # at the last ``read``
         self.held_back: dict[str, int] = {}
         """With ``cleared_only``: files on which reading stopped, and the number of lines that the verifier objects
         to."""
@@ -93,18 +95,21 @@ class Reader:
         Yielded blocks count as read; a block without data follows a damaged range, which is skipped with one line in
         the log. The caller keeps the cursor for resuming: ``cursor = cursor.moved(block.place, block.end(),
         block.output)``. Raises OtherOutput, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after
-        that.
+        that; Replayed if there is nothing new in a retired output.
         """
         self.check()
+        self.replayed = replayed(self._disk, self._place.output, self._place.state)  # first: then it does not grow
         slots = self._look()
-        progress = True
+        progress, found = True, False
         while progress:
             progress = False
             for slot, clearing in slots:
                 for kind in self._kinds:
                     for block in self._turn(slot, OutputLog(slot.slot, kind), clearing, upto):
-                        progress = True
+                        progress = found = True
                         yield block
+        if self.replayed is not None and not found and upto is None:
+            raise self.replayed
 
     # -- published files ------------------------------------------------------------------------------------------
     def _look(self) -> list[tuple[SlotOutput, Clearing | None]]:

@@ -15,9 +15,10 @@ from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
-from photon.outputs import decode
+from photon.outputs import OutputPlace, Reader, decode
 from photon.outputs.log.writer import NotOfThisState
 from photon.outputs.published import PublishedDamaged
+from photon.outputs.replayed import Replayed, retire
 from photon.outputs.watermarks import Late, late_in, pairs_of, read_journal
 
 DISK = RealDisk()
@@ -171,3 +172,25 @@ def test_who_is_at_the_end_of_time_has_read_no_further_than_it_said(tmp_path: Pa
     watermark.close()
     pairs = pairs_of(read_journal(DISK, tmp_path / ".photon"))
     assert [(each.exact_ns, each.percentile_ns) for each in pairs] == [(20, 25)]
+
+
+def test_items_before_a_replays_time_are_taken_and_not_published(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", since_ns=30)
+    assert publisher.publish(_items(1, 2)) == 0
+    publisher.close()
+    again = Publisher(DISK, tmp_path, "i0", since_ns=30, shown=2)
+    assert again.publish(_items(1, 2, 3, 4)) == 2
+    assert again.taken == 4
+    assert _read(tmp_path) == [3, 4]
+
+
+def test_readers_of_a_retired_stream_are_told_at_its_end(tmp_path: Path) -> None:
+    Publisher(DISK, tmp_path / "spend", "i0").publish(_items(1, 2))
+    retire(DISK, tmp_path / "spend" / ".photon", 20, "spend.fix1")
+    retire(DISK, tmp_path / "spend" / ".photon", 99, "spend.other")
+    reader = Reader(DISK, OutputPlace.of_join(tmp_path / "spend"))
+    assert sum(block.data.count(b"\n") for block in reader.read()) == 2
+    with pytest.raises(Replayed, match=r"event_time_ns >= 20, and read .*spend\.fix1 from its beginning"):
+        list(reader.read())
+    upto = OutputPlace.of_join(tmp_path / "spend").end(DISK)
+    assert list(reader.read(upto)) == []  # a run up to a place comes to its end

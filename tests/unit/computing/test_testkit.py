@@ -355,3 +355,31 @@ def test_after_the_end_of_time_the_watermark_is_that_of_before_however_many_step
     assert standing.lows == {"ends": (ENDED_NS, 0)}
     standing.reopen()
     assert (standing.lows, standing.heard) == ({"ends": (7, 0)}, {"i0": {}})
+
+
+class Picky(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("paid", 100 // record.value["cents"])
+
+
+def test_what_the_code_fails_on_is_a_stream_of_errors_once_for_each_failure() -> None:
+    topology = Topology("test")
+    topology.add(Picky(), {topology.source("in"): "who"}, ["paid"])
+    topology.publish("picky.errors", "errors")
+    store = in_memory(even(1).all[0])
+    values: list[dict[str, object]] = [{"who": "a", "cents": n} for n in (1, 0, 5)]
+    records = [Record(each, n, "in") for n, each in enumerate([*values, {"cents": 1}])]
+
+    def errors(engine: Engine) -> list[tuple[int, Any]]:
+        engine.commit()
+        return [(item.time_ns, item.decoded()) for message in engine.outgoing() for item in message.items]
+
+    engine = Engine(topology, store, even(1))
+    engine.take(Input("in", None, b"1", records), 0)
+    (at, first), (also_at, keyless) = errors(engine)
+    assert (at, first["key"], first["stream"], first["record"]) == (1, "a", "in", values[1])
+    assert "ZeroDivisionError" in first["reason"]
+    assert (also_at, keyless["key"], keyless["record"]) == (3, "", {"cents": 1})
+    again = Engine(topology, store, even(1))  # what was not acknowledged, and what fails again
+    again.retry(0)
+    assert [each["key"] for _, each in errors(again)] == ["a", "", "a", ""]

@@ -1,0 +1,131 @@
+"""A replay: a topology's computations once more, from the beginning of its sources, into streams of its own.
+
+The replay NAME of the state STATE has the state STATE.NAME, and publishes DIRECTORY.NAME for each DIRECTORY of the
+topology, records from a time on. Two files, one line of JSON each, say what counts::
+
+    STATE.NAME/replay.json    {"photon_replay":1,"of":"spend","from_ns":…}
+    STATE/placed.json         {"photon_placed":1,"names":["fix1","fix2"]}    put in place, in this order
+
+``placed.json`` is the moment of a change: from then on the last one of its names is run in place of all others. The
+streams before it are marked as retired after that, by its next start at the latest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from photon.computing.wire import NEVER_NS
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
+from photon.config.versioned_file import read_versioned
+from photon.outputs.output_places import EMBEDDED_STATE
+from photon.outputs.replayed import retire
+
+REPLAY_NAME, PLACED_NAME = "replay.json", "placed.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+class _Replay(msgspec.Struct, frozen=True, tag_field="photon_replay", tag=1):
+    of: str  # the directory of the first state, next to this one
+    from_ns: int
+
+
+class _Placed(msgspec.Struct, frozen=True, tag_field="photon_placed", tag=1):
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Which run of a topology a state is; the first one has no name."""
+
+    disk: Disk
+    first: Path  # the state of the first run
+    name: str = ""
+    from_ns: int = NEVER_NS
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The runs that were in place, and last the one that is."""
+        placed = read_versioned(self.disk, self.first / PLACED_NAME, _Placed, _damaged)
+        return ("", *(placed.names if placed is not None else ()))
+
+    @property
+    def since_ns(self) -> int:
+        """It publishes records from this time on: once in place, all that follow from later input."""
+        return NEVER_NS if self.name in self.order else self.from_ns
+
+    def check(self) -> None:
+        """Raises UsageError if another run has taken its place."""
+        if self.name in self.order[:-1]:
+            raise UsageError(
+                f"{state_of(self.first, self.name)}: was replaced by the replay {self.order[-1]}; its state is "
+                f"{state_of(self.first, self.order[-1])}"
+            )
+
+    def directory(self, named: Path) -> Path:
+        """Where it publishes what the topology publishes in ``named``."""
+        return state_of(named, self.name)
+
+    def place(self) -> None:
+        """Puts it in place. Durable when it returns. Raises OSError."""
+        if self.name not in self.order:
+            names = (*self.order[1:], self.name)
+            self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")
+
+    def retire(self, named: Path) -> None:
+        """Marks the stream that it replaces, if it is in place and there is one."""
+        if self.name not in self.order[1:]:
+            return
+        before = state_of(named, self.order[self.order.index(self.name) - 1])
+        if self.disk.exists(before / EMBEDDED_STATE):
+            retire(self.disk, before / EMBEDDED_STATE, self.from_ns, self.directory(named).name)
+
+
+def state_of(first: Path, name: str) -> Path:
+    return first.with_name(f"{first.name}.{name}") if name else first
+
+
+def replay_of(disk: Disk, state: Path) -> Replay:
+    """Raises UsageError."""
+    found = read_versioned(disk, state / REPLAY_NAME, _Replay, _damaged)
+    if found is None:
+        return Replay(disk, state)
+    first = state.with_name(found.of)
+    return Replay(disk, first, state.name.removeprefix(f"{found.of}."), found.from_ns)
+
+
+def current(disk: Disk, state: Path) -> Path:
+    """The state that is run if this one is named: itself, or the replay that took its place. Raises UsageError."""
+    replay = replay_of(disk, state)
+    return state if replay.name else state_of(state, replay.order[-1])
+
+
+def begin(disk: Disk, first: Path, name: str, from_ns: int | None) -> Path:
+    """Returns the state of a replay. ``from_ns``: may be ``None`` if it has begun before. Raises UsageError."""
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"--name {name}: letters, digits, _ and - make a name")
+    if not disk.exists(first):
+        raise UsageError(f"{first}: no state of computations, so there is nothing to replay; photon compute run "
+                         "makes it")  # fmt: skip
+    state = state_of(first, name)
+    if disk.exists(state / REPLAY_NAME):
+        if (known := replay_of(disk, state).from_ns) != from_ns and from_ns is not None:
+            raise UsageError(f"{state}: the replay {name} is from {known} ns on, not from {from_ns}; give this one "
+                             "another --name")  # fmt: skip
+        return state
+    if from_ns is None:
+        raise UsageError(f"{state}: no such replay; --from TIME begins one")
+    if disk.exists(state):
+        raise UsageError(f"{state}: is no replay; give this one another --name")
+    disk.make_dir(state)
+    disk.replace(state / REPLAY_NAME, msgspec.json.encode(_Replay(first.name, from_ns)) + b"\n")
+    return state
+
+
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path}: unreadable ({why}); put it back")
