@@ -400,7 +400,7 @@ class RaftGroup:
             return now
         if core.leads() and (alone or (self._queue and self._may_propose())):
             return now
-        due = max(min(core.deadline(), self._sender.due), now)
+        due = max(core.deadline(), now)
         if self._hand_over is not None:
             due = min(due, self._hand_over.until)
         grid = self.options.timer_grid

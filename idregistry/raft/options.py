@@ -22,11 +22,6 @@ APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way t
 SNAPSHOT_SLICE_BYTES = 1 << 20
 """Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long."""
 SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # largest chunk that StateMachine.snapshot may yield
-STREAM_S = 0.05  # entries that follow others within this time are a stream
-COMMIT_TOLD_S = 0.01
-"""Within a stream, followers hear of a commit with the next entries, or in a separate message this long after the
-last ones: otherwise such messages would be half of all. A single entry's commit is sent at once.
-"""
 TRANSFER_BYTES = 512 << 10  # bytes of a snapshot in one message to a follower
 QUEUE_BYTES_MAX = 32 << 20  # waiting for one peer; beyond it the oldest messages are dropped (Raft tolerates loss)
 INBOX_BYTES_MAX = 64 << 20  # received and not yet handled; beyond it the newest messages are dropped

@@ -11,8 +11,6 @@ from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import (
     APPENDS_IN_FLIGHT,
-    COMMIT_TOLD_S,
-    STREAM_S,
     TRANSFER_BYTES,
     RaftOptions,
     RaftStopped,
@@ -36,7 +34,7 @@ class _Sending:
     appends: int = 0
     commit: int = 0
     sent_at: float = -_NEVER  # when entries were last sent to it
-    streams: bool = False  # these entries came soon after others: so will the next ones
+    streams: bool = False  # the last entries came within a heartbeat of others: so will the next ones
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
@@ -55,7 +53,6 @@ class Sender:
         self._sending: dict[str, _Sending] = {}
         self._term = 0
         self._heartbeat_at = -_NEVER
-        self.due = _NEVER  # monotonic time to tell a follower of a commit, if no entries go there before
 
     @property
     def transferring(self) -> bool:
@@ -93,11 +90,8 @@ class Sender:
     def send(self, now: float, out: Out) -> None:
         """Adds due messages to ``out``."""
         core = self._core
-        if not core.sends_due and now < self.due:
-            return
-        core.sends_due = False
-        self.due = _NEVER
-        if not core.leads():
+        due, core.sends_due = core.sends_due, False
+        if not due or not core.leads():
             return
         heartbeat = now >= self._heartbeat_at
         if heartbeat:
@@ -130,11 +124,10 @@ class Sender:
             sent = True
         sending.transfer = None
         if sent:
-            sending.streams, sending.sent_at = now - sending.sent_at < STREAM_S, now
-        news = sending.commit != core.committed()
-        if news and not (sent or heartbeat) and sending.streams and now < sending.sent_at + COMMIT_TOLD_S:
-            self.due = min(self.due, sending.sent_at + COMMIT_TOLD_S)
-        elif sent or heartbeat or news:
+            sending.streams, sending.sent_at = now - sending.sent_at < self._options.heartbeat, now
+        # In a stream followers hear of a commit with the next entries or heartbeat: else half of all messages, and of
+        # their answers, would be about commits.
+        if sent or heartbeat or (sending.commit != core.committed() and not sending.streams):
             sending.commit = core.committed()
             append = None if sent else core.next_append(peer, with_entries=False)
             if append is not None:

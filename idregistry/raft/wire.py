@@ -1,15 +1,15 @@
 """Frames over gRPC client-streams: one stream to each peer, on each replica's single port.
 
-Receiving runs on the server's event loop; sending on one thread per peer, away from that loop, so that a busy service
-does not delay heartbeats.
+Sending and receiving run on the server's event loop; the host's thread wakes it at most once for all it has to send.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -20,7 +20,7 @@ from photon.config.clock import Clock
 from photon.config.roles import Role, identity
 from photon.config.rpc import Context, Service, abort, back_off
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, Towards, caller, open_blocking_channel, towards
+from photon.config.tls import Tls, Towards, caller, open_channel, towards
 from photon.idregistry.raft import peer_pb2
 from photon.idregistry.raft.options import FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refused
@@ -31,7 +31,6 @@ RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
 """A stream to a peer silent for this time is opened again: its connection may be dead unnoticed."""
-AWAIT_S = 0.5  # interval of checking peers for silence
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
@@ -56,23 +55,24 @@ class GrpcNetwork:
         self._servicer = _Servicer(self)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
+        self._loop = asyncio.get_running_loop()
         _PEER.add(server, self._servicer)
 
     def start(self, hello: Hello, receiver: Receiver) -> None:
         self._hello = hello
         self._receiver = receiver
         for link in self._links.values():
-            link.start(hello, receiver)
+            link.start(hello, receiver, self._loop)
 
     def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
         self._links[peer].send(messages)
 
     def stop(self) -> None:
+        if self._receiver is None:
+            return
         self._receiver = None
         for link in self._links.values():
             link.stop()
-        for link in self._links.values():
-            link.join()
 
     def hang_up(self) -> None:
         """Ends the peers' streams to this server, which otherwise would last as long as a stopping server waits for
@@ -153,31 +153,32 @@ class _Servicer:
 
 
 class _Link:
-    """Frames to one peer: a bounded queue, and a thread that keeps a stream open."""
+    """Frames to one peer: a bounded queue, and a task that keeps a stream open."""
 
     def __init__(self, peer: str, address: str, to: Towards | None, clock: Clock) -> None:
         self.now = clock.monotonic
         self._peer = peer
         self._address = address
         self._to = to
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
         self._queue: deque[GroupMessage] = deque()
         self._bytes = 0
         self._ping = False
-        self._stopped = False
-        self._stream = 0
+        self._told = False  # the loop has been told of what is in the queue, and has not looked yet
+        self._news = asyncio.Event()  # something to send, or the stream has ended
+        self._call: Any = None
+        self._began = 0.0  # when the stream was opened
         self.heard_at = clock.monotonic()
-        self._thread: threading.Thread | None = None
         self.dropped = 0
 
-    def start(self, hello: Hello, receiver: Receiver) -> None:
+    def start(self, hello: Hello, receiver: Receiver, loop: asyncio.AbstractEventLoop) -> None:
         self._hello = hello
         self._receiver = receiver
-        self._thread = threading.Thread(target=self._run, name=f"raft-to-{self._peer}", daemon=True)
-        self._thread.start()
+        self._loop = loop
+        self._on_loop(self._begin)
 
     def send(self, messages: Sequence[GroupMessage]) -> None:
-        with self._condition:
+        with self._lock:
             if not messages:
                 self._ping = True
             for message in messages:
@@ -186,92 +187,82 @@ class _Link:
             while self._bytes > QUEUE_BYTES_MAX:
                 self._bytes -= len(self._queue.popleft()[1])
                 self.dropped += 1
-            self._condition.notify_all()
+            told, self._told = self._told, True
+        if not told:
+            self._on_loop(self._look)
 
     def stop(self) -> None:
-        with self._condition:
-            self._stopped = True
-            self._condition.notify_all()
+        self._on_loop(lambda: self._task.cancel())
 
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+    def _on_loop(self, act: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(act)
 
-    def _run(self) -> None:
+    # --- on the event loop ------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._run(), name=f"raft-to-{self._peer}")
+
+    def _look(self) -> None:
+        """Called for all that is sent, and so at least as often as the host pings: no timer looks for silence."""
+        self._told = False
+        self._news.set()
+        if self._call is not None and self.now() - max(self._began, self.heard_at) > SILENCE_MAX:
+            self._call.cancel()
+
+    async def _run(self) -> None:
         pauses = RECONNECTING.pauses()
-        while not self._stopped:
-            began = self.now()
-            pause = self._exchange()
-            if self.now() - began > 2 * RECONNECTING.most:
+        while True:
+            self._began = self.now()
+            pause = await self._exchange()
+            if self.now() - self._began > 2 * RECONNECTING.most:
                 pauses = RECONNECTING.pauses()
-            with self._condition:
-                if not self._stopped:
-                    self._condition.wait_for(lambda: self._stopped, timeout=max(pause, next(pauses)))
+            await asyncio.sleep(max(pause, next(pauses)))
+            with self._lock:
                 self._queue.clear()  # outdated: acknowledgements and requests that nobody waits for
                 self._bytes = 0
 
-    def _exchange(self) -> float:
+    async def _exchange(self) -> float:
         """One stream from opening to end; returns the least seconds to wait before the next."""
-        with self._condition:
-            self._stream += 1
-            stream = self._stream
-            self._ping = True
-        began = self.now()
-        channel = open_blocking_channel(self._address, _CHANNEL_OPTIONS, self._to)
+        self._ping = True
+        channel = open_channel(self._address, _CHANNEL_OPTIONS, self._to)
+        self._call = call = _PEER.stub(channel).Exchange()
+        call.add_done_callback(lambda _: self._news.set())
         try:
-            call = _PEER.stub(channel).Exchange.future(self._frames(stream))
-            ack = self._await(call, began)
-            if ack is not None and ack.refusal != peer_pb2.REFUSAL_NONE:
+            while not call.done():
+                if self._queue or self._ping:
+                    await call.write(self._next_frame())
+                else:
+                    self._news.clear()
+                    await self._news.wait()
+            ack = await call
+            if ack.refusal != peer_pb2.REFUSAL_NONE:
                 fatal = ack.refusal == peer_pb2.REFUSAL_OTHER_DISK
                 self._receiver.refused(self._peer, Refused(ack.reason, fatal=fatal))
                 return REFUSED_PAUSE
-        except grpc.RpcError:
+        except (grpc.RpcError, asyncio.InvalidStateError):
             pass  # not there, or gone: retried
+        except asyncio.CancelledError:
+            if self._task.cancelling():  # otherwise the stream was given up
+                raise
         finally:
-            with self._condition:
-                self._stream += 1  # ends the generator, in which gRPC may still be waiting
-                self._condition.notify_all()
-            channel.close()
+            self._call = None
+            await channel.close(None)
         return 0.0
-
-    def _await(self, call: Any, began: float) -> peer_pb2.PeerAck | None:
-        # ``call.result`` would wake this thread with each frame sent, and five times a second besides.
-        ended = threading.Event()
-        call.add_done_callback(lambda _: ended.set())
-        while not ended.wait(AWAIT_S):
-            silence = self.now() - max(began, self.heard_at)
-            if silence > SILENCE_MAX or self._stopped:
-                call.cancel()
-                return None
-        try:
-            ack: peer_pb2.PeerAck = call.result()
-        except grpc.FutureCancelledError:
-            return None
-        return ack
-
-    def _frames(self, stream: int) -> Iterator[peer_pb2.PeerFrame]:
-        """The frames for gRPC, which takes the next one when the transport has room for it."""
-        while True:
-            with self._condition:
-                while not (self._queue or self._ping or self._stopped or self._stream != stream):
-                    self._condition.wait()
-                if self._stopped or self._stream != stream:
-                    return
-                self._ping = False
-                frame = self._next_frame()
-            yield frame
 
     def _next_frame(self) -> peer_pb2.PeerFrame:
         frame = peer_pb2.PeerFrame(
             sender=self._hello.name, receiver=self._peer, disk=self._hello.disk, epoch=self._hello.epoch
         )
         size = 0
-        while self._queue and len(frame.messages) < FRAME_MESSAGES_MAX:
-            group, payload = self._queue[0]
-            if size and size + len(payload) > FRAME_BYTES_MAX:
-                break
-            self._queue.popleft()
-            self._bytes -= len(payload)
-            size += len(payload)
-            frame.messages.add(group=group, payload=payload)
+        self._ping = False
+        with self._lock:
+            while self._queue and len(frame.messages) < FRAME_MESSAGES_MAX:
+                group, payload = self._queue[0]
+                if size and size + len(payload) > FRAME_BYTES_MAX:
+                    break
+                self._queue.popleft()
+                self._bytes -= len(payload)
+                size += len(payload)
+                frame.messages.add(group=group, payload=payload)
         return frame

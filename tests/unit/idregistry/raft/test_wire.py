@@ -69,7 +69,8 @@ async def _strangers_are_refused(address: str, disk: bytes) -> None:
 @pytest.fixture
 def link() -> wire._Link:
     link = wire._Link("b", "127.0.0.1:1", None, SystemClock())
-    link._hello = HELLO
+    link._hello, link._loop = HELLO, asyncio.new_event_loop()
+    link._loop.close()  # nothing is sent
     return link
 
 
