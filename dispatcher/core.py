@@ -126,7 +126,8 @@ class Core:
     def next_due(self, wait_s: float) -> float | None:
         """Returns when an event is due again, or has waited for others for ``wait_s``; monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
-        return min((due for due in dues if due is not None), default=None)
+        due = min((due for due in dues if due is not None), default=None)
+        return None if due is None else max(due, self.queues.gathered_at)
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from photon.batch.events import Events
 from photon.config.clock import Clock
-from photon.config.stopping import end
+from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.dispatcher.calls import Calls
 from photon.dispatcher.flow import Target
@@ -19,8 +19,8 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import JoinAnswers, Joiner
 
-LIST_S = 2.0  # interval of asking the registry for its slots
-LOOK_S = 0.25  # interval of asking due joiners for their health
+LIST_S = 2.0  # interval of asking the registry for its slots, and due joiners for their health
+LOOK_S = 0.25  # the same while none is used
 HEALTH_S = 4.0  # longest wait for their answers
 LEFT_POLL_S = 0.1
 LISTING, JOINERS = "list of slots", "joiners"  # their names in the log
@@ -74,6 +74,7 @@ class Discovery:
     def __post_init__(self) -> None:
         self._used: dict[str, tuple[Found, Target]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()  # somebody may have to be asked sooner than was known
 
     async def run(self, calls: Calls, troubles: Troubles) -> None:
         """Runs until it is cancelled; then all connections are closed."""
@@ -95,6 +96,7 @@ class Discovery:
             else:
                 troubles.well(LISTING, now)
                 self._carry_out(self.joiners.listed(listed, now), calls, {})
+                self._changed.set()
                 if self._used:
                     troubles.well(JOINERS, now)
                 else:
@@ -107,7 +109,8 @@ class Discovery:
         while True:
             for address in self.joiners.due(self.clock.monotonic()):
                 self._begin(self._ask(address, calls))
-            await asyncio.sleep(LOOK_S)
+            await until(self._changed, LIST_S if self._used else LOOK_S)
+            self._changed.clear()
 
     async def _ask(self, address: str, calls: Calls) -> None:
         used = self._used.get(address)
@@ -126,6 +129,8 @@ class Discovery:
                 await found.close()
 
     def _carry_out(self, changes: Changes, calls: Calls, found: dict[str, Found]) -> None:
+        if changes.remove:
+            self._changed.set()
         for address in changes.add:
             self._used[address] = found[address], calls.add(found[address], address)
             log.info("a joiner is used", address=address, joiners=len(self._used))

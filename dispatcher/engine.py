@@ -64,6 +64,7 @@ POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05  # longest reading of the follower before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
 UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each for one reading
+REST_S = 1.0  # longest pause at rest: rows of the retry store may become due, and the dispatcher makes its claim
 UNSETTLED_BUSY = 2  # the same while fresh traffic needs look-ups and registrations too
 CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than clocks may differ, has been set
 COMMIT_TIME = "commit time"  # its name in the log if it is in trouble
@@ -85,7 +86,6 @@ class Options:
     first_measure_s: float = 0.25  # the same until the first result
     commit_s: float = 0.2
     scan_s: float = 0.02
-    gather_s: float = 0.0  # least time between two looks at changed logs: lines that come meanwhile are one batch
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
     stop_s: float = 5.0  # longest wait of a graceful stop for answers on their way
@@ -204,7 +204,7 @@ class DispatcherEngine:
             clock.monotonic,
             report=self._log.warning,
             scan_s=options.scan_s,
-            gather_s=options.gather_s,
+            gather_s=limits.gather_s,
         )
         self._rereads, self._reopened = (
             ([], None)
@@ -221,6 +221,7 @@ class DispatcherEngine:
         if world.waking is not None and not options.once:
             self._arrivals = Arrivals(world.waking, waiting, state, self._retries, clock, self._wake.set)
         self._next_commit = self._next_retimed = 0.0
+        self._at_rest = False  # nothing happened since a commit that changed nothing, and no event is in memory
         self._clock_ns = state.clock_ns  # the latest time seen
         self._early_told = False
 
@@ -314,6 +315,7 @@ class DispatcherEngine:
 
     async def _turn(self) -> None:
         """Does some of everything, then waits until there is something to do."""
+        woken = self._wake.is_set()
         self._wake.clear()
         read = await self._read()
         now, now_ns = self._clock.monotonic(), self._clock.now_ns()
@@ -321,8 +323,10 @@ class DispatcherEngine:
         self._retries.look(now_ns, now)
         sent = self._send(now)
         if now >= self._next_commit:
-            self._commit(now)
+            self._at_rest = not (self._commit(now) or self._core.waiting.open or self._options.once)
             self._next_commit = now + self._options.commit_s
+        elif woken or sent or read:
+            self._at_rest = False
         if sent or read:
             await asyncio.sleep(0)
             return
@@ -360,7 +364,7 @@ class DispatcherEngine:
         )
 
     def _pause(self, now: float) -> float:
-        moments = [self._next_commit]
+        moments = [now + REST_S if self._at_rest else self._next_commit]
         if self._retries.pending:
             moments.append(now + LOOK_S)
         if self._may_read:
@@ -383,6 +387,8 @@ class DispatcherEngine:
         if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
+        if not self._tail.due(now) and self._caught_up and not self._options.once:
+            return False  # nothing new until the next scan
         if self._tail.due(now):
             begun_ns = self._clock.now_ns()
             self._tail.scan()
@@ -589,18 +595,20 @@ class DispatcherEngine:
             await asyncio.sleep(pause_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
-    def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> None:
+    def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> bool:
+        """Returns True if anything changed besides the claim."""
         counting, committing = self._core.counting, self._core.committing
         if counting.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, counting.retimed, counting.live[Verdict.RETIMED])
             counting.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
         changes = committing.changes(now_ns, now, store_all=store_all)
+        changed = bool(changes)
         # At once, between two blocks: the claim would not be of all that was read.
         if not at_once and (changes or store_all or self._claims.due(now)):
             changes.also += self._claims.change(committing.undecided(), now_ns, now)
-        elif not changes:
-            return
+        elif not changed:
+            return False
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))
         if self._contents is not None:
             changes.also += self._contents.changes()
@@ -608,6 +616,7 @@ class DispatcherEngine:
         committing.committed()
         if changes.exports:
             self._exports.flush()
+        return changed
 
     def _done(self) -> bool:
         """True if nothing is left to read, and nothing can change in this run."""

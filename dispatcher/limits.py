@@ -12,6 +12,8 @@ class Limits:
     batch_events: int = 1000
     batch_bytes: int = 8 << 20
     batch_wait_s: float = 0.005
+    # Least time between two batches that are not full: what is read, due or arrives meanwhile goes together.
+    gather_s: float = 0.0
     # Events in memory whose stretch is not before its log's offset. Reading stops above it.
     window_bytes: int = 64 << 20
     # Events left to their home at a time. Above it reading stops, and no more retries are loaded.

@@ -200,6 +200,7 @@ class Queues:
         self._next_patient = 0.0
         self._oldest_behind = 0.0
         self._since: float | None = None  # since when the first event that is fresh or to be tried again has waited
+        self._sent_at = float("-inf")  # when such events were last sent
         self._fresh_is_next = True
         self.behind_in_flight = 0  # events behind that are at joiners
         # Events in a batch; fewer if joiners are slow and others work on the same events.
@@ -371,7 +372,8 @@ class Queues:
     ) -> RowIndexes:
         """Returns the next events to send: fresh or due ones, once a batch is full or the first waited ``wait_s``.
 
-        They go together: a batch costs a machine much the same regardless of its size. ``flush``: nothing more can be
+        They go together: a batch costs a machine much the same regardless of its size, so the next one that is not
+        full goes ``Limits.gather_s`` after the last. ``flush``: nothing more can be
         read now. Without ``wait_s`` the limits apply, or no wait with ``flush``. ``full``: memory is full, so fresh
         events may be unread.
         """
@@ -386,7 +388,7 @@ class Queues:
         lines = (self._fresh, self._live.ready) if self._fresh_is_next else (self._live.ready, self._fresh)
         self._fresh_is_next = not self._fresh_is_next  # a storm of retries does not starve what was just read
         rows = self._pull(*lines, most=most)
-        self._since = now if self._fresh or self._live.ready else None
+        self._since, self._sent_at = (now if self._fresh or self._live.ready else None), now
         self._shares.sent_fresh(len(rows), now)
         return rows
 
@@ -396,7 +398,7 @@ class Queues:
             self._since = None
         elif self._since is None:
             self._since = now
-        return count >= self.batch_events or (self._since is not None and now >= self._since + wait_s)
+        return count >= self.batch_events or ((due := self.fresh_due(wait_s)) is not None and now >= due)
 
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
         """Returns events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
@@ -439,8 +441,13 @@ class Queues:
         return np.concatenate(taken) if taken else NO_ROWS
 
     def fresh_due(self, wait_s: float) -> float | None:
-        """Returns when events that are fresh or due again will have waited for ``wait_s``; monotonic seconds."""
-        return None if self._since is None else self._since + wait_s
+        """Returns when a batch of events that are fresh or due again goes; monotonic seconds."""
+        return None if self._since is None else max(self._since + wait_s, self.gathered_at)
+
+    @property
+    def gathered_at(self) -> float:
+        """When a batch that is not full may follow the last one; monotonic seconds."""
+        return self._sent_at + self._limits.gather_s
 
     def next_due(self, now: float) -> float | None:
         """Returns when the next head start ends, or left events are asked about again."""

@@ -27,6 +27,8 @@ from photon.dispatcher.state import State
 from photon.dispatcher.waiting import Waiting
 
 LOOK_S = 0.05  # interval of asking the store
+FEW_S = 0.25  # the same after a look that found all that is due, and little
+FEW_ROWS = 100
 ROWS_MAX = 10_000
 BYTES_MAX = 16 << 20  # rows in memory at a time, and their bytes (one look more)
 LOOK_ROWS = 2000  # rows loaded in one look, during which the loop does nothing else
@@ -84,6 +86,8 @@ class RetryLoader:
             known = set(ids)
             ids += [row_id for row_id in loaded.without(dict.fromkeys(behind)) if row_id not in known][:room]
         waiting.load(state.rows(ids), now_ns, now)
+        if self.swept and not self._once and len(ids) < FEW_ROWS and room > 0:
+            self._next_look = now + FEW_S
         if not self.swept and (room := min(room, waiting.room_for_rows(now))) > 0:
             self._sweep(room, now_ns, now)
 

@@ -28,7 +28,7 @@ from photon.dispatcher.database import MINUTE_NS, opened, reading
 from photon.dispatcher.partitions import files_of
 from photon.outputs.watermarks import STEP_NS
 
-PERIOD_S = 0.5  # interval of claims if nothing else is committed
+PERIOD_S = 1.0  # interval of claims if nothing else is committed
 STEPS_MAX = 512  # for a claim; if there are more, later ones are counted in earlier ones
 
 Statement = tuple[str, Sequence[object]]  # SQL and its arguments

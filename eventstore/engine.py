@@ -215,6 +215,7 @@ class EventStoreEngine:
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # ends the reader's pause: scan now, or stop
         self.failure = ""  # Why the reader ended early; one line. Set before ``ended``.
         self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
@@ -309,7 +310,9 @@ class EventStoreEngine:
         else:
             self._sources.note()
             if self._tail.caught_up() and not self._reader.done:
-                self._tail.wait(self._stop)
+                self._tail.wait(self._stop, self._bell)
+                with contextlib.suppress(BlockingIOError):  # nobody rang
+                    os.eventfd_read(self._bell)
 
     def _end_reading(self) -> None:
         """Commits; the next start reads again what an unreachable map does not take."""
@@ -465,6 +468,7 @@ class EventStoreEngine:
         """See api.EventStore. Duplicates are exact if ``ended`` and everything was read (``once``)."""
         if self._closed:
             return self._last
+        os.eventfd_write(self._bell, 1)  # the next answer is newer, also at rest
         self._last = await asyncio.get_running_loop().run_in_executor(self._telling, self._progress)
         return self._last
 
@@ -521,6 +525,7 @@ class EventStoreEngine:
         self._closed = True
         self.hang_up()
         self._stop.set()
+        os.eventfd_write(self._bell, 1)
         self._map.interrupt()
         await asyncio.to_thread(self._finish)
         await self.nodes.close()
@@ -528,6 +533,7 @@ class EventStoreEngine:
     def _finish(self) -> None:
         if self._thread.is_alive():
             self._thread.join()
+        os.close(self._bell)
         self._reads.close()
         self._pool.shutdown(wait=True)
         self._telling.shutdown(wait=True)

@@ -89,7 +89,7 @@ async def start_server(
 
 
 STOP_GRACE_SECONDS = 5.0
-WATCH_SECONDS = 0.5  # interval of looking for a failed reader
+WATCH_SECONDS = 1.0  # interval of looking for a failed reader
 RING_SECONDS = 1.0  # interval of asking for the list of cache nodes
 
 

@@ -25,7 +25,6 @@ MASK = int(
     flags.MODIFY | flags.ATTRIB | flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
     | flags.DELETE_SELF | flags.MOVE_SELF | flags.EXCL_UNLINK
 )  # fmt: skip
-ATTRIBUTES = int(flags.ATTRIB)
 ANYWHERE = int(flags.Q_OVERFLOW | flags.UNMOUNT)
 DELETE, MODIFY = int(flags.DELETE), int(flags.MODIFY)
 LEFT = int(flags.DELETE | flags.MOVED_FROM)
@@ -43,14 +42,8 @@ class _Behind(NamedTuple):
 class InotifyWatcher:
     """Implements watching.Watcher. Raises OSError if no further inotify instance is available."""
 
-    def __init__(
-        self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False, attributes: bool = True
-    ) -> None:
-        """``foreign``: true for types of file systems that change unnoticed; the watcher fails when it meets one.
-
-        ``attributes``: changes of a file's owner, rights or times count too.
-        """
-        self._mask = MASK if attributes else MASK & ~ATTRIBUTES
+    def __init__(self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False) -> None:
+        """``foreign``: true for types of file systems that change unnoticed; the watcher fails when it meets one."""
         self._directory = directory
         self._foreign = foreign
         self._inotify = INotify(nonblocking=True)
@@ -91,7 +84,7 @@ class InotifyWatcher:
         if self.failed:
             return None
         try:
-            wd = int(self._inotify.add_watch(place, self._mask | flags.ONLYDIR))
+            wd = int(self._inotify.add_watch(place, MASK | flags.ONLYDIR))
             device = os.stat(place).st_dev
         except OSError as err:
             if err.errno in (errno.ENOSPC, errno.ENOMEM):

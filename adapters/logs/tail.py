@@ -27,7 +27,7 @@ SCAN_SHARE = 0.1  # greatest share of the time for scans of the whole directory,
 SCAN_MOST_S = 2.0  # but they are no further apart than this
 CHANGED_S = 0.005  # least time between two looks at changes: frequent changes are examined together
 CHANGED_SHARE = 0.25  # greatest share of the time for examining changes
-IDLE_S = 0.2  # with notification: interval of polling the directory even without a wake-up
+IDLE_S = 1.0  # with notification: interval of polling the directory even without a wake-up
 # With notification: time between two looks at links without a target, which cannot be watched;
 DANGLING_S = 0.5
 DANGLING_SHARE = 0.05  # they take at most this share of the time
@@ -148,8 +148,8 @@ class Tail:
         self._notified = True
         self._wake()
 
-    def wait(self, stop: threading.Event) -> None:
-        """Blocks a thread until a scan is due or ``stop`` is set (noticed within the time between two idle scans)."""
+    def wait(self, stop: threading.Event, bell: int) -> None:
+        """Blocks a thread until a scan is due, ``stop`` is set, or the eventfd ``bell`` is rung."""
         if self._watcher is None:
             stop.wait(max(self._idle_at - self._monotonic(), 0.0))
             return
@@ -158,6 +158,7 @@ class Tail:
         if (left := self._idle_at - self._monotonic()) > 0:
             poll = select.poll()
             poll.register(self._watcher.fileno(), select.POLLIN)
+            poll.register(bell, select.POLLIN)
             poll.poll(left * 1000)
 
     def close(self) -> None:

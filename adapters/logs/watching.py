@@ -49,12 +49,10 @@ class Watcher(Protocol):
     def close(self) -> None: ...
 
 
-def open_watcher(
-    directory: Path, watch: Watch, report: Callable[[str], None], *, attributes: bool = True
-) -> Watcher | None:
+def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
     """Returns ``None`` if the directory has to be polled. ``report`` receives a line if that is unexpected.
 
-    ``attributes``: see InotifyWatcher. Raises LogDirectoryError.
+    Raises LogDirectoryError.
     """
     check_directory(directory)
     if watch is Watch.POLL or elsewhere(directory) is not None:
@@ -67,7 +65,7 @@ def open_watcher(
 
     try:
         foreign = is_network if watch is Watch.AUTO else lambda kind: False
-        return InotifyWatcher(directory, foreign=foreign, attributes=attributes)
+        return InotifyWatcher(directory, foreign=foreign)
     except OSError as err:
         report(
             f"{directory}: the system does not notify of changes ({err.strerror}), so it is polled; "

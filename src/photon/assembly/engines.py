@@ -137,7 +137,7 @@ def open_dispatcher(
     news of arrivals; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in ``Surroundings``.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
-    after = configured.unmatched_after
+    after, gather_s = configured.unmatched_after, 0.0 if plan.once else GATHERED * limits.latency
     plan.state.mkdir(parents=True, exist_ok=True)
     policy = Policy(
         Patience(
@@ -155,11 +155,11 @@ def open_dispatcher(
             hold_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
             catch_up_share=settings.dispatcher.catch_up_share,
+            gather_s=gather_s,
         ),
         DispatcherOptions(
             once=plan.once,
             in_flight=limits.batches_in_flight,
-            gather_s=GATHERED * limits.latency,
             look_ups=plan.look_ups,
             identical_copies=configured.identical_copies,
             uncertainty_ns=int(settings.clock.uncertainty * 1e9),

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from photon.config.serving import Address, SharedServer
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
-    from photon.dispatcher.discovery import Here
     from photon.eventstore.api import OperatedStore
     from photon.idregistry.api import Digester
     from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.joiner.process import HasSlot
 
 T = TypeVar("T")
 Up: TypeAlias = Callable[[], None]
@@ -52,7 +52,7 @@ class Nearby:
     """Services of this process that can be called directly; empty in a process of its own."""
 
     store: OperatedStore | None = None
-    joiners: dict[str, Here] = field(default_factory=dict)
+    joiners: dict[str, HasSlot] = field(default_factory=dict)
     """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
     """Servicers of the registry's replicas, by name."""

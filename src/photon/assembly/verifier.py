@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from photon.adapters.contract import Adapter
-from photon.adapters.logs.watching import Watch, open_watcher
 from photon.assembly.registry import admitted
 from photon.assembly.room import Room
 from photon.config.disk import RealDisk
@@ -18,9 +17,12 @@ from photon.config.metrics.readings import ProcessMetrics
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.fleet.access import pipeline_named
-from photon.fleet.polling import LIST_S, Gatherer
+from photon.fleet.polling import LIST_S, Gatherer, Heard
+from photon.fleet.processes import Process
 from photon.fleet.slots_shown import SlotsShown
 from photon.fleet.watermarks import undecided_of
+from photon.joiner.process import HasSlot
+from photon.joiner.process import details_of as joiner_details
 from photon.objects.costs import put_costs
 from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
@@ -29,10 +31,8 @@ from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierSer
 from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
-from photon.verifier.watermark_keeper import GAP_S, WatermarkKeeper, within_ns
+from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
-COMMIT_S = 0.05
-"""All changes of one commit come within this time; later ones wake the keeper of watermarks once more."""
 READ_BEFORE_S = 3600.0
 """Added to the patience: an event may wait this long for joiners and the registry before its line is made."""
 
@@ -56,44 +56,10 @@ def limits_of(settings: Settings) -> ServiceLimits:
     )
 
 
-def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callable[[], None]:
-    """Sets the event whenever something is committed in the dispatcher's state. Call the result to stop."""
-    own.own.mkdir(parents=True, exist_ok=True)
-    # Not by attributes: as root, SQLite sets its files' owner each time it opens them, even to read.
-    watcher, loop = open_watcher(own.state, watch, log.warning, attributes=False), asyncio.get_running_loop()
-    if watcher is None:
-        return lambda: None
-    watcher.enter("")
-    later: asyncio.TimerHandle | None = None
-
-    def end() -> None:
-        if later is not None:
-            later.cancel()
-        loop.remove_reader(watcher.fileno())
-        watcher.close()
-
-    def listen() -> None:
-        if not watcher.failed:
-            loop.add_reader(watcher.fileno(), noted)
-
-    def noted() -> None:
-        """Waits a moment: a commit is several changes, and the last one counts."""
-        nonlocal later
-        loop.remove_reader(watcher.fileno())
-        later = loop.call_later(COMMIT_S, told)
-
-    def told() -> None:
-        """Reports: nobody looks more often than this."""
-        nonlocal later
-        watcher.changed()
-        woken.set()
-        if watcher.failed:
-            end()
-        else:
-            later = loop.call_later(GAP_S, listen)
-
-    listen()
-    return lambda: None if watcher.failed else end()
+async def _gather(near: Mapping[str, HasSlot], gatherer: Gatherer, wanted: Sequence[Process]) -> list[Heard]:
+    """Asks joiners; those of this process directly."""
+    here = [Heard(each, details=joiner_details([near[at]])) for each in wanted if (at := each.address or "") in near]
+    return here + await gatherer.gather(each for each in wanted if each.address not in near)
 
 
 async def serve_verifier(room: Room) -> None:
@@ -122,7 +88,7 @@ async def serve_verifier(room: Room) -> None:
             own.slots,
             room.datacentre,
             lambda: registry.recovery.list_slots(timeout=LIST_S),
-            gatherer.gather,
+            partial(_gather, room.near.joiners, gatherer),
             slot or "",
         )
         watermarks = WatermarkKeeper(
@@ -135,7 +101,6 @@ async def serve_verifier(room: Room) -> None:
             cursor=PublishedEnd(disk, own.slots).look,
             timed=adapter.has_foreign_time,
         )
-        closing.callback(_wakes(own, Watch(pipeline.watch), watermarks.woken))
         service = VerifierService(
             own,
             world,

@@ -36,7 +36,7 @@ from photon.verifier.watermark_keeper import WatermarkKeeper
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
-IDLE_S = 0.5
+IDLE_S = 1.0
 RETRY_S = 5.0
 AGAIN_S = 1.0  # interval of reading a slice again during the grace of a log that lacks a record
 
@@ -45,7 +45,7 @@ AGAIN_S = 1.0  # interval of reading a slice again during the grace of a log tha
 class ServiceLimits:
     """Times in seconds."""
 
-    period_s: float = 0.5  # interval of passes over a slot
+    period_s: float = 1.0  # interval of passes over a slot
     retry_s: float = 5.0  # after a failure
     discover_s: float = 1.0
     owned_alarm_s: float = 300.0

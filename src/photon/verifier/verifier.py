@@ -41,7 +41,7 @@ class VerifierLimits:
     block_bytes: int = 1 << 20
     clear_ids: int = 8192
     clear_timeout_s: float = 5.0
-    period_s: float = 0.5
+    period_s: float = 1.0
     again_bytes: int = 4 << 20
     """Bytes of each growing file read once more at a start, to find twins of the lines that follow."""
 

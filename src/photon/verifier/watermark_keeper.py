@@ -18,14 +18,13 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.metrics.readings import Readings
 from photon.config.settings import Settings
-from photon.config.stopping import end, first, until
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Journal, Late, Pair, pairs_of
 from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
-PERIOD_S = 1.0  # the sampling interval without any notice of changes,
-GAP_S = 0.25  # and the least interval
+PERIOD_S = 1.0  # the sampling interval
 
 log = get_logger(__name__)
 
@@ -61,7 +60,6 @@ class WatermarkKeeper:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
-        self.woken = asyncio.Event()  # to be set when the dispatcher has reported something new
         self._timed = timed
         self._said = ""
 
@@ -75,12 +73,8 @@ class WatermarkKeeper:
     async def run(self, stop: asyncio.Event) -> None:
         try:
             while not stop.is_set():
-                self.woken.clear()
                 await self.pass_()
-                if not await until(stop, GAP_S):
-                    waking = asyncio.create_task(self.woken.wait())
-                    await first(stop, [waking], timeout=PERIOD_S - GAP_S)
-                    await end([waking])
+                await until(stop, PERIOD_S)
         finally:
             self.close()
 

@@ -231,6 +231,7 @@ class World:
             left_events=random.choice((3, 1000)),
             hold_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
+            gather_s=Random(f"{self.seed} gather").choice((0.0, 0.05, 1.0)),
         )
         if self.quiet:  # with room for only a few events, reading waits: patience would begin long after a line came
             self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
@@ -245,7 +246,6 @@ class World:
             identical_copies=self.identical_copies,
             commit_s=random.choice((0.3, 0.8)),
             scan_s=0.4,
-            gather_s=Random(f"{self.seed} gather").choice((0.0, 0.05, 1.0)),
             measure_s=5.0,
             progress_s=0.6,
             idle_progress_s=0.6,

@@ -23,7 +23,7 @@ from photon.dispatcher.retry import (
     NextTries,
     Patience,
 )
-from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
+from photon.dispatcher.retry_loader import FEW_S, LOOK_ROWS, RetryLoader
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.two_clocks import Heard
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
@@ -74,7 +74,7 @@ class Store:
         self.state.commit(Changes(stored=stored(rows)))
 
     def look(self) -> None:
-        self.now += LOOK_S
+        self.now += FEW_S
         self.loader.look(self.now_ns(), self.now)
 
     def batch(self) -> Batch | None:
@@ -100,7 +100,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.state.close()
 
 
-def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
+def test_rows_are_woken_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
     """Whatever their points, and even if their back-offs are far from over."""
     middle = NOW_NS - 100 * S
     points = [middle - 1, middle - 500 * S, middle + 1]

@@ -240,7 +240,7 @@ def test_who_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_further_instance_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(directory: Path, *, foreign: object, attributes: bool) -> None:
+    def none(directory: Path, *, foreign: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(inotify_module, "InotifyWatcher", none)
@@ -297,13 +297,18 @@ def test_a_thread_waits_until_woken_or_stopped(tmp_path: Path) -> None:
         thread.start()
         begun = time.monotonic()
         stop = threading.Event()
-        tail.wait(stop)
+        bell = os.eventfd(0)
+        tail.wait(stop, bell)
         assert time.monotonic() - begun < 30
         thread.join()
         tail.scan()
         assert [block.data for block in tail.poll(1 << 20)] == [b"1\n"]
+        os.eventfd_write(bell, 1)
+        tail.wait(stop, bell)
+        os.eventfd_read(bell)
         stop.set()
-        tail.wait(stop)
+        tail.wait(stop, bell)
+        os.close(bell)
         follower.close()
 
 
