@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from hypothesis.internal import entropy
 
 from photon.supervision import ports
+from tests.kit.stories import Story
 from tests.times import Times
 
 EXAMPLES_MAX = 100
@@ -96,15 +97,17 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture
-def golden() -> Callable[[str, str], None]:
-    """What people and programs are shown is what ``tests/golden`` holds under a name; ``make golden`` writes what is
-    shown now, and its diff is reviewed."""
+def golden() -> Callable[[str | Story, str], None]:
+    """What people and programs are shown is what ``tests/golden`` holds under a name, and what a core answers is what
+    its story says; ``make golden`` writes what is shown now, and its diff is reviewed."""
 
-    def check(name: str, shown: str) -> None:
-        file = GOLDEN / name
+    def check(of: str | Story, shown: str) -> None:
+        file = of.file if isinstance(of, Story) else GOLDEN / of
+        held = of.text if isinstance(of, Story) else file.read_text() if file.exists() else ""
         if "PHOTON_GOLDEN" in os.environ:
-            file.write_text(shown)
-        assert shown == file.read_text(), f"shown is another {name}: make golden, and review the diff"
+            file.write_text(file.read_text().replace(held, shown) if held else shown)
+            return
+        assert shown == held, f"shown is another {of}: make golden, and review the diff"
 
     return check
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import Adapter, AdapterError, ForeignHeader, LogFile
 
 FILE = LogFile("a.log")
 SIDES: dict[str, dict[str, Any]] = {
@@ -31,19 +31,6 @@ def line(name: str, k: str, event: str, ts: str, x: str) -> bytes:
     return f"{k},{event},{ts},{x}".encode()
 
 
-@pytest.mark.parametrize("name", sorted(SIDES))
-def test_absent_values(name: str) -> None:
-    adapter = adapter_of(name)
-    assert adapter.foreign_header(line(name, "a", "b", "1.5", "-"), FILE) == ForeignHeader(b"a", 1_500_000_000, b"b")
-    payload = adapter.foreign_payload(line(name, "a", "b", "1.5", "-"), FILE)
-    assert payload is not None
-    assert orjson.loads(payload) == {"k": "a", "id": "b", "ts": "1.5"}
-    for bad in (line(name, "-", "b", "1", "x"), line(name, "a", "-", "1", "x"), line(name, "a", "b", "-", "x")):
-        with pytest.raises(BadRecord, match="is absent"):
-            adapter.foreign_header(bad, FILE)
-    assert adapter.rule() != adapter_of(name, absent="n/a").rule()
-
-
 @given(st.lists(st.lists(st.sampled_from(["-", "a", "b", "--", ""]), min_size=4, max_size=4), max_size=8))
 @settings(deadline=None, max_examples=100)
 @pytest.mark.parametrize("name", sorted(SIDES))
@@ -51,11 +38,6 @@ def test_blocks_agree_with_single_records(name: str, rows: list[list[str]]) -> N
     adapter = adapter_of(name)
     block = b"".join(line(name, *row) + b"\n" for row in rows)
     assert adapter.primary_keys(block, FILE) == Adapter.primary_keys(adapter, block, FILE)
-
-
-def test_formats_that_have_their_own() -> None:
-    with pytest.raises(AdapterError, match="absent = '-' is not possible"):
-        ConfiguredAdapter({"primary": {"format": "zeek", "key": "uid", "absent": "-"}, "foreign": SIDES["csv"]})
 
 
 VALUES = st.sampled_from(["-", "NULL", "a", "", 7, None, "\u00e4", 'q"'])

@@ -101,96 +101,6 @@ def test_subclasses_keep_one_and_many_alike() -> None:
     assert isinstance(it, Adapter)
 
 
-TIME = {"field": "t", "unit": "s"}
-CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
-
-
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        ({}, "join.x.foreign: object missing required field `format`; correct the value"),
-        (
-            {**FOREIGN, "format": "yaml"},
-            "join.x.foreign: format = 'yaml' is not possible; write one of jsonl, json, csv",
-        ),
-        ({**FOREIGN, "kye": "a"}, "join.x.foreign: kye = 'a' is not a setting; did you mean 'key'?"),
-        ({**FOREIGN, "zzzz": 1}, "join.x.foreign: zzzz = 1 is not a setting; known are format, key"),
-        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str | object | array`, got `int`"),
-        ({**FOREIGN, "key": ""}, "join.x.foreign: key = '' is not possible; name the field"),
-        ({**FOREIGN, "id": ""}, "join.x.foreign: id = ''"),
-        (
-            {**FOREIGN, "time": {"field": "t", "unti": "s"}},
-            "join.x.foreign.time: unti = 's' is not a setting; did you",
-        ),
-        (
-            {**FOREIGN, "time": {"field": "t", "unit": "sec"}},
-            "join.x.foreign.time: unit = 'sec' is not possible; write",
-        ),
-        ({**FOREIGN, "time": {"field": "", "unit": "s"}}, "join.x.foreign.time: field = ''"),
-        ({**FOREIGN, "time": {"field": "t"}}, "join.x.foreign.time: unit = None and format = None; write either"),
-        (
-            {**FOREIGN, "time": {**TIME, "format": "iso8601"}},
-            "join.x.foreign.time: unit = 's' and format = 'iso8601'",
-        ),
-        ({**FOREIGN, "time": {**TIME, "zone": "Mars/Base", "origin": "2012-06-21"}}, "tzdata"),
-        ({**FOREIGN, "time": {**TIME, "zone": "+01:00"}}, "numbers since the epoch are UTC"),
-        ({**FOREIGN, "time": {**TIME, "origin": "21.6.2012"}}, "origin = '21.6.2012' is not a day or time such as"),
-        ({**FOREIGN, "time": {"field": "t", "format": "%H:%M"}}, "format = '%H:%M' gives no whole date"),
-        (
-            {**FOREIGN, "time": {"field": "t", "format": "iso8601", "origin": "2012-06-21"}},
-            "an origin goes with a unit",
-        ),
-        ({**FOREIGN, "time": "line"}, "time = 'line' is not possible; name a field, as in { field = \"ts\""),
-        ({**FOREIGN, "framing": "cri", "time": "at"}, "time = 'at' is not possible; name a field"),
-        ({**FOREIGN, "framing": "docker"}, "framing = 'docker' is not possible; write \"cri\""),
-        (
-            {"format": "zeek", "key": "k", "framing": "cri"},
-            "framing = 'cri' is not possible; remove it: format = 'zeek'",
-        ),
-        (
-            {"format": "protobuf", "descriptor": "e", "message": "m", "key": "k", "framing": "cri"},
-            "framing = 'cri' is not possible; remove it: format = 'protobuf' has its own",
-        ),
-        ({**CSV, "framing": "cri", "multiline": True}, "multiline = True is not possible; remove it: with framing"),
-        ({"format": "csv", "key": "k", "framing": "cri"}, "header = True is not possible; write columns = ["),
-        (
-            {"join": "x", "key": "k", "framing": "cri"},
-            "framing = 'cri' is not possible; remove it: the records of an",
-        ),
-        ({**FOREIGN, "delimiter": ";"}, "delimiter = ';' is not possible; remove it: format = 'jsonl' has none"),
-        ({**FOREIGN, "pattern": "x"}, "pattern = 'x' is not possible; remove it, or write format"),
-        ({**CSV, "delimiter": "|\v"}, "delimiter = '|\\x0b' is not possible; write one ASCII character"),
-        ({**CSV, "quote": ","}, "quote and delimiter must differ"),
-        ({**CSV, "header": True}, "header = true and columns = given; either header = true, or columns"),
-        ({"format": "csv", "key": "k", "header": False, "time": TIME}, "header = false and columns = absent"),
-        ({**CSV, "columns": ["k", "t", "k"]}, "columns = 'k' is not possible; each name may stand there once"),
-        ({**CSV, "columns": []}, "columns = '0 names'"),
-        ({**CSV, "key": "z"}, "key = 'z' is not possible; no column has this name, known are k, t"),
-        ({**CSV, "id": "z"}, "id = 'z'"),
-        ({**CSV, "time": {"field": "z", "unit": "s"}}, "time.field = 'z'"),
-        ({"format": "regex", "key": "k", "time": TIME}, "pattern is missing"),
-        ({"format": "regex", "key": "k", "time": TIME, "pattern": "(?P<k>"}, "missing ), unterminated subpattern"),
-        (
-            {"format": "regex", "key": "k", "time": TIME, "pattern": "(?P<k>.)"},
-            "no group of the pattern has this name",
-        ),
-        ({"format": "regex", "key": "k", "time": TIME, "pattern": "x" * 9000}, "keep it below"),
-    ],
-)
-def test_errors_are_one_line_with_key_value_and_remedy(table: dict[str, Any], line: str) -> None:
-    with one_line(AdapterError, line):
-        side_from_table(table, "join.x.foreign", foreign=True)
-
-
-def test_the_primary_needs_no_time_and_has_no_id() -> None:
-    assert side_from_table(PRIMARY, "join.x.primary", foreign=False).time is None
-    with pytest.raises(AdapterError, match="only foreign events have an id"):
-        side_from_table({**PRIMARY, "id": "x"}, "join.x.primary", foreign=False)
-    only_key = adapter()._primary
-    with pytest.raises(BadRecord, match="no time field is configured"):
-        only_key.header(b'{"q":"k"}', FILE)
-
-
 def test_records_of_another_join_are_read_without_more_words() -> None:
     it = adapter({"join": "clicks", "key": "foreign.c"}, {"join": "clicks", "key": "primary.q"})
     line = b'{"event_id":"e1","key":"k","event_time_ns":7,"foreign":{"c":"c1"},"primary":{"q":"q1"},"token":"0"}'
@@ -201,25 +111,6 @@ def test_records_of_another_join_are_read_without_more_words() -> None:
     assert adapter({"format": "jsonl", "key": "foreign.c"}, written_out).rule() == it.rule()
     with pytest.raises(AdapterError, match=r"format = 'csv' is not possible; remove it"):
         side_from_table({"join": "clicks", "key": "k", "format": "csv"}, "join.x.primary", foreign=False)
-
-
-@pytest.mark.parametrize(
-    ("side", "header", "record"),
-    [
-        ({"format": "jsonl"}, b"", b'{"q":"k","day":"2024-03-01","clock":"08:05:09.5"}'),
-        ({"format": "csv"}, b"clock,q,day", b"08:05:09.5,k,2024-03-01"),
-        ({"format": "csv", "columns": ["day", "q", "clock"]}, b"", b"2024-03-01,k,08:05:09.5"),
-        ({"format": "logfmt"}, b"", b"day=2024-03-01 q=k clock=08:05:09.5"),
-        ({"format": "regex", "pattern": "(?P<q>.) (?P<clock>[^ ]+) (?P<day>.+)"}, b"", b"k 08:05:09.5 2024-03-01"),
-    ],
-)
-def test_a_time_in_two_fields(side: dict[str, Any], header: bytes, record: bytes) -> None:
-    time = {"fields": ["day", "clock"], "format": "iso8601"}
-    it, file = adapter(foreign={**side, "key": "q", "time": time}), LogFile("f.log", header)
-    assert it.foreign_header(record, file) == ForeignHeader(b"k", 1_709_280_309_500_000_000)
-    assert list(it.header_columns([record, record], file).times) == [1_709_280_309_500_000_000] * 2
-    with pytest.raises(BadRecord, match="time field 'day', 'clock' = '2024-03-01 8' is not ISO 8601"):
-        it.foreign_header(record.replace(b"08:05:09.5", b"8"), file)
 
 
 def test_a_year_of_the_first_line_reaches_the_records() -> None:
@@ -233,28 +124,6 @@ def test_a_year_of_the_first_line_reaches_the_records() -> None:
         assert list(it.header_columns([record], file).times) == [1_767_225_600_000_000_000]
         with pytest.raises(BadRecord, match="has no year, and its file's first line, '', has no month"):
             it.foreign_header(record, LogFile("f.log"))
-
-
-@pytest.mark.parametrize(
-    ("time", "said"),
-    [
-        (
-            {"fields": ["a", "b"], "unit": "s"},
-            "fields = ('a', 'b') is not possible; write at most 8, with the format",
-        ),
-        ({"field": "a", "fields": ["b"], "format": "iso8601"}, "name the field that holds the event time"),
-        ({"field": "a", "format": "%b %e"}, "write year = 2026 (of the log's first line)"),
-        ({"field": "a", "format": "%Y-%m-%d", "year": 2026}, "only if it has month and day, and no year"),
-        ({"field": "a", "format": "iso8601", "year": 2026}, "year = 2026 is not possible; remove it"),
-        ({"field": "a", "unit": "ticks", "origin": "2001-01-01"}, "remove it: unit = 'ticks' has its own"),
-    ],
-)
-def test_times_that_cannot_be_are_refused(time: dict[str, Any], said: str) -> None:
-    with one_line(AdapterError, said):
-        side_from_table({"format": "jsonl", "key": "q", "time": time}, "join.x.foreign", foreign=True)
-    with one_line(AdapterError, 'write "name" for the date'):
-        year = {"field": "a", "format": "%b %e %T", "year": 2026}
-        side_from_table({"format": "csv", "key": "q", "time": year}, "join.x.foreign", foreign=True)
 
 
 def test_the_time_of_the_primary_event() -> None:

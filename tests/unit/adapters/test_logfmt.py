@@ -9,68 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import LogFile
 from photon.adapters.formats import logfmt
 from photon.adapters.formats.base import SideReader
-from photon.adapters.formats.logfmt import LogfmtSide, parse_pairs
-from photon.adapters.times import Iso8601Time, NumberTime
-from tests.unit.refusals import one_line
+from photon.adapters.formats.logfmt import LogfmtSide
+from photon.adapters.times import NumberTime
 
 FILE = LogFile("app.log")
-
-
-@pytest.mark.parametrize(
-    ("record", "fields"),
-    [
-        (b"a=1 b=2", {b"a": b"1", b"b": b"2"}),
-        (b'msg="it \\"works\\", \\\\o/" n=', {b"msg": b'it "works", \\o/', b"n": b""}),
-        (b'a="" b=x=y c=a:b,c', {b"a": b"", b"b": b"x=y", b"c": b"a:b,c"}),
-        (b"  debug  a=1\tverbose ", {b"debug": None, b"a": b"1", b"verbose": None}),
-        (b'm="\\u00e9\\n\\ud83d\\ude00"', {b"m": "é\n😀".encode()}),
-        (b"a=1 a=2 a", {b"a": b"2"}),
-        (b"a a=1", {b"a": b"1"}),
-        (b"a=\xff", {b"a": b"\xff"}),
-        ("größe=5".encode(), {"größe".encode(): b"5"}),
-    ],
-)
-def test_fields(record: bytes, fields: dict[bytes, bytes | None]) -> None:
-    assert parse_pairs(record) == fields
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        (b"", "is empty"),
-        (b"  \t", "is empty"),
-        (b'a="open', "no logfmt at byte 0"),
-        (b'x=1 a="b"c', "no logfmt at byte 4"),
-        (b'a=b"c', "no logfmt at byte 0"),
-        (b"=1", "no logfmt at byte 0"),
-        (b'a="\\x41"', "no JSON escape"),
-        (b"other=1", "key field 'uid' is missing"),
-        (b"uid=", "key field 'uid' is empty"),
-        (b'uid=""', "key field 'uid' is empty"),
-        (b"uid other=1", "key field 'uid' has no value"),
-    ],
-)
-def test_bad_records(record: bytes, reason: str) -> None:
-    with one_line(BadRecord, reason):
-        LogfmtSide("uid").key(record, FILE)
-
-
-def test_headers_and_payloads() -> None:
-    side = LogfmtSide("q", "id", "at", Iso8601Time())
-    line = b'at="2024-03-01T10:00:00.5+02:00" id=c1 q=q1 new_field="x y" cached'
-    assert side.header(line, FILE) == ForeignHeader(b"q1", 1_709_280_000_500_000_000, b"c1")
-    payload = side.payload(line, FILE)
-    assert payload is not None
-    assert orjson.loads(payload) == {
-        "at": "2024-03-01T10:00:00.5+02:00", "id": "c1", "q": "q1", "new_field": "x y", "cached": True,
-    }  # fmt: skip
-    assert side.payload(b"q=\xff", FILE) is None
-    bad = side.headers([b"id=c q=k", b"at=noon id=c q=k", b"at=2024-01-01 q=k"], FILE).rows()
-    reasons = [each.reason for each in bad if isinstance(each, BadRecord)]
-    assert [reason.split("'")[0] for reason in reasons] == ["time field ", "time field ", "id field "]
 
 
 WORDS = st.sampled_from(

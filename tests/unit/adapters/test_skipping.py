@@ -13,33 +13,18 @@ from hypothesis import strategies as st
 
 from photon.adapters.conditions import Condition, value_test
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile, Skipped
+from photon.adapters.contract import Adapter, BadRecord, LogFile, Skipped
 from photon.adapters.formats.json_values import MISSING
 from photon.adapters.testkit import Samples, check_adapter
 from photon.adapters.testkit.samples import Sample
 from photon.adapters.testkit.trial import try_file
 from photon.eventstore.block_keys import block_keys
 from tests.unit.adapters.messages import descriptor_set, event_class
-from tests.unit.refusals import one_line
 
 FILE = LogFile("a.log")
 TIME = {"field": "t", "unit": "ms"}
 FLOW = [{"field": "kind", "differs": "flow"}]
 
-FORMATS: list[tuple[dict[str, Any], LogFile, bytes]] = [
-    ({"format": "jsonl"}, FILE, b'{"c":"c%d","t":%d,"kind":"%b","k":"k%d"}'),
-    ({"format": "zeek-json"}, FILE, b'{"c":"c%d","t":%d, "kind" : "%b","a":{"kind":"x"},"k":"k%d"}'),
-    ({"format": "csv"}, LogFile("a.csv", b"c,t,kind,k"), b"c%d,%d,%b,k%d"),
-    ({"format": "csv", "columns": ["c", "t", "kind", "k"], "multiline": True}, FILE, b'"c%d",%d,"%b",k%d'),
-    ({"format": "logfmt"}, FILE, b"c=c%d t=%d kind=%b k=k%d"),
-    ({"format": "regex", "pattern": r"(?P<c>\S+) (?P<t>\S+) (?P<kind>\S+) (?P<k>\S+)"}, FILE, b"c%d %d %b k%d"),
-    ({"format": "zeek"}, LogFile("a.log", b"#separator \\x09\n#fields\tc\tt\tkind\tk"), b"c%d\t%d\t%b\tk%d"),
-    (
-        {"format": "jsonl", "framing": "cri"},
-        FILE,
-        b'2024-03-01T10:00:00Z stdout {"c":"c%d","t":%d,"kind":"%b","k":"k%d"}',
-    ),
-]
 KINDS = [b"flow", b"alert", b"flow", b"7", b"tls"]
 
 
@@ -71,14 +56,6 @@ def answers(it: Adapter, records: list[bytes], file: LogFile = FILE) -> list[byt
             with pytest.raises(Skipped if key == b"" else BadRecord):
                 it.foreign_header(record, file)
     return keys
-
-
-@pytest.mark.parametrize(("side", "file", "line"), FORMATS)
-def test_every_format_skips_alike_one_by_one_and_in_columns(side: dict[str, Any], file: LogFile, line: bytes) -> None:
-    records = [line % (n, n, kind, n) for n, kind in enumerate(KINDS)]
-    assert answers(adapter(FLOW, **side), records, file) == [b"k0", b"", b"k2", b"", b""]
-    either = [{"field": "kind", "equals": ["alert", "tls"]}, {"field": "kind", "matches": "^[0-9]+$"}]
-    assert answers(adapter(either, **side), records, file) == [b"k0", b"", b"k2", b"", b""]
 
 
 def test_a_line_of_the_block_is_located_as_without_skip() -> None:
@@ -125,19 +102,6 @@ def test_a_subclass_skips_too_and_its_empty_key_is_still_bad() -> None:
     assert (list(found.keys), found.bad) == ([b"a"], 1)
 
 
-def test_a_path_leads_through_objects_and_text() -> None:
-    it = adapter([{"field": "log.level", "differs": "error"}])
-    rest = b'"k":"k","c":"c","t":1'
-    records = [
-        b'{"log":{"level":"error"},%b}' % rest,
-        b'{"log":{"level":"info"},%b}' % rest,
-        b'{"log":"{\\"level\\":\\"error\\"}\\n",%b}' % rest,
-        b'{"log":"{\\"level\\":\\"info\\"}\\n",%b}' % rest,
-        b'{"log":"level",%b}' % rest,
-    ]
-    assert answers(it, records) == [b"k", b"", b"k", b"", b"k"]
-
-
 SCALARS = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.sampled_from(["a", "1", "-1", "", "é"])
 )
@@ -157,12 +121,6 @@ def test_columns_say_what_the_value_says(test: dict[str, Any], values: list[obje
     assert answers(adapter([{"field": "f", **test}]), records) == [b"" if holds(each) else b"k" for each in values]
 
 
-def test_text_that_is_not_utf8_is_never_skipped() -> None:
-    good, bad = b'{"k":"k","c":"c","t":1,"kind":"\xff"}', b'{"k":"k","c":"c","t":1,"kind":"x","o":"\xff"}'
-    assert answers(adapter(FLOW), [good]) == [b"k"]
-    assert answers(adapter(FLOW), [bad]) == [b""]  # the field itself can be read
-
-
 def test_another_skip_is_another_rule() -> None:
     rules = {adapter(skip).rule() for skip in ([], FLOW, [{"field": "kind", "equals": "flow"}])}
     assert len(rules) == 3
@@ -180,19 +138,3 @@ def test_the_testkit_knows_skipped_primaries() -> None:
     kinds = [b'{"c":"c%d","t":%d,"kind":"%b","k":"k%d"}' % (n, n, kind, n) for n, kind in enumerate([b"flow"] * 3)]
     samples = [Sample(record, FILE, n) for n, record in enumerate(kinds)]
     check_adapter(adapter(FLOW), Samples(samples, samples))
-
-
-@pytest.mark.parametrize(
-    ("skip", "side", "said"),
-    [
-        ([{"field": "kind"}], {}, "kind is tested for nothing"),
-        ([{"field": "kind", "matches": "("}], {}, "pattern '('"),
-        ([{"field": "kind", "equals": "a", "reason": "r"}], {}, "reason is for filter"),
-        ([{"field": "", "equals": "a"}], {}, "name the field"),
-        ([{"field": "nope", "equals": "a"}], {"format": "regex", "pattern": "(?P<k>.)(?P<c>.)(?P<t>.)"}, "no group"),
-        ([{"field": "a", "equals": "b"}] * 257, {}, "more than 256"),
-    ],
-)
-def test_what_cannot_be_skipped_is_refused(skip: Any, side: dict[str, Any], said: str) -> None:
-    with one_line(AdapterError, said):
-        adapter(skip, **side)

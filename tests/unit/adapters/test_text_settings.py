@@ -11,10 +11,9 @@ import orjson
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import AdapterError, LogFile
+from photon.adapters.contract import LogFile
 from photon.adapters.logs.slices import Reading, read_slice, standing_logs
 from photon.adapters.logs.slices import cut as slices_of
-from photon.adapters.side import side_from_table
 from photon.adapters.testkit.samples import read_samples
 from tests.unit.adapters.logs.tails import Tail
 
@@ -193,33 +192,3 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, table: dict[str, Any], dat
     block = tail.new(final=True)[0]
     made = it._foreign.payloads([block.data.split(b"\n")[0]], [LogFile("a.log", block.file.header)])
     assert said in made.bad[0].reason
-
-
-JSONL = {"format": "jsonl", "key": "k"}
-
-
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        (
-            {**JSONL, "encoding": "utf-32"},
-            "encoding = 'utf-32' is not possible; write utf-8, utf-16 or a single-byte",
-        ),
-        ({**JSONL, "skip_lines": -1}, "skip_lines = -1 is not possible; write 0 to 1000"),
-        ({**JSONL, "comment": ""}, "comment = '' is not possible; write 1 to"),
-        ({**JSONL, "begins": "a", "continues": "b"}, "write begins or continues, not both"),
-        ({**JSONL, "begins": "("}, "missing ), unterminated subpattern"),
-        ({**JSONL, "records": "R"}, "records = 'R' is not possible; remove it, or write format = \"json\""),
-        ({**JSONL, "escape": "\\"}, "remove it: format = 'jsonl' has none"),
-        ({**JSONL, "format": "json", "begins": "a"}, "begins = 'a' is not possible; remove it: it does not go with"),
-        ({**JSONL, "format": "w3c", "columns": ["k"]}, "remove it: format = 'w3c' has none"),
-        ({**JSONL, "format": "zeek", "skip_lines": 1}, "remove it: it does not go with format = 'zeek'"),
-        ({**JSONL, "format": "csv", "multiline": True, "begins": "a"}, "does not go with multiline = true"),
-        ({**JSONL, "format": "csv", "multiline": True, "delimiter": "::"}, "it needs a delimiter of one character"),
-        ({**JSONL, "framing": "cri", "encoding": "cp1252"}, "remove it: it does not go with cri"),
-    ],
-)
-def test_settings_that_cannot_be(table: dict[str, Any], line: str) -> None:
-    with pytest.raises(AdapterError) as caught:
-        side_from_table(table, "join.x.primary", foreign=False)
-    assert line in str(caught.value)

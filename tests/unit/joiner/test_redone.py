@@ -8,65 +8,17 @@ import msgspec
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry.api import Answer, Kind, token_of
-from photon.joiner.core import Append, CoreLimits, Insert, Instruction, Redone, Release, SlotCore
+from photon.idregistry.api import Kind, token_of
 from photon.joiner.rows import concat
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.slot import Redone as RedoneFile
 from photon.joiner.slot.slot import SlotPaths, SlotStore
-from tests.unit.joiner.helpers import FakeRegistry, FakeStore, answers_of, engine_at, rows_for
+from tests.unit.joiner.helpers import FakeRegistry, FakeStore, engine_at, rows_for
 
-C, T, U = Answer.COMMITTED, Answer.TAKEN, Answer.UNKNOWN
-OLD, NEW = token_of(3, 9), token_of(5, 1)
-
-
-def said(instructions: list[Instruction]) -> list[int]:
-    return [each.upto for each in instructions if isinstance(each, Redone)]
+NEW = token_of(5, 1)
 
 
-# -- the core ------------------------------------------------------------------------------------------------------
-def test_a_start_that_finds_nothing_says_so_at_once() -> None:
-    assert SlotCore(5).start([]) == [Redone(4)]
-
-
-def test_what_was_written_must_be_synced_first_and_it_is_said_once() -> None:
-    core = SlotCore(5)
-    assert said(core.start([(0, rows_for([b"a"], OLD))])) == []
-    write = core.answered(0, answers_of([C]), 1.0)[0]
-    assert core.written(write.number, 1) == []
-    assert core.output_synced(write.number) == [Release((0,)), Redone(4)]
-    number, _ = core.submit(rows_for([b"b"], core.take_token()), 9.0)
-    core.redo_synced(number)
-    assert said(core.answered(number, answers_of([T]), 2.0)) == []
-
-
-def test_an_unknown_id_holds_it_up_and_fresh_batches_do_not() -> None:
-    core = SlotCore(5)
-    core.start([(0, rows_for([b"a"], OLD)), (1, rows_for([b"b"], OLD))])
-    number, _ = core.submit(rows_for([b"c"], core.take_token()), 9.0)
-    core.redo_synced(number)
-    assert said(core.answered(0, answers_of([T]), 1.0)) == []
-    assert said(core.answered(1, answers_of([U]), 1.0)) == []
-    core.tick(9.0)
-    assert core.answered(1, answers_of([T]), 9.0) == [Release((1,)), Redone(4)]
-    assert not core.empty
-
-
-def test_ids_that_were_carried_over_hold_it_up() -> None:
-    core = SlotCore(5, CoreLimits(carry_over_behind_bytes=1))
-    core.start([(0, rows_for([b"a"], OLD))])
-    core.answered(0, answers_of([U]), 1.0)
-    core.submit(rows_for([b"far behind"], core.take_token()), 9.0)
-    (append,) = [each for each in core.tick(1.0) if isinstance(each, Append)]
-    out = core.redo_synced(append.frame)
-    assert Release((0,)) in out
-    assert said(out) == []
-    assert append.frame in [each.frame for each in out if isinstance(each, Insert)]
-    assert said(core.answered(append.frame, answers_of([Answer.DONE]), 2.0)) == [4]
-
-
-# -- the slot ------------------------------------------------------------------------------------------------------
 def store_at(path: Path, *, segment_bytes: int = 1 << 20) -> SlotStore:
     paths = SlotPaths(path / "state", path / "out")
     return SlotStore(RealDisk(), paths, "s0", output_limits=OutputLimits(), segment_bytes=segment_bytes)

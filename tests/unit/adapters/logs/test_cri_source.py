@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from photon.adapters.contract import Framing
 from photon.adapters.logs import cri_source, forward
 from photon.adapters.logs.cri_source import CriSource
-from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import open_source
 from tests.unit.adapters.logs import tails
 
@@ -123,18 +122,6 @@ def test_a_restart_at_each_byte_of_interleaved_parts(tmp_path: Path) -> None:
         second.close()
 
 
-def test_the_first_part_gives_the_time_and_the_last_one_the_order(tmp_path: Path) -> None:
-    (tmp_path / "0.log").write_bytes(
-        b"2024-03-01T10:00:00Z stdout P one \n"
-        b"2024-03-01T10:00:01Z stderr F between\n"
-        b"2024-03-01T10:00:02Z stdout P two \n"
-        b"2024-03-01T10:00:03Z stdout F three\n"
-    )
-    tail = Tail(tmp_path)
-    assert tail.read() == [b"2024-03-01T10:00:01Z stderr between", b"2024-03-01T10:00:00Z stdout one two three"]
-    tail.close()
-
-
 @pytest.mark.parametrize("step", [1, 7, 1 << 18])
 def test_lines_that_are_not_cri_stay_and_are_not_mistaken_for_records(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
@@ -150,55 +137,6 @@ def test_lines_that_are_not_cri_stay_and_are_not_mistaken_for_records(
     source = CriSource(open_source(path))
     assert source.read(0, 1 << 20).split(b"\n")[:-1] == other + [b" " + line for line in alike]
     source.close()
-
-
-def test_empty_lines_of_the_container_are_blank(tmp_path: Path) -> None:
-    at = TIMES[0] + b" stdout F"
-    (tmp_path / "0.log").write_bytes(b"%b \n%b a\n%b\n%b \r\n%b b\r\n" % (at, at, at, at, at))
-    tail = Tail(tmp_path)
-    made = TIMES[0] + b" stdout "
-    assert tail.read() == [b"", made + b"a", b"", b"\r", made + b"b\r"]
-    tail.close()
-
-
-def test_parts_without_their_end_wait_and_are_named_at_the_end(tmp_path: Path) -> None:
-    at = TIMES[0]
-    (tmp_path / "0.log").write_bytes(at + b" stdout F whole\n" + at + b" stdout P half\n" + at + b" stderr F more\n")
-    tail = Tail(tmp_path)
-    assert tail.read() == [at + b" stdout whole", at + b" stderr more"]
-    assert not tail.problems
-    assert tail.read(final=True) == []
-    (problem,) = tail.problems
-    assert (problem.kind, problem.path) == (ProblemKind.DAMAGED, "0.log")
-    assert problem.message == "the file ends in the middle of a record; read up to byte 67"
-    tail.close()
-
-
-def test_parts_that_were_reported_are_no_problem_once_their_end_is_there(tmp_path: Path) -> None:
-    tails.append(tmp_path / "0.log", TIMES[0] + b" stdout F a\n" + TIMES[0] + b" stdout P b")
-    tail = Tail(tmp_path)
-    for _ in range(5):
-        tail.read()
-    assert tail.kinds() == [ProblemKind.DAMAGED]
-    assert tail.follower.unread((ProblemKind.DAMAGED,))
-    tails.append(tmp_path / "0.log", b"\n" + TIMES[1] + b" stdout F c\n")
-    assert tail.read() == [TIMES[0] + b" stdout bc"]
-    assert not tail.follower.unread((ProblemKind.DAMAGED,))
-    tail.close()
-
-
-def test_rolled_and_compressed_logs_go_on(tmp_path: Path) -> None:
-    log = tmp_path / "0.log"
-    line = TIMES[0] + b" stdout F %b\n"
-    log.write_bytes(line % b"one" + line % b"two")
-    tail = Tail(tmp_path)
-    assert len(tail.read()) == 2
-    tails.append(log, line % b"three")
-    (tmp_path / "0.log.20240301-100000.gz").write_bytes(gzip.compress(log.read_bytes()))
-    log.write_bytes(line % b"four")
-    assert sorted(tail.read()) == [TIMES[0] + b" stdout four", TIMES[0] + b" stdout three"]
-    assert not tail.problems
-    tail.close()
 
 
 @pytest.mark.parametrize("same_begin", [False, True])

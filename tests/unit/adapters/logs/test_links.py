@@ -54,66 +54,6 @@ def scan(directory: Path, *follow: Path) -> tuple[list[str], list[Problem]]:
     return [each.path for each in found], problems
 
 
-# -- confined ------------------------------------------------------------------------------------------------------
-def test_a_link_out_of_the_directory_is_told_and_not_read(logs: Path, secret: Path) -> None:
-    append(logs / "a.log", b"1\n")
-    (logs / "evil.log").symlink_to(secret)
-    tail = Tail(logs)
-    assert tail.read(final=True) == [b"1"]
-    (problem,) = tail.follower.unread()
-    assert str(problem) == (
-        f"evil.log: leads to {secret}, outside the log directory; not read: add its directory to follow_links, "
-        "or remove the link"
-    )
-    (logs / "evil.log").unlink()
-    assert tail.read() == []
-    assert tail.follower.unread() == []
-    assert tail.kinds() == [ProblemKind.LINK]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to(secret), id="absolute"),
-        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to("../private/key.pem"), id="relative"),
-        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to("./x/../../private/key.pem"), id="dots"),
-        pytest.param(lambda logs, secret: _two(logs, secret), id="two links in a row"),
-        pytest.param(lambda logs, secret: _through_directory(logs, secret), id="through a linked directory"),
-    ],
-)
-def test_no_way_leads_out(logs: Path, pods: Path, secret: Path, made: Callable[[Path, Path], None]) -> None:
-    (logs / "x").mkdir()
-    made(logs, secret)
-    found, problems = scan(logs, pods)
-    assert found == []
-    assert {problem.kind for problem in problems} == {ProblemKind.LINK}
-    assert str(secret) in str(problems[0])
-
-
-def _two(logs: Path, secret: Path) -> None:
-    (logs.parent / "pods" / "hop.log").symlink_to(secret)
-    (logs / "e.log").symlink_to(logs.parent / "pods" / "hop.log")
-
-
-def _through_directory(logs: Path, secret: Path) -> None:
-    (logs / "d").symlink_to(secret.parent)
-    (logs / "e.log").symlink_to("d/key.pem")
-
-
-def test_links_that_may_be_followed(logs: Path, pods: Path, tmp_path: Path) -> None:
-    append(logs / "a.log", b"1\n")
-    append(pods / "0.log", b"2\n")
-    append(tmp_path / "pods2" / "0.log", b"3\n")  # begins with the same characters, but is elsewhere
-    (logs / "current.log").symlink_to("a.log")
-    (logs / "web.log").symlink_to(pods / "0.log")
-    (logs / "web2.log").symlink_to(tmp_path / "pods2" / "0.log")
-    (tmp_path / "entry").symlink_to(pods)
-    assert scan(logs)[0] == ["a.log"]
-    found, problems = scan(logs, tmp_path / "entry")
-    assert found == ["a.log", "web.log"]
-    assert [problem.path for problem in problems] == ["web2.log"]
-
-
 def test_a_log_directory_that_is_a_link_is_its_real_directory(logs: Path, secret: Path) -> None:
     append(logs / "a.log", b"1\n")
     (logs / "current.log").symlink_to("a.log")
@@ -224,21 +164,6 @@ def test_readers_at_places_find_what_may_be_followed(logs: Path, pods: Path) -> 
     assert found.file.path == "web.log"
 
 
-# -- the log behind a link -----------------------------------------------------------------------------------------
-def test_what_the_target_was_rolled_to_belongs_to_the_link(logs: Path, pods: Path) -> None:
-    for name in ("0.log", "0.log.20240301-101010", "0.log.1.gz", "0.log.2.tmp", ".0.log.1", "1.log", "other.log"):
-        append(pods / name, name.encode() + b"\n")
-    (pods / "0.log.3").symlink_to("1.log")
-    (logs / "web.log").symlink_to(pods / "0.log")
-    assert scan(logs, pods)[0] == ["web.log", "web.log.1.gz", "web.log.20240301-101010"]
-    append(logs / "app.log", b"a\n")
-    append(logs / "app.log.1", b"b\n")
-    (logs / "current.log").symlink_to("app.log")
-    found = discover(logs, compile_patterns(["current.log"]), ProblemReporter(None))
-    assert [each.path for each in found] == ["current.log", "current.log.1"]
-    assert scan(logs)[0] == ["app.log", "app.log.1"]
-
-
 def test_a_rolled_target_is_read_under_the_name_of_its_link(logs: Path, pods: Path) -> None:
     append(pods / "0.log.1", b"1\n")
     (logs / "sub").mkdir()
@@ -254,30 +179,6 @@ def test_a_rolled_target_is_read_under_the_name_of_its_link(logs: Path, pods: Pa
     append(logs / "sub" / "web.log.1", b"real\n")  # existing files go first
     assert open_source(place).read(0, 9) == b"real\n"
     assert scan(logs, pods)[0] == ["../pods/0.log.1", "sub/web.log.1"]
-
-
-def test_a_link_that_is_named_like_a_rolled_file_gives_its_log_no_name(logs: Path, pods: Path) -> None:
-    append(pods / "0.log", b"1\n")
-    append(pods / "0.log.1", b"2\n")
-    (logs / "web.log.1").symlink_to(pods / "0.log")
-    (logs / "old.log").symlink_to(pods / "0.log.1")
-    tail = Tail(logs, links=[str(pods)])
-    assert tail.read() == [b"2", b"1"]
-    assert sorted(tail.follower.present().values()) == ["old.log", "web.log.1"]
-    (logs / "old.log").unlink()
-    assert scan(logs, pods)[0] == ["../pods/0.log.1", "web.log.1"]
-    assert open_source(log_path(logs, "../pods/0.log.1", [str(pods)])).read(0, 9) == b"2\n"
-
-
-def test_each_file_behind_links_has_one_name(logs: Path, pods: Path) -> None:
-    append(pods / "0.log", b"1\n")
-    append(pods / "0.log.1", b"2\n")
-    (logs / "a.log").symlink_to(pods / "0.log")
-    (logs / "b.log").symlink_to(pods / "0.log")
-    (logs / "c.log").symlink_to(pods / "0.log.1")
-    assert scan(logs, pods)[0] == ["a.log", "c.log"]
-    os.link(pods / "0.log", logs / "real.log")
-    assert scan(logs, pods)[0] == ["c.log", "real.log"]
 
 
 def test_target_directories_are_listed_once_a_pass(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,23 +359,6 @@ def test_a_refused_link_is_told_when_it_comes_and_forgotten_when_it_goes(logs: P
     assert world.follower.unread() == []
     assert world.whole == 0
     world.close()
-
-
-def test_a_rolled_target_is_read_to_its_end_after_a_restart(logs: Path, pods: Path) -> None:
-    append(pods / "0.log", b"1\n")
-    (logs / "web.log").symlink_to(pods / "0.log")
-    first = Tail(logs, links=[str(pods)])
-    assert first.read() == [b"1"]
-    positions = first.follower.positions()
-    first.close()
-    append(pods / "0.log", b"2\n")
-    (pods / "0.log").rename(pods / "0.log.20240301-101010")
-    append(pods / "0.log", b"3\n")
-    again = Tail(logs, positions, links=[str(pods)])
-    assert sorted(again.read(final=True)) == [b"2", b"3"]
-    assert again.follower.unread() == []
-    identities = find_logs(logs, ["**/*"], has_header=False, links=[str(pods)])
-    assert {positions[0].identity} < set(identities) == set(again.follower.present())
 
 
 def test_all_that_was_seen_was_read_only_when_a_rolled_target_was(logs: Path, pods: Path) -> None:

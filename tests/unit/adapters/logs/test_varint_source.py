@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from base64 import b64decode
 from pathlib import Path
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs import forward, varint_source
-from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import open_source
 from photon.adapters.logs.varint_source import VarintSource
 from tests.unit.adapters.logs import tails
@@ -77,31 +75,6 @@ def test_a_growing_log_gives_each_message_once_it_is_whole(
             tail.close()
             tail = Tail(directory, positions)
     assert found == messages
-    tail.close()
-
-
-def test_rolled_compressed_and_truncated_logs(tmp_path: Path) -> None:
-    log = tmp_path / "a.bin"
-    log.write_bytes(delimited([b"one", b"two"]))
-    tail = Tail(tmp_path)
-    assert tail.read() == [b"one", b"two"]
-    tails.append(log, delimited([b"three"]))
-    (tmp_path / "a.bin.1.gz").write_bytes(gzip.compress(log.read_bytes()))
-    log.write_bytes(delimited([b"four"]))
-    assert sorted(tail.read()) == [b"four", b"three"]
-    log.write_bytes(delimited([b"four", b"five"]))
-    assert tail.read() == [b"five"]
-    assert not tail.problems
-    tail.close()
-
-
-def test_a_torn_last_message_waits_and_is_named_at_the_end(tmp_path: Path) -> None:
-    torn = delimited([b"whole", b"torn message"])[:-3]
-    (tmp_path / "a.bin").write_bytes(torn)
-    tail = Tail(tmp_path)
-    assert tail.read() == [b"whole"]
-    assert tail.read(final=True) == []
-    assert [(each.kind, each.path) for each in tail.problems] == [(ProblemKind.DAMAGED, "a.bin")]
     tail.close()
 
 

@@ -1,0 +1,18 @@
+"""What happens to logs, and what their follower reads then: the stories in ``directory.txt``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.stories import Story, stories
+from tests.unit.adapters.logs.directory import Directory
+
+
+@pytest.mark.parametrize("story", stories(__file__, "directory.txt"), ids=str)
+def test_the_follower_reads_what_its_stories_tell(story: Story, golden: Any, tmp_path: Path) -> None:
+    directory = Directory(tmp_path)
+    golden(story, story.told_by(directory))
+    directory.close()
