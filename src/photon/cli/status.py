@@ -204,15 +204,14 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
         yield lambda: [_fetched(url) for url in urls]
         return
     from photon import __version__
-    from photon.fleet.polling import seen_from
     from photon.status.view import View
 
     with asking(at) as (names, ask):
         views = {name: View(name, __version__, at.settings.beside(name)) for name in names}
 
         def look() -> list[dict[str, Any]]:
-            heard = ask()
-            return [view.update(seen_from(heard, name), time.time()) for name, view in views.items()]
+            found = ask()
+            return [view.update(found.seen_from(name)) for name, view in views.items()]
 
         look()
         time.sleep(min(every, 1.0))

@@ -45,8 +45,8 @@ def top(
         view_of = Top()
 
         def look() -> dict[str, Any]:
-            heard = ask()
-            return {"at_s": time.time(), **view_of.update(heard, time.monotonic())}
+            found = ask()
+            return {"at_s": found.at_s, **view_of.update(found)}
 
         look()  # rates need two
         time.sleep(every)

@@ -26,7 +26,7 @@ from photon.fleet.access import logged, tls_of
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.fleet.explain.story import Story
-from photon.fleet.polling import Asker, Heard
+from photon.fleet.look import Asker, Look
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
 from photon.status.view import View
@@ -134,7 +134,7 @@ class StatusService:
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, settings.beside(datacentre))
         self._assets = read_assets()
-        self._heard: list[Heard] = []
+        self._look = Look(0.0)
         self._said: dict[str, Any] = {}
         self._at: float | None = None
         self._next_at = 0.0
@@ -146,8 +146,8 @@ class StatusService:
     async def gather(self) -> dict[str, Any]:
         """Polls all processes once. Returns the content of status.json."""
         begun = self._clock.monotonic()
-        self._heard = await self._asker.look()
-        self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
+        self._look = await self._asker.look()
+        self._said = self._view.update(self._look)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_said = families_of(await self._own.families())
@@ -196,9 +196,9 @@ class StatusService:
 
     def metrics(self) -> bytes:
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
-        said = [(each.process.labels, each.families) for each in self._heard]
+        said = [(each.process.labels, each.families) for each in self._look.heard]
         up = Readings()
-        for each in self._heard:
+        for each in self._look.heard:
             up.put("photon_up", each.up, **each.process.labels)
         return text_of([({}, families_of(up.families())), *said, (own, self._own_said)])
 

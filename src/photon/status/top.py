@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from photon.fleet.look import Look
 from photon.fleet.numbers import Change, Numbers, lag_of
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
@@ -36,10 +37,10 @@ class Top:
         self._at_s = 0.0
         self._before: Numbers | None = None
 
-    def update(self, heard: Iterable[Heard], now_s: float) -> dict[str, Any]:
-        """``now_s``: monotonic or wall clock, but always the same. Rates are null the first time."""
-        unique = {each.process: each for each in heard}
-        now = Numbers(unique.values())
+    def update(self, look: Look) -> dict[str, Any]:
+        """Rates are null the first time."""
+        now, now_s = look.now, look.at_s
+        unique = {each.process: each for each in look.heard}
         change = Change(now, [] if self._before is None else [(self._at_s, self._before)], now_s)
         said = {
             "window_s": 0.0 if self._before is None else now_s - self._at_s,

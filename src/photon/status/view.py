@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from photon.fleet.ledger import VERDICTS
+from photon.fleet.look import Look
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
 from photon.fleet.processes import READERS
@@ -99,9 +100,9 @@ class View:
         self._past: deque[tuple[float, Numbers]] = deque(maxlen=SNAPSHOTS_MAX)
         self._history = History()
 
-    def update(self, heard: Sequence[Heard], now_s: float) -> dict[str, Any]:
-        """Returns a JSON object. ``now_s``: wall clock."""
-        now = Numbers(heard)
+    def update(self, look: Look) -> dict[str, Any]:
+        """Returns a JSON object."""
+        heard, now, now_s = look.heard, look.now, look.at_s
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
         began_s = self._past[0][0] if self._past else now_s
