@@ -11,9 +11,9 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
-from photon.cli.tables import Column, Part, picked
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import many
+from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
     from photon.fleet.look import Look
@@ -71,7 +71,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     lines = [f"{many(counts[Level.PROBLEM], 'problem')}, {many(counts[Level.WARNING], 'warning')}"]
     lines += [f"on this machine: {', '.join(named)}"] if named else []
     more = {"level": worst(said), "file": str(at.given or "-"), "here": named, "running": look.running}
-    at.part(Part("findings", [picked(each, FIELDS) for each in said], COLUMNS), lines, **more)
+    at.part(Part("findings", [picked(each, FIELDS) for each in said], COLUMNS), *lines, **more)
     return DONE if worst(said) is Level.OK else ATTENTION
 
 

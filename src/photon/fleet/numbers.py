@@ -185,19 +185,15 @@ def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"total": dict(total), "ledger": lines, "unbalanced_hours": unbalanced}
 
 
-def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
-    """Foreign logs that lag, as their readers name them: log, bytes, seconds."""
-    return [
-        (each.process, {"log": row["log"], "bytes": row["bytes"], "seconds": row["seconds"]})
+def lag_rows(heard: Iterable[Heard]) -> list[dict[str, Any]]:
+    """Foreign logs that lag, as their readers name them, the longest wait first."""
+    rows = [
+        {"datacentre": each.process.datacentre, "dispatcher": each.process.name, **row}
         for each in heard
         if each.process.kind in READERS
         for row in each.details.get("lag", ())
     ]
-
-
-def oldest_lag(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """Like `lag_of` without the dispatchers, the longest wait first."""
-    return sorted((row for _, row in lag_of(heard)), key=lambda row: -row["seconds"])
+    return sorted(rows, key=lambda row: -row["seconds"])
 
 
 def counts_of(heard: Iterable[Heard]) -> dict[str, int]:

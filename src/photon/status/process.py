@@ -29,6 +29,7 @@ from photon.fleet.explain.story import Story
 from photon.fleet.look import Asker, Look
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
+from photon.status.parts import on_page
 from photon.status.view import View
 
 EXPLAIN_PATH = "/explain.json"
@@ -136,6 +137,7 @@ class StatusService:
         self._assets = read_assets()
         self._look = Look(0.0)
         self._said: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = []
         self._at: float | None = None
         self._next_at = 0.0
         self._asked_at = clock.monotonic()
@@ -148,6 +150,7 @@ class StatusService:
         begun = self._clock.monotonic()
         self._look = await self._asker.look()
         self._said = self._view.update(self._look)
+        self._parts = on_page(self._said)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_said = families_of(await self._own.families())
@@ -192,7 +195,7 @@ class StatusService:
             return Answer(orjson.dumps(said), JSON, 503)
         now_s = self._clock.monotonic()
         ages = {"age_s": now_s - self._at, "next_s": max(self._next_at - now_s, 0.0)}
-        return Answer(orjson.dumps({**self._said, **ages}), JSON)
+        return Answer(orjson.dumps({**self._said, "parts": self._parts, **ages}), JSON)
 
     def metrics(self) -> bytes:
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}

@@ -1,4 +1,4 @@
-"""Two moments of processes' reports become lines: rates, the highest first, restarts and silence as they are."""
+"""Two looks at processes' reports become lines: rates, the highest first, restarts and silence as they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from photon.config.metrics.families import Family
 from photon.fleet.look import Look
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
-from photon.status.top import SORTS, Top, ordered
+from photon.status.view import SORTS, busiest, ordered
 from tests.unit.fleet.heard import samples
 
 JOINER = Process("east", "joiner", "east-1", "127.0.0.1:1")
@@ -40,8 +40,15 @@ def joiner(cpu: float, joined: float, memory: float = 100.0) -> Heard:
     )  # fmt: skip
 
 
-def update(top: Top, heard: list[Heard], at_s: float) -> dict[str, Any]:
-    return top.update(Look(at_s, heard))
+class Top:
+    """Looks again and again."""
+
+    def __init__(self) -> None:
+        self._before = Look(-1.0)
+
+    def update(self, heard: list[Heard], at_s: float) -> dict[str, Any]:
+        then, self._before = self._before, Look(at_s, heard)
+        return busiest(then, self._before)
 
 
 def only(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -51,9 +58,9 @@ def only(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_process_by_its_cpu_and_rate() -> None:
     top = Top()
-    first = only(update(top, [joiner(5.0, 100.0)], 10.0)["processes"])
+    first = only(top.update([joiner(5.0, 100.0)], 10.0)["processes"])
     assert (first["cpu"], first["rate_per_s"], first["memory_bytes"], first["uptime_s"]) == (None, None, 100.0, 30.0)
-    said = update(top, [joiner(6.0, 300.0)], 14.0)
+    said = top.update([joiner(6.0, 300.0)], 14.0)
     process, slot = only(said["processes"]), only(said["slots"])
     assert (said["window_s"], process["cpu"], process["rate_per_s"]) == (4.0, 0.25, 50.0)
     assert (slot["slot"], slot["joined_per_s"], slot["answers_per_s"], slot["open_ids"]) == ("s1", 50.0, 50.0, 4.0)
@@ -61,11 +68,11 @@ def test_a_process_by_its_cpu_and_rate() -> None:
 
 def test_a_process_that_was_restarted_or_is_silent() -> None:
     top = Top()
-    update(top, [joiner(500.0, 9000.0)], 10.0)
-    assert only(update(top, [joiner(1.0, 20.0)], 12.0)["processes"])["cpu"] == 0.5
-    silent = only(update(top, [Heard(JOINER, problem="refused")], 14.0)["processes"])
+    top.update([joiner(500.0, 9000.0)], 10.0)
+    assert only(top.update([joiner(1.0, 20.0)], 12.0)["processes"])["cpu"] == 0.5
+    silent = only(top.update([Heard(JOINER, problem="refused")], 14.0)["processes"])
     assert (silent["up"], silent["cpu"], silent["problem"]) == (False, None, "refused")
-    back = only(update(top, [joiner(9.0, 20.0)], 16.0)["processes"])
+    back = only(top.update([joiner(9.0, 20.0)], 16.0)["processes"])
     assert (back["up"], back["cpu"]) == (True, None)
 
 
@@ -76,11 +83,11 @@ def test_the_registry_is_shown_once_and_by_its_leader() -> None:
             photon_registry_entry_ids_total__shard_1=ids, photon_registry_commit_p50_seconds__shard_1=0.01,
         )  # fmt: skip
         follows = numbers(photon_registry_leader__shard_1=0.0, photon_registry_ids__shard_1=ids - 1)
-        return [Heard(R1, follows), Heard(R2, leads), Heard(R1, follows)]
+        return [Heard(R1, follows), Heard(R2, leads)]
 
     top = Top()
-    update(top, replicas(100.0), 0.0)
-    said = update(top, replicas(300.0), 2.0)
+    top.update(replicas(100.0), 0.0)
+    said = top.update(replicas(300.0), 2.0)
     shard = only(said["shards"])
     assert (shard["shard"], shard["leader"], shard["ids"], shard["ids_per_s"]) == (1, "r2", 300.0, 100.0)
     assert shard["commit_p50_s"] == 0.01
@@ -89,8 +96,9 @@ def test_the_registry_is_shown_once_and_by_its_leader() -> None:
 
 def test_logs_and_output() -> None:
     lag = {"lag": [{"log": "c.log", "bytes": 70, "seconds": 3.0}]}
+    slots = {"slots": [{"slot": "s1", "state": "live", "problem": "", "alarms": []}]}
     verifier = numbers(photon_verifier_published_bytes__slot_s1=90.0, photon_verifier_cleared_bytes__slot_s1=50.0)
-    said = update(Top(), [Heard(DISPATCHER, (), lag), Heard(VERIFIER, verifier), joiner(0.0, 0.0)], 0.0)
+    said = Top().update([Heard(DISPATCHER, (), lag), Heard(VERIFIER, verifier, slots), joiner(0.0, 0.0)], 0.0)
     assert only(said["logs"]) == {
         "datacentre": "east", "dispatcher": "east", "log": "c.log", "bytes": 70, "seconds": 3.0,
     }  # fmt: skip
@@ -111,7 +119,7 @@ def test_every_view_is_shown_whatever_is_known(view: str) -> None:
     shard = numbers(photon_registry_ids__shard_1=5.0)
     heard = [joiner(1.0, 2.0), Heard(DISPATCHER, (), lag), Heard(R1, shard), Heard(VERIFIER, problem="refused")]
     for now_s in (0.0, 1.0):
-        said = update(top, heard, now_s)
+        said = top.update(heard, now_s)
         for sort in (*SORTS[view], "name"):
-            assert command.table(said, view, sort, 1).row_count == 1
-    assert command.table(update(Top(), [], 0.0), view, "name", None).row_count == 1
+            assert len(command.rows_of(said, view, sort, 1).cells()) == 1
+    assert command.rows_of(Top().update([], 0.0), view, "name", None).none

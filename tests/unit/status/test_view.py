@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
 from photon.fleet.look import Look
 from photon.fleet.numbers import merged_ledger
 from photon.fleet.polling import Heard
+from photon.status.parts import overview
 from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, View, together
 from tests.unit.fleet.heard import said, samples, silent
 
@@ -63,6 +63,14 @@ def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
         said("eventstore", "east", _without_a_log),
         silent("joiner", "e1"),
     ]
+
+
+def text(said: dict[str, Any], now_s: float) -> str:
+    """The overview; a table's cells with one space between them."""
+    shown = []
+    for each in overview([said], now_s):
+        shown += [each] if isinstance(each, str) else [" ".join(cells) for cells in each.cells()]
+    return "\n".join(shown)
 
 
 def _twice() -> dict[str, Any]:
@@ -130,12 +138,18 @@ def test_an_empty_deployment_is_no_error() -> None:
     view = View("east", "1.0")
     found = [view.update(Look(at, [silent("dispatcher", "east")])) for at in (1.0, 2.0, 2.0, 1.0)][-1]
     assert found["ledger"] == {"total": {}, "hours": [], "unbalanced_hours": 0}
-    assert "0 of 1 processes answer" in text([found], 1.0)
+    assert "0 of 1 processes answer" in text(found, 1.0)
 
 
 def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
-    shown = text([_twice()], 120.0)
-    for words in ("east: 6 of 7 processes", "joined    200/s", "200 events pending", "shard 2    r2", "alarms: 4"):
+    shown = text(_twice(), 120.0)
+    for words in (
+        "east: 6 of 7 processes",
+        "joined    200/s",
+        "200 events pending",
+        "\n2 r2 21 1,008 B",
+        "alarms: 4",
+    ):
         assert words in shown, shown
     assert "adapter   clicks 2.0: Clicks 0123456789ab\n" in shown
 
@@ -162,9 +176,7 @@ def test_copies_are_those_of_the_joiners_that_have_one() -> None:
         ("e3", "shown without a copy; nothing can be shipped: other bytes", 9),
     ]
     assert [alarm["where"] for alarm in found["alarms"]] == ["copy of e3"]
-    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(
-        [found], 100
-    )
+    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(found, 100)
 
 
 def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them() -> None:
@@ -206,10 +218,9 @@ def test_computations_are_shown_by_stage_with_what_they_want() -> None:
     found = View("east", "1.0").update(Look(100.0, [*heard, silent("compute", "gone")]))
     assert found["computations"] == [row, ended]
     assert [alarm["where"] for alarm in found["alarms"]] == ["compute spend", "compute total", "compute gone"]
-    shown = text([found], 100.0)
-    assert "compute spend: 20/s, 1 late, 3 put aside, 9 published; 2 processes for 2 intervals" in shown
-    assert "  stage 1    Spend        watermark 2026-11-24T10:00:00Z (1.5 s ago), 12 events wait" in shown
-    assert "compute total: total.py, line 3: NameError" in shown
+    shown = text(found, 100.0)
+    assert "\nspend 1 Spend 2026-11-24T10:00:00Z 1.5 s 12 20/s 1 3 9 2 for 2 intervals w\n" in shown
+    assert "\ntotal - - - - 20/s 1 3 9 2 for 2 intervals total.py, line 3: NameError\n" in shown
 
 
 def _observers(dirty_s: float, up: bool = True) -> Any:
@@ -241,9 +252,9 @@ def test_tables_are_those_of_observers_and_the_oracle() -> None:
     assert (tables["dirty_cells"], tables["oldest_dirty_s"], tables["stores_silent"]) == (7, 4.0, 0)
     assert tables["oracle"] == {"replicas": 2, "leader": "r2", "timestamps_per_s": 0.0}
     assert [alarm["where"] for alarm in found["alarms"]] == ["observe dedup-3"]
-    shown = text([found], 110.0)
-    assert "tables: 2 of 3 processes of observers answer, 0/s runs, 7 cells wait (oldest 4.0 s)" in shown
-    assert "oracle    r2" in shown
+    shown = text(found, 110.0)
+    assert "  observers 2 of 3 processes of observers answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
+    assert "  changes   7 cells wait, the oldest for 4 s\n  oracle    led by r2, 0/s timestamps" in shown
 
 
 def test_tables_that_stand_still_are_alarms() -> None:
