@@ -63,7 +63,7 @@ def _lag_lines(sums: dict[str, Any]) -> Iterator[str]:
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
     """Adds up the dispatchers' reports. Pure."""
-    from photon.fleet.numbers import Numbers, lag_rows
+    from photon.fleet.numbers import Numbers, lag_rows, longest_first
 
     now, prefix = Numbers(up), "photon_dispatcher"
     return {
@@ -77,7 +77,7 @@ def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
         "joiners_failing": int(now.max(f"{prefix}_joiners_failing")),
         "dispatchers": [each.process.address for each in up],
         "silent": [],
-        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in lag_rows(up)],
+        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in longest_first(lag_rows(up))],
     }
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from photon.config.words import NONE, delay, duration, many, number, rate, share, size
-from photon.fleet.parts import Column, Part, bad_if, moment
+from photon.fleet.parts import VERDICTS, Column, Part, bad_if, moment
 
 SHARDS_SHOWN = 12
 ALARMS_SHOWN = 20
-COUNTERS = ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending")
 Row = dict[str, Any]
 
 
@@ -217,7 +216,7 @@ LATENCY = (
 LEDGER = (
     Column("hour", lambda row: "all hours" if row.get("all") else row["hour_s"],
            lambda at: at if isinstance(at, str) else "no readable time" if at is None else _minute(at)),
-    *(Column(f">{name}", name, number) for name in COUNTERS),
+    *(Column(f">{name}", name, number) for name in ("read", *VERDICTS, "pending")),
 )  # fmt: skip
 SHARDS = (
     Column(">shard"), Column("leader", "leader", lambda name: name or "no leader"), Column(">ids", "ids", number),

@@ -215,7 +215,7 @@ def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
     return [
         {
             **sample.labels,
-            "events_per_s": rates.max("photon_relay_events_total", **sample.labels),
+            "events_per_s": rates.sum("photon_relay_events_total", **sample.labels),
             "lag_bytes": now.max("photon_relay_lag_bytes", **sample.labels),
             "lag_s": sample.value,
         }

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from photon.fleet.ledger import VERDICTS
 from photon.fleet.look import Look
-from photon.fleet.numbers import Change, Numbers, lag_rows, merged_ledger, quantile, share_within
+from photon.fleet.numbers import Change, Numbers, lag_rows, longest_first, merged_ledger, quantile, share_within
+from photon.fleet.parts import VERDICTS
 from photon.fleet.processes import READERS
 from photon.status.rows import (
     alarms_of,
@@ -139,7 +139,7 @@ class View:
                 "unbalanced_hours": ledger.get("unbalanced_hours", 0),
             },
             "oldest": oldest_of(details),
-            "lag": lag_rows(look.heard),
+            "lag": longest_first(lag_rows(look.heard)),
             "slots": slots_of(look, rates),
             "copies": copies_of(look),
             "registry": registry_of(look, rates),
