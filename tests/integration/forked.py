@@ -45,7 +45,7 @@ MODULES = (
     "photon.config.certificate_files",
     "photon.config.metrics.prometheus",
     "photon.dispatcher.skipping",
-    "photon.fleet.doctor.gathering",
+    "photon.fleet.here",
     "photon.fleet.explain.inquiry",
     "photon.fleet.explain.story",
     "photon.fleet.hbase",

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from photon.status.http import Answer, HttpServer, plain
+from photon.status.parts import on_page
 from photon.status.process import read_assets
 
 JSON = "application/json"
@@ -54,7 +55,8 @@ class Canned:
             self.asked += 1
             if self.status is None:
                 return plain("broken", 500)
-            return Answer(orjson.dumps(self.status), JSON, self.code)
+            parts = {"parts": on_page(self.status)} if "flow" in self.status else {}
+            return Answer(orjson.dumps(self.status | parts), JSON, self.code)
         if path == "/explain.json":
             code, said = self.explained
             if isinstance(said, str):

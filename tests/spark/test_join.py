@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from photon.fleet.ledger import VERDICTS
+from photon.fleet.counters import VERDICTS
 from tests.deployments import addresses
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin

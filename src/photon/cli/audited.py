@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import click
 
 from photon.cli.heads import Deployed, words_of
-from photon.cli.tables import Column, Part
 from photon.config.errors import PhotonError
+from photon.fleet.parts import Column, Part
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
@@ -216,9 +216,5 @@ def show_audit(at: Deployed, limit: int = 50) -> int:
     """``photon status audit``."""
     path = place(at.config)
     found = entries(path)[-limit:]
-
-    if found or at.json:
-        at.part(Part("commands", found, COLUMNS), file=str(path))
-    else:
-        click.echo(f"{path}: nothing was done yet")
+    at.part(Part("commands", found, COLUMNS, f"{path}: nothing was done yet"), file=str(path))
     return 0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
     from photon.config.certificates import Facts
@@ -125,12 +125,12 @@ def certificates(at: Deployed, name: str | None = None) -> int:
         raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
     rows = [_as_json(file, facts, now) for file, facts in found]
-    at.show(rows, tables.Part("", rows, COLUMNS).show)
+    at.part(Part("", rows, COLUMNS))
     return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
 
 
 def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
-    said = tables.picked(facts, "identity authority names issuer serial begins ends")
+    said = picked(facts, "identity authority names issuer serial begins ends")
     return {"file": str(file), **said, "days_left": (facts.ends - now).days}
 
 
@@ -140,7 +140,7 @@ def _expires(row: dict[str, Any]) -> str:
 
 
 COLUMNS = (
-    tables.Column("file", lambda row: Path(row["file"]).name),
-    tables.Column("identity", lambda row: row["identity"] or ("authority" if row["authority"] else "none of ours")),
-    tables.Column("names", "names", ", ".join), tables.Column("expires", _expires),
+    Column("file", lambda row: Path(row["file"]).name),
+    Column("identity", lambda row: row["identity"] or ("authority" if row["authority"] else "none of ours")),
+    Column("names", "names", ", ".join), Column("expires", _expires),
 )  # fmt: skip

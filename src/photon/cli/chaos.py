@@ -16,6 +16,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -164,23 +165,29 @@ def fault(
 
 
 # -- how scenarios, plans and reports look ---------------------------------------------------------------------------
+SCENARIOS = (
+    Column("scenario", "name"), Column(">seconds", "seconds", "{:g}".format), Column(">events/s", "rate"),
+    Column("what happens", "about"),
+)  # fmt: skip
+PLAN = (
+    *(Column(f">{name}", name, lambda at: "-" if at is None else f"{at:.1f} s") for name in ("from", "to")),
+    Column("fault"),
+)
+
+
 def _show_scenarios(out: Printed) -> None:
     from photon.lab.chaos.scenario import load, names
 
     found = [load(name) for name in names()]
     rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
-    cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
-    out.show(rows, lambda: tables.print_table("scenario, >seconds, >events/s, what happens", cells))
+    out.part(Part("", rows, SCENARIOS))
 
 
 def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: int) -> None:
-    if out.json:
-        whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
-        tables.print_json({**whole, "plan": [asdict(step) for step in steps]})
-        return
-    click.echo(f"{scenario.name}: {scenario.about}; {scenario.seconds:g} s, {scenario.rate} events/s, seed {seed}")
-    rows = [[f"{each.at_s:.1f} s", f"{each.end_s:.1f} s" if each.for_s else "-", each.words()] for each in steps]
-    tables.print_table(">from, >to, fault", rows)
+    whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
+    rows = [{"from": each.at_s, "to": each.end_s if each.for_s else None, "fault": each.words()} for each in steps]
+    line = f"{scenario.name}: {scenario.about}; {scenario.seconds:g} s, {scenario.rate} events/s, seed {seed}"
+    out.show({**whole, "plan": [asdict(step) for step in steps]}, line, Part("plan", rows, PLAN))
 
 
 def _show_report(out: Printed, report: Report, kept: Path) -> None:
@@ -218,7 +225,7 @@ def _show_report(out: Printed, report: Report, kept: Path) -> None:
     _add_uses(table, report)
     table.add_row("load average", f"{report.load_before:.1f} before, {report.load_after:.1f} after")
     table.add_row("history", report.history)
-    tables.show(table)
+    tables.draw(table)
     click.echo(f"kept in {kept}")
 
 

@@ -11,9 +11,10 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
-from photon.cli.tables import picked, print_table, say
+from photon.cli.tables import say
 from photon.config.clock import utc
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
     from photon.computing.intervals import Move
@@ -143,7 +144,7 @@ def run(
             file, state, once=once, master=master, settings=pairs(spark_settings), partitions=partitions,
             records=records, stop=stop, tell=say,
         )  # fmt: skip
-        out.show({"topology": said.topology, "owners": [_document(said)]}, lambda: _print([said]))
+        _show(out, [said], topology=said.topology)
         return ATTENTION if said.counts.get("aside") else DONE
     progress = _Progress(quiet=quiet or out.json or share is not None)
     if metrics is not None:
@@ -154,7 +155,7 @@ def run(
     if share is not None:
         return DONE
     found = progress.found
-    out.show({"topology": topology, "owners": [_document(each) for each in found]}, lambda: _print(found))
+    _show(out, found, topology=topology)
     return ATTENTION if any(each.counts.get("aside") for each in found) else DONE
 
 
@@ -206,7 +207,7 @@ def status(at: Deployed, name: str | None = None) -> int:
         raise UsageError("name the FILE of the computations, or the directory of their state")
     path = Path(name)
     found = statuses(path if path.is_dir() else default_state(path, load_topology(path)))
-    at.show({"owners": [_document(each) for each in found]}, lambda: _print(found))
+    _show(at, found)
     silent = any(time.time_ns() - each.at_ns > SILENT_S * 1e9 for each in found)
     return ATTENTION if silent or any(each.counts.get("aside") for each in found) else DONE
 
@@ -226,26 +227,23 @@ def _document(each: Status) -> dict[str, Any]:
     }
 
 
-def _print(found: Sequence[Status]) -> None:
+STAGES = (
+    *map(Column, ("interval", "computation", "watermark", ">records", ">late", ">timers", ">produced")),
+    Column(">put aside", "aside"), Column(">published"), Column("held back by", "held", str),
+)  # fmt: skip
+
+
+def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
+    """A row for each computation of each interval; the document has one for each interval."""
+    owners = [_document(each) for each in found]
     rows = [
-        [
-            each.interval,
-            name,
-            _time(each.watermarks[name].percentile_ns),
-            *(f"{each.counts.get(what, 0):,}" for what in ("records", "late", "timers", "produced", "aside")),
-            f"{each.published_records:,}",
-            _held(each),
-        ]
-        for each in found
-        for name in each.watermarks
-    ]
-    print_table(
-        "interval, computation, watermark, >records, >late, >timers, >produced, >put aside, >published, held back by",
-        rows,
-    )
-    for each in found:
-        for line in each.faults:
-            click.echo(line)
+        {**dict.fromkeys(("records", "late", "timers", "produced", "aside"), 0), **owner, "computation": name,
+         **mark, "held": _held(each)}
+        for each, owner in zip(found, owners, strict=True)
+        for name, mark in owner["computations"].items()
+    ]  # fmt: skip
+    faults = (line for each in found for line in each.faults)
+    out.show({**more, "owners": owners}, Part("", rows, STAGES), *faults)
 
 
 # -- rescale, reload -------------------------------------------------------------------------------------------------
@@ -304,11 +302,9 @@ def rescale(
         intervals, free = intervals.after(move) if dry_run else make(site, move, timeout), free + len(move.new)
         if processes is None:
             break
-    rows = [[each.id, f"{each.low:#010x}", f"{each.high:#010x}"] for each in intervals.all]
-    document = [{"interval": each.id, "from": each.low, "below": each.high} for each in intervals.all]
-    out.show(
-        {"topology": site.topology.name, "intervals": document}, lambda: print_table("interval, from, below", rows)
-    )
+    rows = [{"interval": each.id, "from": each.low, "below": each.high} for each in intervals.all]
+    columns = (Column("interval"), *(Column(name, name, "{:#010x}".format) for name in ("from", "below")))
+    out.part(Part("intervals", rows, columns), topology=site.topology.name)
     return DONE
 
 
@@ -401,5 +397,5 @@ def replay(
         file, state, None, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
     )  # fmt: skip
     found = progress.found
-    out.show({"state": str(state), "owners": [_document(each) for each in found]}, lambda: _print(found))
+    _show(out, found, state=str(state))
     return ATTENTION if any(each.counts.get("aside") for each in found) else DONE

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, Group
@@ -20,6 +20,7 @@ from photon.cli.looking import LiveView
 from photon.cli.tables import table_of
 from photon.config.errors import UsageError
 from photon.config.words import size
+from photon.fleet.parts import Column, Part, bad_if
 
 if TYPE_CHECKING:
     from photon.lab.demo.observe import Observation
@@ -121,27 +122,33 @@ def _lines(seen: Observation) -> list[str]:
     return [*lines, f"{_registry_line(seen)}; {_latency_line(seen)}"]
 
 
+COUNTS = ("read", "joined", "elsewhere", "wasted", "pending")
+
+
 def _live_table(seen: Observation) -> Group:
-    table = table_of("datacentre, >read, >joined, >elsewhere, >wasted, >pending, >lag")
-    for name, each in seen.datacentres.items():
-        counts = [f"{each.ledger[column]:,}" for column in ("read", "joined", "elsewhere", "wasted", "pending")]
-        lag = size(each.lag_bytes) if each.up else "DOWN"
-        table.add_row(name, *counts, lag, style="" if each.up else "bold red")
+    rows = [
+        {"datacentre": name, **each.ledger, "lag": size(each.lag_bytes) if each.up else "DOWN", "up": each.up}
+        for name, each in seen.datacentres.items()
+    ]
+    columns = (Column("datacentre"), *(Column(f">{name}") for name in COUNTS), Column(">lag"))
+    table = table_of(Part("", rows, columns, style=bad_if(lambda row: not row["up"])))
     return Group(
         table, Text(_registry_line(seen)), Text(_latency_line(seen)), Text(f"{seen.written:,} lines written")
     )
 
 
 def _result(report: Report, directory: Path, *, kept: bool) -> Group:
-    names = list(report.ledgers)
-    right = [(name, True) for name in names]
-    rows = [[verdict, *(f"{report.ledgers[name][verdict]:,}" for name in names)] for verdict in VERDICTS]
-    ledgers = table_of([("", False), *right], rows, "Ledgers (clicks)")
+    names, rows = list(report.ledgers), list[dict[str, Any]]()
+    right = [Column(f">{name}") for name in names]
+    for verdict in VERDICTS:
+        rows.append({"verdict": verdict, **{name: report.ledgers[name][verdict] for name in names}})
+    ledgers = table_of(Part("", rows, (Column("", "verdict"), *right)), "Ledgers (clicks)")
     rows = []
     for phase in report.phases:
-        shares = [f"{phase.made[name]:,} ({phase.share(name):.0%})" for name in names]
-        rows.append([phase.name, f"{phase.seconds:.0f}", *shares, f"{phase.wasted:,} ({phase.wasted_share:.1%})"])
-    phases = table_of([("phase", False), ("seconds", True), *right, ("wasted", True)], rows, "Who decided")
+        shares = {name: f"{phase.made[name]:,} ({phase.share(name):.0%})" for name in names}
+        wasted = f"{phase.wasted:,} ({phase.wasted_share:.1%})"
+        rows.append({"phase": phase.name, "seconds": f"{phase.seconds:.0f}", **shares, "wasted": wasted})
+    phases = table_of(Part("", rows, (Column("phase"), Column(">seconds"), *right, Column(">wasted"))), "Who decided")
     p50, p90, p99 = report.latencies_ms
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_row("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,13 +12,14 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
-from photon.cli.tables import Column, Part, print_table, say, time_of, words
+from photon.cli.tables import say
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import duration, joiners_failing, many
+from photon.fleet.parts import Column, Part, time_of
 
 if TYPE_CHECKING:
-    from photon.dispatcher.replay.requests import Preview, Progress
+    from photon.dispatcher.replay.requests import Progress
     from photon.dispatcher.skipping import Skip
     from photon.fleet.polling import Heard
     from photon.operations.replays import Replays
@@ -43,28 +44,26 @@ def lag(at: Deployed) -> int:
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
     sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
-    at.show(sums, lambda: _show_lag(sums))
+    at.show(sums, *_lag_lines(sums), Part("worst", sums["worst"], BEHIND, ""))
     return ATTENTION if silent else DONE
 
 
-def _show_lag(sums: dict[str, Any]) -> None:
-    click.echo(
+def _lag_lines(sums: dict[str, Any]) -> Iterator[str]:
+    yield (
         f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
         f"the oldest is from {duration(sums['seconds'])} ago"
     )
     if sums["waiting"]:
         waiting = many(sums["waiting"], "event waits", "events wait")
         since = duration(sums["waiting_seconds"])
-        click.echo(f"{waiting} in the retry store ({sums['waiting_bytes']:,} bytes), the oldest for {since}")
+        yield f"{waiting} in the retry store ({sums['waiting_bytes']:,} bytes), the oldest for {since}"
     if sums["joiners_failing"]:
-        click.echo(joiners_failing(sums["joiners_failing"]))
-    if sums["worst"]:
-        Part("worst", sums["worst"], BEHIND).show()
+        yield joiners_failing(sums["joiners_failing"])
 
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
     """Adds up the dispatchers' reports. Pure."""
-    from photon.fleet.numbers import Numbers, oldest_lag
+    from photon.fleet.numbers import Numbers, lag_rows, longest_first
 
     now, prefix = Numbers(up), "photon_dispatcher"
     return {
@@ -78,7 +77,7 @@ def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
         "joiners_failing": int(now.max(f"{prefix}_joiners_failing")),
         "dispatchers": [each.process.address for each in up],
         "silent": [],
-        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in oldest_lag(up)],
+        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in longest_first(lag_rows(up))],
     }
 
 
@@ -129,12 +128,19 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     if not (dry_run or yes or answer.refusal):
         ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
-    at.show(_skips_json(answer), lambda: _show_skips(answer))
+    document = _skips_json(answer)
+    at.show(document, Part("logs", document["logs"], SKIPS, ""), _skipped(answer))
     for problem in answer.skips.problems:
         say(f"not skipped: {problem}")
     if answer.refusal:
         say(f"refused: {answer.refusal}")
     return FAILED if answer.refusal else DONE
+
+
+SKIPS = (
+    Column("file"), *map(Column, (">size", ">from", ">to", ">bytes")), Column(">records (about)", "records"),
+    Column("oldest"), Column("newest"),
+)  # fmt: skip
 
 
 def _skip_row(skip: Skip) -> dict[str, object]:
@@ -151,7 +157,7 @@ def _skip_row(skip: Skip) -> dict[str, object]:
     }
 
 
-def _skips_json(answer: SkipAnswer) -> dict[str, object]:
+def _skips_json(answer: SkipAnswer) -> dict[str, Any]:
     return {
         "datacentre": answer.datacentre,
         "applied": answer.applied,
@@ -164,17 +170,13 @@ def _skips_json(answer: SkipAnswer) -> dict[str, object]:
     }
 
 
-def _show_skips(answer: SkipAnswer) -> None:
-    rows = [[words(value) for value in _skip_row(each).values()] for each in answer.skips.skips]
-    if rows:
-        print_table("file, >size, >from, >to, >bytes, >records (about), oldest, newest", rows)
+def _skipped(answer: SkipAnswer) -> str:
     total = _total(answer)
     if answer.applied:
-        click.echo(f"{total} are left out by datacentre {answer.datacentre}")
-        return
+        return f"{total} are left out by datacentre {answer.datacentre}"
     reading = [name for name, reads in answer.readers.items() if reads]
     who = f"{', '.join(reading)} reads on" if reading else f"no answer from {', '.join(answer.readers)}"
-    click.echo(f"{total} would be left out ({who}); nothing was changed")
+    return f"{total} would be left out ({who}); nothing was changed"
 
 
 def _total(answer: SkipAnswer) -> str:
@@ -225,7 +227,7 @@ def replay(
     if show:
         rows = [_replay_row(each) for each in replays.progress()]
         none = f"no replay was asked of datacentre {datacentre}"
-        at.show({"datacentre": datacentre, "replays": rows}, (lambda: _table(rows)) if rows else none)
+        at.part(Part("replays", rows, REPLAYS, none), datacentre=datacentre)
         return DONE
     now_ns = time.time_ns()
     from_ns, to_ns = given_ns("--from", since or "", now_ns), given_ns("--to", until or "", now_ns)
@@ -233,15 +235,20 @@ def replay(
         raise UsageError(f"--from {since} is not before --to {until}")
     logs = replays.preview(from_ns, to_ns, pattern)
     number = None if dry_run else replays.ask(from_ns, to_ns, pattern)
+    rows = [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs]
+    total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
+    said = f"{total} would be read again; nothing was asked for"
+    if number is not None:
+        said = f"replay {number}: {total} are read again when {replays.who} runs; --status shows it"
     answer = {
         "datacentre": datacentre,
         "number": number,
         "from": time_of(from_ns),
         "to": time_of(to_ns),
-        "logs": [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs],
+        "logs": rows,
         "bytes": sum(log.bytes for log in logs),
     }
-    at.show(answer, lambda: _show_request(replays.who, number, logs))
+    at.show(answer, Part("logs", rows, AGAIN, ""), said)
     return _wait(replays, number) if wait and number is not None else DONE
 
 
@@ -297,16 +304,8 @@ def _replay_row(each: Progress) -> dict[str, object]:
     }
 
 
-def _show_request(who: str, number: int | None, logs: list[Preview]) -> None:
-    if logs:
-        _table([{"file": log.path, "bytes": log.bytes, "": "" if log.there else "is gone"} for log in logs])
-    total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
-    if number is None:
-        click.echo(f"{total} would be read again; nothing was asked for")
-    else:
-        click.echo(f"replay {number}: {total} are read again when {who} runs; --status shows it")
-
-
-def _table(rows: list[dict[str, object]]) -> None:
-    columns = [Column(f">{name}" if isinstance(value, int) else name, name) for name, value in rows[0].items()]
-    Part("", rows, columns).show()
+REPLAYS = (
+    Column(">number"), *map(Column, ("state", "from", "to", "file")),
+    *map(Column, (">logs", ">unread", ">bytes", ">done", ">events", ">known")),
+)  # fmt: skip
+AGAIN = (Column("file"), Column(">bytes"), Column("", lambda row: "" if row["there"] else "is gone", str))

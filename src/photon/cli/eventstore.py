@@ -14,13 +14,14 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
 from photon.cli.looking import through
-from photon.cli.tables import Column, Part, moment, print_table, say
+from photon.cli.tables import say
 from photon.config.clock import NEVER_NS
 from photon.config.errors import UsageError
 from photon.config.words import duration, many, missing_keys, share, size
+from photon.fleet.parts import Column, Part, moment
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import Details, Forgotten, SourceProgress, UnavailableLog
+    from photon.eventstore.api import Forgotten
     from photon.eventstore.client import EventStoreClient
     from photon.fleet.polling import Heard
 
@@ -66,64 +67,65 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
 # -- photon status eventstore ----------------------------------------------------------------------------------------
 def show(at: Deployed) -> int:
     """Exit code 3: keys wait for logs that cannot be read."""
-    details = _ask(at, lambda operator: operator.details())
-    at.show(asdict(details), lambda: _show(details, time.time_ns()))
+    details, now_ns = _ask(at, lambda operator: operator.details()), time.time_ns()
+    document, ranked = asdict(details), sorted(details.sources, key=lambda e: (e.bytes_read - e.bytes_known, e.path))
+    facts = Part("", [document["progress"] | {"now_ns": now_ns}], PROGRESS)
+    sources = [asdict(each) | {"now_ns": now_ns} for each in ranked[:SHOWN]]
+    lost = document["unavailable"]
+    more = f"and {len(ranked) - SHOWN:,} more; all with -o json"
+    shown: list[str | Part] = [*facts.lines(), "", Part("", sources, SOURCES, "")]
+    shown += [more] if len(ranked) > SHOWN else []
+    shown += ["", Part("", lost, LOST)] if lost else []
+    at.show(document, *shown)
     return ATTENTION if details.progress.missing_logs else DONE
 
 
-def _show(details: Details, now_ns: int) -> None:
-    progress = details.progress
-    asked = progress.cache_hits + progress.cache_misses
-    ratio = f"{progress.cache_hits / asked:.1%} of {asked:,} keys that are there" if asked else "no key was found yet"
-    per_read = f", {size(progress.log_bytes / progress.log_reads)} each" if progress.log_reads else ""
-    lag = progress.bytes_known - progress.bytes_read
-    missing = missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"
-    example = f": {progress.ambiguous_example}" if progress.ambiguous else ""
-    print_table(
-        [("", False), ("", False)],
-        [
-            ["read past", _age(progress.read_past_ns, now_ns)],
-            ["logs", f"{progress.files:,} with {progress.events:,} events, {size(max(lag, 0))} not read yet"],
-            ["cache", ratio],
-            ["old logs", f"{progress.log_reads:,} places looked at{per_read}"],
-            ["missing", missing],
-            ["ambiguous", f"{progress.ambiguous:,} keys{example}"],
-        ],
-    )
-    if details.sources:
-        click.echo()
-        ranked = sorted(details.sources, key=lambda each: (each.bytes_read - each.bytes_known, each.path))
-        columns = "log, >read to, >on disk, >not read, >read past"
-        print_table(columns, [_source(each, now_ns) for each in ranked[:SHOWN]])
-        if len(ranked) > SHOWN:
-            click.echo(f"and {len(ranked) - SHOWN:,} more; all with -o json")
-    if details.unavailable:
-        click.echo()
-        _show_unavailable(details.unavailable)
-
-
-def _source(each: SourceProgress, now_ns: int) -> list[str]:
-    left = size(max(each.bytes_known - each.bytes_read, 0))
-    return [each.path, f"{each.offset:,}", size(each.bytes_known), left, _age(each.read_past_ns, now_ns)]
-
-
-def _age(read_past_ns: int, now_ns: int) -> str:
+def _age(row: dict[str, Any]) -> str:
     from photon.eventstore.api import ALL_BUT_ENDS_NS
 
+    read_past_ns = row["read_past_ns"]
     if read_past_ns == ALL_BUT_ENDS_NS:
         return "all but last lines without end"
     if read_past_ns == NEVER_NS:
         return "all there will ever be"
-    return f"{duration(max(now_ns - read_past_ns, 0) / 1e9)} ago" if read_past_ns > 0 else "not yet"
+    return f"{duration(max(row['now_ns'] - read_past_ns, 0) / 1e9)} ago" if read_past_ns > 0 else "not yet"
 
 
-def _show_unavailable(logs: tuple[UnavailableLog, ...]) -> None:
-    gone = "given up, its keys count as absent"
-    rows = [
-        [e.path, e.identity[:8], f"{e.keys:,}", moment(e.since_ns or None), gone if e.forgotten else e.why]
-        for e in logs
-    ]
-    print_table("log, identity, >keys asked, since, why", rows)
+def _left(row: dict[str, Any]) -> float:
+    return float(max(row["bytes_known"] - row["bytes_read"], 0))
+
+
+def _hits(row: dict[str, Any]) -> str:
+    asked = row["cache_hits"] + row["cache_misses"]
+    return f"{row['cache_hits'] / asked:.1%} of {asked:,} keys that are there" if asked else "no key was found yet"
+
+
+def _reads(row: dict[str, Any]) -> str:
+    each = f", {size(row['log_bytes'] / row['log_reads'])} each" if row["log_reads"] else ""
+    return f"{row['log_reads']:,} places looked at{each}"
+
+
+def _ambiguous(row: dict[str, Any]) -> str:
+    return f"{row['ambiguous']:,} keys" + (f": {row['ambiguous_example']}" if row["ambiguous"] else "")
+
+
+PROGRESS = (
+    Column("read past", _age),
+    Column("logs", lambda row: f"{row['files']:,} with {row['events']:,} events, {size(_left(row))} not read yet"),
+    Column("cache", _hits), Column("old logs", _reads),
+    Column("missing", lambda row: missing_keys(row["missing_keys"], row["missing_logs"])
+           if row["missing_logs"] else "nothing"),
+    Column("ambiguous", _ambiguous),
+)  # fmt: skip
+SOURCES = (
+    Column("log", "path"), Column(">read to", "offset"), Column(">on disk", "bytes_known", size),
+    Column(">not read", _left, size), Column(">read past", _age),
+)  # fmt: skip
+LOST = (
+    Column("log", "path"), Column("identity", lambda row: row["identity"][:8]), Column(">keys asked", "keys"),
+    Column("since", lambda row: row["since_ns"] or None, moment),
+    Column("why", lambda row: "given up, its keys count as absent" if row["forgotten"] else row["why"]),
+)  # fmt: skip
 
 
 # -- forget ----------------------------------------------------------------------------------------------------------
@@ -159,13 +161,8 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
         ask(f"Keys that stand in {named or 'them'} count as absent from then on. Give them up?", yes=yes)
     said = forgotten(apply)
 
-    def people() -> None:
-        if said.logs:
-            _show_unavailable(said.logs)
-        done = "given up" if apply else "would be given up; nothing was changed"
-        click.echo(f"{many(len(said.logs), 'log')} {done}")
-
-    at.show({**asdict(said), "applied": apply}, people)
+    done, found = "given up" if apply else "would be given up; nothing was changed", asdict(said)
+    at.show(found | {"applied": apply}, Part("", found["logs"], LOST, ""), f"{many(len(said.logs), 'log')} {done}")
     for problem in said.refused:
         say(f"not given up: {problem}")
     return FAILED if said.refused else DONE

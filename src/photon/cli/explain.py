@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
-from photon.cli.tables import print_table
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
-    from photon.fleet.explain.story import Step, Story
+    from photon.fleet.explain.story import Story
 
 SHOW_AFTER_S = 2.0
 """A search longer than this reports its progress."""
@@ -59,7 +59,8 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
             story = _of_deployment(at, question, timeout, progress)
         else:
             story = _of_join(output, question, timeout, progress)
-    at.show(story.as_json(), lambda: _show(story))
+    document = story.as_json()
+    at.show(document, *shown(document))
     return DONE if story.complete else ATTENTION
 
 
@@ -105,35 +106,33 @@ def _progress() -> Iterator[Progress]:
             sys.stderr.write("\r\x1b[K")
 
 
-def _show(story: Story) -> None:
-    from photon.adapters.times import rfc3339_us
-    from photon.fleet.explain.question import shown
+def _where(file: str | None, offset: int | None) -> str:
+    return file or "" if offset is None else f"{file}:{offset}"
 
-    if story.upstream:
-        click.echo(f"join     {story.join}")
-    click.echo(f"event    {shown(story.event_id)}")
-    if story.event_time_ns is not None:
-        click.echo(f"time     {rfc3339_us(story.event_time_ns)}")
-    if story.key is not None:
-        click.echo(f"key      {shown(story.key)}")
-    click.echo(f"verdict  {story.verdict}: {story.summary}")
-    for each in story.contradictions:
-        click.echo(f"WRONG    {each}")
-    if story.steps:
-        click.echo()
-        print_table("step, when, datacentre, who, what, where", [_cells(step) for step in story.steps])
-    if not story.steps or not story.complete:
-        click.echo()
-        for one in story.searched:
+
+STEPS = (
+    Column("step"), Column("when", "at"), *map(Column, ("datacentre", "who", "what")),
+    Column("where", lambda row: _where(row["file"], row["offset"]), str),
+)  # fmt: skip
+
+
+def shown(story: Mapping[str, Any]) -> Iterator[str | Part]:
+    """``story``: see ``Story.as_json``."""
+    if story["upstream"]:
+        yield f"join     {story['join']}"
+    yield f"event    {story['event_id']}"
+    yield from (f"{name:<8} {story[field]}" for name, field in (("time", "event_time"), ("key", "key"))
+                if story[field] is not None)  # fmt: skip
+    yield f"verdict  {story['verdict']}: {story['summary']}"
+    yield from (f"WRONG    {each}" for each in story["contradictions"])
+    if story["steps"]:
+        yield from ("", Part("steps", story["steps"], STEPS))
+    if not story["steps"] or not story["complete"]:
+        yield ""
+        for one in story["searched"]:
             files = f", {one['files']:,} files, {one['bytes']:,} bytes" if one["files"] else ""
-            click.echo(f"searched {one['datacentre']}: {one['what']}{files}")
-    for gap in story.missing:
-        click.echo(f"missing  {gap['where']}: {gap['why']}")
-    for above in story.upstream:
-        click.echo(f"\nmade of an event of the join {above.join}:")
-        _show(above)
-
-
-def _cells(step: Step) -> list[str]:
-    place = step.file if step.offset is None else f"{step.file}:{step.offset}"
-    return [step.step, step.at or "-", step.datacentre or "-", step.who, step.what, place]
+            yield f"searched {one['datacentre']}: {one['what']}{files}"
+    yield from (f"missing  {gap['where']}: {gap['why']}" for gap in story["missing"])
+    for above in story["upstream"]:
+        yield f"\nmade of an event of the join {above['join']}:"
+        yield from shown(above)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from photon.cli.tables import print_json
+from photon.cli.tables import Shown, print_json, show
 from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
-    from photon.cli.tables import Part
     from photon.config.settings import Pipeline, Settings
     from photon.config.tls import Tls
+    from photon.fleet.parts import Part
     from photon.idregistry.operate.operator_client import OperatorClient
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,23 +53,17 @@ class Printed:
     def __init__(self, output_format: str) -> None:
         self.json = output_format == "json"
 
-    def show(self, document: Any, people: Callable[[], object] | str) -> None:
-        """Prints the document with ``-o json``; otherwise ``people``: lines, or a function that prints them."""
+    def show(self, document: Any, *people: Shown) -> None:
+        """Prints the document with ``-o json``; otherwise what ``people`` see."""
         if self.json:
             print_json(document)
-        elif isinstance(people, str):
-            click.echo(people)
         else:
-            people()
+            show(*people)
 
-    def part(self, part: Part, lines: Iterable[str] = (), **more: Any) -> None:
-        """Prints its rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below."""
-        if self.json:
-            print_json({part.name: part.rows, **more})
-            return
-        part.show()
-        for line in lines:
-            click.echo(line)
+    def part(self, part: Part, *lines: Shown, **more: Any) -> None:
+        """Prints its rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below. A part without a
+        name is a plain list of rows."""
+        self.show({part.name: part.rows, **more} if part.name else part.rows, part, *lines)
 
 
 class Deployed(Printed):

@@ -14,6 +14,7 @@ from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Printed, formatted
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
@@ -103,8 +104,9 @@ def join(
 
     def people() -> None:
         ledger = result.ledger
-        counted = [[name, f"{ledger[name]:,}", words] for name, words in COUNTERS.items() if ledger.get(name)]
-        tables.print_table("counter, >lines, meaning", counted)
+        rows = [{"counter": name, "lines": ledger[name], "meaning": words} for name, words in COUNTERS.items()]
+        columns = (Column("counter"), Column(">lines"), Column("meaning"))
+        tables.show(Part("", [row for row in rows if row["lines"]], columns))
         click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
 
     out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)

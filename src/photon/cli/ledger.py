@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.looking import again
-from photon.cli.tables import print_json, say
+from photon.cli.tables import say, table_of
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from photon.cli.heads import Deployed
-    from photon.dispatcher.ledger import Ledger, LedgerLine
-    from photon.fleet.ledger import Account
 
 
 def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: float = 2.0) -> int:
@@ -40,18 +36,18 @@ def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: fl
     output = None if name is None else Path(name)
     look = _looking(at, output)
     if watch:
-        return _watch(look, every, as_json=at.json)
+        return _watch(at, look, every)
     seen = look()
-    at.show(seen.json, lambda: _print(seen))
+    at.show(seen.document, seen.part, *seen.notes)
     return _tell(seen)
 
 
-class _Seen:
-    def __init__(
-        self, json: dict[str, Any], table: RenderableType, unbalanced: list[str], missing: list[str], notes: list[str]
-    ) -> None:
-        self.json, self.table, self.unbalanced = json, table, unbalanced
-        self.missing, self.notes = missing, notes
+class _Seen(NamedTuple):
+    document: dict[str, Any]
+    part: Part
+    unbalanced: list[str]
+    missing: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def _tell(seen: _Seen) -> int:
@@ -80,7 +76,10 @@ def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
 
     def one() -> _Seen:
         read = read_ledger(path)
-        return _Seen(as_json(read), _table_of(read), [hour_name(hour) for hour in read.unbalanced], [], [])
+        said = as_json(read)
+        rows = [{"hour": hour, **counts} for hour, counts in said["hours"].items()]
+        rows.append({"hour": "all", **said["total"], "style": "bold"})
+        return _Seen(said, _part(rows, "hour"), [hour_name(hour) for hour in read.unbalanced])
 
     return one
 
@@ -99,14 +98,15 @@ def _all(at: Deployed) -> _Seen:
         for each in found
         if each.total is not None and each.whole is None
     ]
-    return _Seen(all_as_json(found), _table_of_all(found), unbalanced, missing, notes)
+    said = all_as_json(found)
+    return _Seen(said, _part(list(_rows(said)), "hour", "datacentre"), unbalanced, missing, notes)
 
 
 # -- again and again ---------------------------------------------------------------------------------------------
-def _watch(look: Callable[[], _Seen], every: float, *, as_json: bool) -> int:
+def _watch(at: Deployed, look: Callable[[], _Seen], every: float) -> int:
     """Repeats until Ctrl-C or SIGTERM, or until its reader has gone. Returns the exit code of the last look."""
     with contextlib.ExitStack() as stack:
-        show = _shown(stack, as_json=as_json)
+        show = _shown(at, stack)
 
         def once() -> _Seen:
             seen = look()
@@ -117,10 +117,10 @@ def _watch(look: Callable[[], _Seen], every: float, *, as_json: bool) -> int:
     return DONE if seen is None else _tell(seen)
 
 
-def _shown(stack: contextlib.ExitStack, *, as_json: bool) -> Callable[[_Seen], None]:
+def _shown(at: Deployed, stack: contextlib.ExitStack) -> Callable[[_Seen], None]:
     """Draws tables in place on a terminal, one after the other in a pipe; JSON always line by line."""
-    if as_json or not sys.stdout.isatty():
-        return lambda seen: _write(seen, as_json=as_json)
+    if at.json or not sys.stdout.isatty():
+        return lambda seen: _write(at, seen)
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -129,26 +129,14 @@ def _shown(stack: contextlib.ExitStack, *, as_json: bool) -> Callable[[_Seen], N
 
     def show(seen: _Seen) -> None:
         notes = [Text(note, style="dim") for note in (*seen.notes, *seen.missing)]
-        live.update(Group(seen.table, *notes), refresh=True)
+        live.update(Group(table_of(seen.part), *notes), refresh=True)
 
     return show
 
 
-def _write(seen: _Seen, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"at": time.time_ns(), **seen.json})
-    else:
-        _print(seen)
-        click.echo()
+def _write(at: Deployed, seen: _Seen) -> None:
+    at.show({"at": time.time_ns(), **seen.document}, seen.part, *seen.notes, "")
     sys.stdout.flush()
-
-
-def _print(seen: _Seen) -> None:
-    from photon.cli import tables
-
-    tables.show(seen.table)
-    for note in seen.notes:
-        click.echo(note)
 
 
 # -- where it lies -----------------------------------------------------------------------------------------------
@@ -181,62 +169,31 @@ def _of_deployment(at: Deployed) -> Path:
     return path
 
 
-# -- as tables -------------------------------------------------------------------------------------------------------
-def _table_of(read: Ledger) -> Table:
-    from photon.dispatcher.ledger import hour_name
+# -- as a table ------------------------------------------------------------------------------------------------------
+def _part(rows: Sequence[dict[str, Any]], *first: str) -> Part:
+    from photon.fleet.counters import COUNTERS
 
-    table = _table(["hour (UTC)"], read.total)
-    for hour, each in read.hours.items():
-        table.add_row(hour_name(hour), *_counts(each))
-    table.add_section()
-    table.add_row("all", *_counts(read.total), style="bold")
-    return table
+    heads = {"hour": "hour (UTC)"}
+    columns = [Column(heads.get(name, name), name, str) for name in first]
+    columns += [Column(f">{name}", name, lambda count: "" if count is None else f"{count:,}") for name in COUNTERS]
+    return Part("", rows, columns, style=lambda row: row.get("style", ""))
 
 
-def _table_of_all(found: Sequence[Account]) -> Table:
-    """For each hour: a line per datacentre, and the combined ledger of each join."""
-    from photon.dispatcher.ledger import hour_name
-    from photon.fleet.ledger import by_join, named, together
-
-    known = [each for each in found if each.total is not None]
-    first = known[0].total
-    assert first is not None
-    table = _table(["hour (UTC)", "datacentre"], first)
-    names = list(first.as_dict())
-    joins = by_join(known)
-    all_ = {"all" if len(joins) == 1 else f"all of {join}": together(each) for join, each in joins.items()}
-    for hour in sorted({hour for each in all_.values() for hour in each.hours}):
-        label = hour_name(hour)
-        for each in known:
-            if each.whole is not None and hour in each.whole.hours:
-                table.add_row(label, each.datacentre, *_counts(each.whole.hours[hour]))
+def _rows(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """For each hour: a row per datacentre, and the combined ledger of each join; then the totals."""
+    places, joins = said["datacentres"], said["joins"]
+    all_ = {"all" if len(joins) == 1 else f"all of {join}": each for join, each in joins.items()}
+    hours = {hour for each in all_.values() for hour in each["hours"]}
+    for hour in sorted(hours, key=lambda name: (name[0].isdigit(), name)):  # an unknown one first
+        label = hour
+        for name, each in places.items():
+            if each["hours"] and hour in each["hours"]:
+                yield {"hour": label, "datacentre": name, **each["hours"][hour]}
                 label = ""
         for what, made in all_.items():
-            if hour in made.hours:
-                table.add_row("", what, *_known(names, named(made.hours[hour])), style="dim")
-    table.add_section()
-    for at, each in enumerate(known):
-        assert each.total is not None
-        table.add_row("" if at else "all", each.datacentre, *_counts(each.total), style="bold")
+            if hour in made["hours"]:
+                yield {"hour": "", "datacentre": what, **made["hours"][hour], "style": "dim"}
+    for at, (name, each) in enumerate(places.items()):
+        yield {"hour": "" if at else "all", "datacentre": name, **each["total"], "style": "bold"}
     for what, made in all_.items():
-        table.add_row("", what, *_known(names, named(made.total)), style="bold")
-    return table
-
-
-def _known(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
-    return [f"{counts[name]:,}" if name in counts else "" for name in names]
-
-
-def _table(first: Sequence[str], line: LedgerLine) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in first:
-        table.add_column(name)
-    for name in line.as_dict() | line.apart():
-        table.add_column(name, justify="right", style="dim" if name in line.apart() else "")
-    return table
-
-
-def _counts(line: LedgerLine) -> list[str]:
-    return [f"{count:,}" for count in (line.as_dict() | line.apart()).values()]
+        yield {"hour": "", "datacentre": what, **made["total"], "style": "bold"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from photon.cli.heads import Deployed
-    from photon.fleet.polling import Heard
+    from photon.fleet.look import Look
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
 
 
 @contextmanager
-def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]]:
-    """The named datacentres (all, if none is named), and a function that polls all their processes with the
+def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
+    """The named datacentres (all, if none is named), and a function that asks all their processes with the
     operator's certificate. Raises UsageError."""
     from photon.fleet.access import pipelines_named
-    from photon.fleet.polling import Asker
+    from photon.fleet.look import Asker
 
     names = pipelines_named(at.settings, at.datacentre)
     asker = Asker(at.settings, names, at.tls)

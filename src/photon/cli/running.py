@@ -13,6 +13,8 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, Printed, added, deployed, dry_run, file_and_names, formatted, run_option
+from photon.config.words import duration
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.supervision.states import ServiceState
@@ -99,32 +101,14 @@ def show(at: Deployed, states: Sequence[ServiceState], run: Path) -> None:
     """Prints all processes on standard output."""
     import msgspec
 
-    document = {"run": str(run), "processes": [msgspec.to_builtins(state) for state in states]}
-    at.show(document, lambda: _table(states))
+    rows = [msgspec.to_builtins(state) | {"words": _words(state)} for state in states]
+    at.part(Part("processes", rows, PROCESSES, style=lambda row: STYLES.get(row["state"], "yellow")), run=str(run))
 
 
-def _table(states: Sequence[ServiceState]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from photon.cli import tables
-    from photon.config.words import duration
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("process", "datacentre", "pid", "state", "uptime", "restarts", "address"):
-        right = column in ("pid", "uptime", "restarts")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column != "state")
-    for state in states:
-        table.add_row(
-            state.name,
-            state.datacentre or "-",
-            "-" if state.pid is None else str(state.pid),
-            Text(_words(state), style=STYLES.get(state.state, "yellow")),
-            duration(state.uptime_s),
-            str(state.restarts),
-            state.address or "-",
-        )
-    tables.show(table)
+PROCESSES = (
+    Column("process", "name"), Column("datacentre"), Column(">pid", "pid", lambda pid: str(pid or "-")),
+    Column("state", "words"), Column(">uptime", "uptime_s", duration), Column(">restarts"), Column("address"),
+)  # fmt: skip
 
 
 # -- restart, hold, release ------------------------------------------------------------------------------------------

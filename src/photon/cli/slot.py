@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,16 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import Column, Part, moment, print_json
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, moment
 
 if TYPE_CHECKING:
     from photon.operations.slots.id_list import Listed
     from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
     from photon.operations.slots.operating import Asked, Checked, Here
     from photon.operations.slots.retiring import Report, ShardCount
-    from photon.operations.slots.sealing import Copy
 
 WAIT_S = 30.0
 SHOWN_MAX = 20
@@ -58,35 +57,31 @@ def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
         raise UsageError(f"{name}: no such slot; there are: {', '.join(rows) or 'none'}")
     row = rows[name]
     counts = asyncio.run(owned_by(here, name, WAIT_S)).counts if row.registry is not None else []
-    witness = witness_rows(RealDisk(), row)
-    found = {"owned": [_count_json(each) for each in counts], "witness": [_witness_json(w) for w in witness]}
-    at.show(_slot_json(row) | found, lambda: _show_one(row, counts, witness))
-    bad = any(each.lacking for each in witness) or (
+    witness = [_witness_json(each) for each in witness_rows(RealDisk(), row)]
+    found = {"owned": [_count_json(each) for each in counts], "witness": witness}
+    nothing = f"owns no id in {len(counts)} shards"
+    at.show(
+        _slot_json(row) | found, *_lines(row), Part("witness", witness, WITNESS, ""), _owned(found["owned"], nothing)
+    )
+    bad = any(each["lacking"] for each in witness) or (
         row.disk is not None and (row.disk.trouble or row.disk.unreadable)
     )
     return ATTENTION if bad else DONE
 
 
-def _show_one(row: SlotRow, counts: list[ShardCount], witness: list[WitnessRow]) -> None:
+def _lines(row: SlotRow) -> Iterator[str]:
     known = row.registry
-    click.echo(f"slot {row.name} of datacentre {row.datacentre}: {_state(row)}")
+    yield f"slot {row.name} of datacentre {row.datacentre}: {_state(row)}"
     if known is not None:
-        click.echo(f"incarnation {known.newest}, opened {known.openings} times, last by {known.address}")
+        yield f"incarnation {known.newest}, opened {known.openings} times, last by {known.address}"
     if row.disk is None:
-        click.echo("no directory of it is on this machine")
+        yield "no directory of it is on this machine"
     else:
-        click.echo(f"{row.disk.directory}: {_disk_line(row.disk)}")
-    if witness:
-        Part("witness", [_witness_json(each) for each in witness], WITNESS).show()
-    if not _show_owned(counts):
-        click.echo(f"owns no id in {len(counts)} shards")
+        yield f"{row.disk.directory}: {_disk_line(row.disk)}"
 
 
-def _show_owned(counts: list[ShardCount]) -> bool:
-    owned = [_count_json(each) for each in counts if each.ids]
-    if owned:
-        Part("owned", owned, OWNED).show()
-    return bool(owned)
+def _owned(counts: Sequence[dict[str, Any]], none: str = "") -> Part:
+    return Part("owned", [each for each in counts if each["ids"]], OWNED, none)
 
 
 def _disk_line(disk: OnDisk) -> str:
@@ -216,7 +211,9 @@ def retire(
     _confirm(here, checked, asked, yes)
     report = asyncio.run(operating.carry_out(here, checked, asked, _Progress().tell))
     readers = asyncio.run(operating.dispatchers(here, checked.slot))
-    at.show(_as_json(report, dry_run=False) | {"dispatchers": readers}, lambda: _show(report, readers))
+    if sys.stderr.isatty() and not at.json:
+        click.echo("", err=True)  # below the figures
+    at.show(_as_json(report, dry_run=False) | {"dispatchers": readers}, *_shown(report, readers))
     lacking = report.copy is not None and report.copy.lacking
     return ATTENTION if lacking or (report.reopened and not any(readers.values())) else DONE
 
@@ -257,17 +254,15 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
     if asked.ids is not None:
         operating.write_list(asked.ids, asked.slot, entries)
         report.ids_path = asked.ids
-    if at.json:
-        print_json(_as_json(report, dry_run=True) | {"list": [_id_json(each) for each in entries]})
-        return DONE
-    _show_counts(report)
-    if entries:
-        Part("list", [_id_json(each) for each in entries[:SHOWN_MAX]], LISTED).show()
-    if len(entries) > SHOWN_MAX:
-        click.echo(f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all")
+    document = _as_json(report, dry_run=True) | {"list": [_id_json(each) for each in entries]}
     already = "is retired already; " if checked.slot.retired else ""
     beside = "; those in the copy would be cleared instead" if report.copy is not None else ""
-    click.echo(f"{already}{report.ids:,} ids would be given up{beside}; nothing was changed")
+    more = f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all"
+    at.show(
+        document, *_counts(report), Part("list", document["list"][:SHOWN_MAX], LISTED, ""),
+        *([more] if len(entries) > SHOWN_MAX else []),
+        f"{already}{report.ids:,} ids would be given up{beside}; nothing was changed",
+    )  # fmt: skip
     return DONE
 
 
@@ -280,36 +275,30 @@ def _id_json(each: Listed) -> dict[str, Any]:
 
 
 # -- what was done ---------------------------------------------------------------------------------------------------
-def _show_counts(report: Report) -> None:
-    _show_owned(report.counts)
+def _counts(report: Report) -> Iterator[str | Part]:
+    copy = report.copy
+    yield _owned([_count_json(each) for each in report.counts])
+    if copy is not None:
+        size = sum(copy.lengths.values())
+        yield f"the copy {copy.root}: {len(copy.files)} files, {size:,} bytes of whole records"
+        for name, missing in copy.lacking.items():
+            yield f"  {name}: lacks {missing:,} bytes that readers may have read"
+
+
+def _shown(report: Report, readers: dict[str, bool]) -> Iterator[str | Part]:
+    yield from _counts(report)
+    yield f"slot {report.slot} is retired: {len(report.shards)} shards are fenced"
     if report.copy is not None:
-        _show_copy(report.copy)
-
-
-def _show_copy(copy: Copy) -> None:
-    click.echo(
-        f"the copy {copy.root}: {len(copy.files)} files, {sum(copy.lengths.values()):,} bytes of whole records"
-    )
-    for name, missing in copy.lacking.items():
-        click.echo(f"  {name}: lacks {missing:,} bytes that readers may have read")
-
-
-def _show(report: Report, readers: dict[str, bool]) -> None:
-    if sys.stderr.isatty():
-        click.echo("", err=True)
-    _show_counts(report)
-    click.echo(f"slot {report.slot} is retired: {len(report.shards)} shards are fenced")
-    if report.copy is not None:
-        click.echo(f"{report.copy.cleared:,} ids of the copy are cleared; readers go on in it")
+        yield f"{report.copy.cleared:,} ids of the copy are cleared; readers go on in it"
     if not report.reopened:
-        click.echo("no id had to be given up, or all had been: done")
+        yield "no id had to be given up, or all had been: done"
     else:
         other = f", {report.cleared_meanwhile:,} were cleared meanwhile" if report.cleared_meanwhile else ""
-        click.echo(f"{report.reopened:,} ids were given up{other}; dispatchers take them up within seconds")
-    click.echo(f"{report.listed:,} ids are listed in {report.ids_path}")
+        yield f"{report.reopened:,} ids were given up{other}; dispatchers take them up within seconds"
+    yield f"{report.listed:,} ids are listed in {report.ids_path}"
     for name, answers in readers.items():
         says = "reads the logs" if answers else "does not answer: it takes them up when it is back"
-        click.echo(f"  dispatcher of {name}: {says}")
+        yield f"  dispatcher of {name}: {says}"
 
 
 def _as_json(report: Report, *, dry_run: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
-from photon.cli.tables import print_json
+from photon.cli.tables import print_json, show
 from photon.cli.units import DURATION
 from photon.config.errors import PhotonError, UsageError
 
@@ -28,7 +28,7 @@ PAGE_BYTES_MAX = 64 << 20
 Look = Callable[[], list[dict[str, Any]]]
 
 
-class Part(NamedTuple):
+class Shows(NamedTuple):
     """A part that ``photon status PART`` shows."""
 
     shows: str
@@ -39,31 +39,31 @@ class Part(NamedTuple):
 
 
 OVERVIEW = "overview"
-PARTS: Mapping[str, Part] = {
-    OVERVIEW: Part(
+PARTS: Mapping[str, Shows] = {
+    OVERVIEW: Shows(
         "rates, lag, queues, ledger, registry, alarms, of each datacentre", "status:overview",
         "overrides datacentre urls watch web listen every",
     ),
-    "processes": Part("what photon up keeps running here", "running:show_processes", "run wait timeout"),
-    "registry": Part("its groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait timeout"),
-    "members": Part("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
-    "shards": Part("which event times each holds, and a change", "registry.reshard:shards",
+    "processes": Shows("what photon up keeps running here", "running:show_processes", "run wait timeout"),
+    "registry": Shows("its groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait timeout"),
+    "members": Shows("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
+    "shards": Shows("which event times each holds, and a change", "registry.reshard:shards",
                    "overrides replica timeout"),
-    "ledger": Part("what became of all that was read, by hour; NAME: an output", "ledger:ledger",
+    "ledger": Shows("what became of all that was read, by hour; NAME: an output", "ledger:ledger",
                    "datacentre name watch every"),
-    "lag": Part("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
-    "eventstore": Part("how far primary logs are read, and missing ones", "eventstore:show",
+    "lag": Shows("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
+    "eventstore": Shows("how far primary logs are read, and missing ones", "eventstore:show",
                        "overrides datacentre"),
-    "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
-    "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
-    "compute": Part("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
-    "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
-    "oracle": Part("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
-    "wan": Part("how bytes travel between regions", "wan:directions", "control"),
-    "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
-    "top": Part("the busiest; NAME: processes, slots, logs or shards", "top:top",
+    "cache": Shows("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
+    "verifier": Shows("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
+    "compute": Shows("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
+    "slots": Shows("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
+    "oracle": Shows("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
+    "wan": Shows("how bytes travel between regions", "wan:directions", "control"),
+    "certificates": Shows("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
+    "top": Shows("the busiest; NAME: processes, slots, logs or shards", "top:top",
                 "overrides datacentre name sort limit watch every"),
-    "audit": Part("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
+    "audit": Shows("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
 }  # fmt: skip
 _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items())
 
@@ -177,7 +177,7 @@ def _web(at: Deployed, listen: str) -> None:
 
 def _show(at: Deployed, look: Look, every: float | None) -> int:
     """Shows it once, or with ``every`` (seconds) repeatedly."""
-    from photon.cli.status_view import text
+    from photon.status.parts import overview
 
     def shown() -> list[dict[str, Any]]:
         said = look()
@@ -186,7 +186,7 @@ def _show(at: Deployed, look: Look, every: float | None) -> int:
         else:
             if every is not None and os.isatty(1):
                 click.clear()
-            click.echo(text(said, time.time()))
+            show(*overview(said, time.time()))
         return said
 
     said = shown() if every is None else again(shown, every)
@@ -204,15 +204,14 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
         yield lambda: [_fetched(url) for url in urls]
         return
     from photon import __version__
-    from photon.fleet.polling import seen_from
     from photon.status.view import View
 
     with asking(at) as (names, ask):
         views = {name: View(name, __version__, at.settings.beside(name)) for name in names}
 
         def look() -> list[dict[str, Any]]:
-            heard = ask()
-            return [view.update(seen_from(heard, name), time.time()) for name, view in views.items()]
+            found = ask()
+            return [view.update(found.seen_from(name)) for name, view in views.items()]
 
         look()
         time.sleep(min(every, 1.0))
@@ -236,4 +235,5 @@ def _fetched(url: str) -> dict[str, Any]:
         raise PhotonError(f"{address}: no status there ({error}); does photon serve status run?") from None
     if not isinstance(said, dict) or "processes" not in said:
         raise PhotonError(f"{address}: answers, but is no status of Photon")
+    said.pop("parts", None)  # the page's tables, in words
     return said

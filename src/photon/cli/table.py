@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
-from photon.cli.tables import Column, Part, print_table, say
+from photon.cli.tables import say
 from photon.cli.units import Duration
 from photon.config.errors import UsageError
 from photon.config.words import many
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.tables.tables import Tables
@@ -144,35 +146,36 @@ def scan(
             start = now.start
     more = len(rows) > limit
     rows = rows[:limit]
-    document = {
+    document: dict[str, Any] = {
         "table": table,
         "timestamp": start,
         "rows": [{"row": key, "values": values} for key, values in rows],
         "more": more,
     }
 
-    def people() -> None:
-        found = sorted({column for _, values in rows for column in values})
-        lines = [[key, *(_text(values[name]) if name in values else "" for name in found)] for key, values in rows]
-        print_table([("row", False), *((name, False) for name in found)], lines)
-        if more:
-            click.echo(f"and more; the first {limit:,} are shown (--limit, --from)")
-
-    at.show(document, people)
+    named = sorted({column for _, values in rows for column in values})
+    shown = (Column("row"), *(Column(name, partial(_value, name), str) for name in named))
+    note = [f"and more; the first {limit:,} are shown (--limit, --from)"] if more else []
+    at.show(document, Part("rows", document["rows"], shown), *note)
     return DONE
 
 
-def _show_row(at: Deployed, database: Path | None, table: str, row: str, columns: tuple[str, ...]) -> int:
+def _value(name: str, row: dict[str, Any]) -> str:
+    return _text(row["values"][name]) if name in row["values"] else ""
+
+
+def _show_row(at: Deployed, database: Path | None, table: str, row: str, names: tuple[str, ...]) -> int:
     with _opened(at, database) as tables, tables.snapshot() as now:
         found = now.table(table).row(row).values()
-        shown = {column: found[column] for column in columns or found if column in found}
+        shown = {column: found[column] for column in names or found if column in found}
         at.show(
             {"table": table, "row": row, "timestamp": now.start, "values": shown},
-            lambda: print_table("column, value", [[column, _text(value)] for column, value in shown.items()]),
+            Part("", [{"column": column, "value": _text(value)} for column, value in shown.items()], VALUES),
         )
     return DONE if shown else FAILED
 
 
+VALUES = (Column("column"), Column("value"))
 LOCKS = (
     Column("cell"), Column(">transaction", "transaction", str), Column(">age", "age_s", "{:.1f} s".format),
     Column("client", lambda row: f"{row['client']}{' (dead)' if row['dead'] else ''}"), Column("primary"),
@@ -228,17 +231,12 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect:
         collected = None if collect is None else tables.collect(collect)
         found = verified(tables.around, names or tables.around.store.tables())
 
-    def people() -> None:
-        if collected is not None:
-            click.echo(f"{many(collected, 'old version')} removed")
-        click.echo(
-            f"{found.cells:,} cells, {found.locks:,} locked ({found.old_locks:,} for long), "
-            f"{found.notifications:,} notifications; {found.wrong:,} problems"
-        )
-        for problem in found.problems:
-            click.echo(problem)
-
-    at.show({**asdict(found), "collected": collected}, people)
+    removed = [] if collected is None else [f"{many(collected, 'old version')} removed"]
+    checked = (
+        f"{found.cells:,} cells, {found.locks:,} locked ({found.old_locks:,} for long), "
+        f"{found.notifications:,} notifications; {found.wrong:,} problems"
+    )
+    at.show({**asdict(found), "collected": collected}, *removed, checked, *found.problems)
     return ATTENTION if found.wrong else DONE
 
 

@@ -4,11 +4,12 @@ unwrapped and without spaces at the lines' ends."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from photon.fleet.parts import BAD, Column, Part
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 240
 """Width of a table in a file or a pipe, where there is no terminal to wrap it."""
+STYLES = {BAD: "red"}
+"""Of a part's rows; all others are rich's own."""
+
+Shown = str | Part | Callable[[], object]
+"""What people see: a line, a table, or what a function prints."""
 
 
 def say(line: str) -> None:
@@ -29,7 +35,19 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value).decode())
 
 
-def show(table: RenderableType) -> None:
+def show(*what: Shown) -> None:
+    for each in what:
+        if isinstance(each, str):
+            click.echo(each)
+        elif not isinstance(each, Part):
+            each()
+        elif each.rows or each.none is None:
+            draw(table_of(each))
+        elif each.none:
+            click.echo(each.none)
+
+
+def draw(table: RenderableType) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -42,74 +60,22 @@ def show(table: RenderableType) -> None:
         click.echo(line.rstrip())
 
 
-def table_of(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]] = (), title: str = "") -> Table:
-    """``columns``: (name, True if right-aligned), or ``slot, >bytes``, where > means right-aligned."""
+def table_of(part: Part, title: str = "") -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    if isinstance(columns, str):
-        columns = [(name.removeprefix(">"), name.startswith(">")) for name in columns.split(", ")]
     table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
-    for name, right in columns:
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(each) for each in row))
+    for column in part.columns:
+        table.add_column(column.head, justify="right" if column.right else "left", overflow="fold")
+    for row, cells in zip(part.rows, part.cells(), strict=True):
+        style = part.style(row)
+        table.add_row(*map(Text, cells), style=STYLES.get(style, style))
+    if not part.rows and part.none:
+        table.add_row(part.none)
     return table
 
 
-def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """See ``table_of``."""
-    show(table_of(columns, rows))
-
-
-def words(value: object, none: str = "-") -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value or none)
-
-
-class Column(NamedTuple):
-    """What people see of a row. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
-    ``name``), or what is made of the row; ``words`` formats it, and an unknown value too."""
-
-    name: str
-    value: str | Callable[[Any], Any] = ""
-    words: Callable[[Any], str] = words
-
-    def cell(self, row: Mapping[str, Any]) -> str:
-        if callable(self.value):
-            return self.words(self.value(row))
-        return self.words(row.get(self.value or self.name.removeprefix(">")))
-
-
-class Part(NamedTuple):
-    """A part of a deployment: rows for ``-o json`` under ``name``, and the columns that people see of them."""
-
-    name: str
-    rows: Sequence[Mapping[str, Any]]
-    columns: Sequence[Column]
-
-    def table(self) -> Table:
-        heads = ", ".join(each.name for each in self.columns)
-        return table_of(heads, [[column.cell(row) for column in self.columns] for row in self.rows])
-
-    def show(self) -> None:
-        show(self.table())
-
-
-def picked(value: object, names: str) -> dict[str, Any]:
-    """For JSON: the attributes of these names."""
-    return {name: getattr(value, name) for name in names.split()}
-
-
-def time_of(ns: int | None) -> str | None:
-    """ISO, UTC, to the second."""
-    if ns is None:
-        return None
-    try:
-        return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{ns} ns"
-
-
-def moment(ns: int | None) -> str:
-    """Like ``time_of``, for a cell."""
-    return time_of(ns) or "-"
+def counted(counts: Mapping[str, int], meanings: Mapping[str, str], what: str = "events") -> Part:
+    """The counters that are not zero, each with its meaning."""
+    rows = [{"count": counts[name], "is": meaning} for name, meaning in meanings.items() if counts.get(name)]
+    return Part("", rows, (Column(f">{what}", "count"), Column("what became of them", "is")))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from photon.cli import tables
 from photon.cli.errors import DONE, FAILED
 from photon.cli.looking import again, asking
-from photon.cli.tables import Column, Part
 from photon.config.errors import UsageError
 from photon.config.words import NONE, delay, duration, number, rate, size
+from photon.fleet.parts import Column, Part, bad_if
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from photon.cli.heads import Deployed
 
 BAR = 10
@@ -35,20 +34,20 @@ def top(
     """``photon status top [NAME]``: activity of processes, slots, logs or shards, over one period or, with ``watch``,
     repeatedly. ``limit``: `None` for as many lines as fit. With -o json all four views, a line each time. Exit code
     1: nothing answers."""
-    from photon.status.top import Top
+    from photon.status.view import busiest
 
     view = name or "processes"
     if view not in COLUMNS:
         raise UsageError(f"unknown view {view!r}; there are: {', '.join(COLUMNS)}")
     sort = sort or ("cpu" if view == "processes" else "rate")
     with asking(at) as (_, ask):
-        view_of = Top()
+        before = ask()
 
         def look() -> dict[str, Any]:
-            heard = ask()
-            return {"at_s": time.time(), **view_of.update(heard, time.monotonic())}
+            nonlocal before
+            then, before = before, ask()
+            return busiest(then, before)
 
-        look()  # rates need two
         time.sleep(every)
         if at.json or not watch or not sys.stdout.isatty():
             return _lines(at, look, view, sort, limit, every if watch else None)
@@ -56,13 +55,10 @@ def top(
 
 
 def _lines(at: Deployed, look: Look, view: str, sort: str, limit: int | None, every: float | None) -> int:
-    from photon.cli import tables
-    from photon.status.top import ordered
-
     def shown() -> dict[str, Any]:
         said = look()
-        document = {**said, view: ordered(said[view], view, sort)[:limit]}
-        at.show(document, lambda: tables.show(table(said, view, sort, limit)))
+        part = rows_of(said, view, sort, limit)
+        at.show({**said, view: part.rows}, part)
         return said
 
     said = shown() if every is None else again(shown, every)
@@ -78,24 +74,21 @@ def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> 
 
         def drawn() -> None:
             room = limit or max(console.size.height - 3, 1)
-            live.update(table(look(), view, sort, room), refresh=True)
+            live.update(tables.table_of(rows_of(look(), view, sort, room)), refresh=True)
 
         again(drawn, every)
     return DONE
 
 
-def table(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Table:
-    from rich.text import Text
+def rows_of(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Part:
+    from photon.status.view import ordered
 
-    from photon.status.top import ordered
+    none = "no log is behind" if view == "logs" else "nothing answers"
+    return Part(view, ordered(said[view], view, sort)[:limit], COLUMNS[view], none, bad_if(_down))
 
-    rows = ordered(said[view], view, sort)[:limit]
-    shown = Part(view, rows, COLUMNS[view]).table()
-    for line, row in enumerate(rows):
-        shown.rows[line].style = "red" if view == "processes" and not row["up"] else ""
-    if not rows:
-        shown.add_row(Text("no log is behind" if view == "logs" else "nothing answers"))
-    return shown
+
+def _down(row: Mapping[str, Any]) -> bool:
+    return row.get("up") is False
 
 
 def _cores(value: float | None) -> str:

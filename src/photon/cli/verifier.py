@@ -11,9 +11,9 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import Column, Part, picked
 from photon.config.disk import RealDisk
 from photon.config.words import size
+from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
     from photon.verifier.service import VerifiedPipeline
@@ -27,7 +27,7 @@ def show(at: Deployed) -> int:
     found = status_of(RealDisk(), _pipeline(at))
     now_ns = time.time_ns()
     part = Part("slots", [_row(each, now_ns) for each in found.slots], COLUMNS)
-    at.part(part, _lines(found), verifier=found.verifier)
+    at.part(part, *_lines(found), verifier=found.verifier)
     return ATTENTION if found.attention else DONE
 
 

@@ -13,9 +13,9 @@ from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, Deployed, config, deployed
 from photon.cli.looking import through
-from photon.cli.tables import Column, Part
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.lab.wan.client import WanClient
@@ -128,7 +128,7 @@ def directions(at: Deployed, control: str | None = None) -> int:
     """``photon status wan``."""
     found = _tell(at, control, lambda client: client.directions())
     rows = [_as_json(each) for each in found]
-    at.show(rows, Part("", rows, COLUMNS).show)
+    at.part(Part("", rows, COLUMNS))
     return DONE
 
 

@@ -13,10 +13,10 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.looking import again
-from photon.cli.tables import Column, Part
 from photon.config.clock import NEVER_NS, utc
 from photon.config.errors import UsageError
 from photon.config.units import moment_ns
+from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.fleet.watermarks import DatacentreWatermark, JoinWatermark
@@ -75,7 +75,7 @@ def _show(at: Deployed, output: Path | None) -> int:
     document = {"joins": [_of_join(each) for each in joins], "datacentres": [_of_datacentre(each) for each in found]}
     alone = len(found) == 1
     rows = document["datacentres"] if alone else [*document["datacentres"], *document["joins"]]
-    at.show(document, Part("", rows, COLUMNS).show)
+    at.show(document, Part("", rows, COLUMNS))
     return ATTENTION if any(each.pair is None for each in found) else DONE
 
 

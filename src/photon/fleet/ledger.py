@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from photon.config.disk import RealDisk
 from photon.config.settings import Settings
@@ -37,7 +38,7 @@ def balances(ledger: Mapping[str, int]) -> bool:
     return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
 
 
-def as_json(ledger: Ledger) -> dict[str, object]:
+def as_json(ledger: Ledger) -> dict[str, Any]:
     return {
         "total": ledger.total.as_dict() | ledger.total.apart(),
         "hours": {hour_name(hour): line.as_dict() | line.apart() for hour, line in ledger.hours.items()},
@@ -142,7 +143,7 @@ def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
     return {verdict.name.lower(): count for verdict, count in counts.items()}
 
 
-def all_as_json(found: Sequence[Account]) -> dict[str, object]:
+def all_as_json(found: Sequence[Account]) -> dict[str, Any]:
     """Each datacentre's own ledger, the combined ledger of each join, and which are missing."""
     joins = {join: _made(together(each)) for join, each in by_join(found).items()}
     return {

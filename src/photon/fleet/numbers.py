@@ -88,19 +88,6 @@ class Change:
         found = [each for who in self._since if (each := self.of(who, name, **labels)) is not None]
         return sum(found) if found else self._silent(name, **labels)
 
-    def max(self, name: str, **labels: str) -> float | None:
-        """Rate per second, for a metric that they count in common."""
-        found = [
-            (now, then.of(who, name, **labels) or 0.0, seconds)
-            for who, (then, seconds) in self._since.items()
-            if (now := self.now.of(who, name, **labels)) is not None
-        ]
-        if not found:
-            return self._silent(name, **labels)
-        longest = max(seconds for _, _, seconds in found)  # processes heard of later add nothing
-        found = [each for each in found if each[2] == longest]
-        return rate(max(now for now, _, _ in found), max(then for _, then, _ in found), longest)
-
     def of(self, who: Process, *names: str, **labels: str) -> float | None:
         """Rate per second of one process, summed. `None` if unknown."""
         if who not in self._since:
@@ -185,19 +172,18 @@ def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"total": dict(total), "ledger": lines, "unbalanced_hours": unbalanced}
 
 
-def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
-    """Foreign logs that lag, as their readers name them: log, bytes, seconds."""
+def lag_rows(heard: Iterable[Heard]) -> list[dict[str, Any]]:
+    """Foreign logs that lag, as their readers name them."""
     return [
-        (each.process, {"log": row["log"], "bytes": row["bytes"], "seconds": row["seconds"]})
+        {"datacentre": each.process.datacentre, "dispatcher": each.process.name, **row}
         for each in heard
         if each.process.kind in READERS
         for row in each.details.get("lag", ())
     ]
 
 
-def oldest_lag(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """Like `lag_of` without the dispatchers, the longest wait first."""
-    return sorted((row for _, row in lag_of(heard)), key=lambda row: -row["seconds"])
+def longest_first(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: -row["seconds"])
 
 
 def counts_of(heard: Iterable[Heard]) -> dict[str, int]:

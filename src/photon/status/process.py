@@ -1,44 +1,34 @@
-"""``photon serve status``: polls every few seconds, and serves the last result, the page, and the JSON of ``photon
-explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit."""
+"""``photon serve status``: polls every few seconds, and serves the last result, the page, and explanations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
-from pathlib import Path
-from typing import Any, cast
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from photon import __version__
-from photon.assembly.room import Room
 from photon.config.clock import Clock
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
-from photon.config.own_process import in_own_process
-from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import OPERATOR, Tls
 from photon.fleet.access import logged, tls_of
-from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
-from photon.fleet.polling import Asker, Heard
+from photon.fleet.look import Asker, Look
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
+from photon.status.parts import on_page
 from photon.status.view import View
 
+if TYPE_CHECKING:
+    from photon.assembly.room import Room
+
 EXPLAIN_PATH = "/explain.json"
-EXPLAIN_S = 9.0
-"""Time for asking everybody; processes that have not answered by then are named as missing."""
-EXPLAIN_LIMIT_S = 12.0
-"""After this time the answer is that nothing was found; some of it is the start of a process."""
-QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
-"""Longest query: an id with every byte escaped, and some more."""
-FIELDS_MAX = 4
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -68,52 +58,6 @@ JSON = "application/json"
 log = get_logger(__name__)
 
 
-class Explained:
-    def __init__(
-        self, ask: Callable[[Question], Awaitable[dict[str, Any]]], limit_s: float = EXPLAIN_LIMIT_S
-    ) -> None:
-        self._ask = ask
-        self._limit_s = limit_s
-        self._busy = False
-
-    async def answer(self, query: str) -> Answer:
-        """``query``: what follows the question mark."""
-        try:
-            question = _question(query)
-        except UsageError as error:
-            return _failed(str(error), 400)
-        if self._busy:
-            return _failed("another event is being looked for; ask again in a moment", 503)
-        self._busy = True
-        try:
-            async with asyncio.timeout(self._limit_s):
-                story = await self._ask(question)
-        except TimeoutError:
-            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
-        except PhotonError as error:
-            return _failed(str(error), 500)
-        finally:
-            self._busy = False
-        return Answer(orjson.dumps(story), "application/json")
-
-
-def _question(query: str) -> Question:
-    """Raises UsageError."""
-    if len(query) > QUERY_BYTES_MAX:
-        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
-    try:
-        fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
-    except ValueError:
-        fields = {}
-    if len(fields.get("id", ())) != 1:
-        raise UsageError("name one event: /explain.json?id=EVENT_ID")
-    return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
-
-
-def _failed(why: str, status: int) -> Answer:
-    return Answer(orjson.dumps({"error": why}), "application/json", status)
-
-
 def read_assets() -> Mapping[str, Answer]:
     """Path -> answer: the page at ``/``, its other files below ``/page/``."""
     headers = (("Content-Security-Policy", CONTENT_POLICY),)
@@ -128,16 +72,14 @@ def read_assets() -> Mapping[str, Answer]:
 
 
 class StatusService:
-    def __init__(
-        self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
-    ) -> None:
-        """``base``: directory of the deployment file, to find what is on this machine; `None` if nothing is."""
+    def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock) -> None:
         self._asker = Asker(settings, [datacentre], tls)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, settings.beside(datacentre))
         self._assets = read_assets()
-        self._heard: list[Heard] = []
+        self._look = Look(0.0)
         self._said: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = []
         self._at: float | None = None
         self._next_at = 0.0
         self._asked_at = clock.monotonic()
@@ -148,8 +90,9 @@ class StatusService:
     async def gather(self) -> dict[str, Any]:
         """Polls all processes once. Returns the content of status.json."""
         begun = self._clock.monotonic()
-        self._heard = await self._asker.look()
-        self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
+        self._look = await self._asker.look()
+        self._said = self._view.update(self._look)
+        self._parts = on_page(self._said)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_said = families_of(await self._own.families())
@@ -194,13 +137,13 @@ class StatusService:
             return Answer(orjson.dumps(said), JSON, 503)
         now_s = self._clock.monotonic()
         ages = {"age_s": now_s - self._at, "next_s": max(self._next_at - now_s, 0.0)}
-        return Answer(orjson.dumps({**self._said, **ages}), JSON)
+        return Answer(orjson.dumps({**self._said, "parts": self._parts, **ages}), JSON)
 
     def metrics(self) -> bytes:
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
-        said = [(each.process.labels, each.families) for each in self._heard]
+        said = [(each.process.labels, each.families) for each in self._look.heard]
         up = Readings()
-        for each in self._heard:
+        for each in self._look.heard:
             up.put("photon_up", each.up, **each.process.labels)
         return text_of([({}, families_of(up.families())), *said, (own, self._own_said)])
 
@@ -224,15 +167,8 @@ async def serve_status(
     if not address:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls()
-    service = StatusService(settings, name, tls, room.clock, base)
-    who = OPERATOR if operator else identity(Role.DATACENTRE, name)
-
-    async def explain(question: Question) -> dict[str, Any]:
-        """In a process of its own: it may search logs by an adapter of users."""
-        asked = "photon.fleet.explain.inquiry:explained_for", who, settings, base, question, EXPLAIN_S
-        return cast("dict[str, Any]", await in_own_process(*asked, timeout_s=EXPLAIN_LIMIT_S))
-
-    explained = Explained(explain)
+    service = StatusService(settings, name, tls, room.clock)
+    explained = explained_by(settings, base, OPERATOR if operator else identity(Role.DATACENTRE, name))
     names = [each.rpartition(":")[0] for each in (address, room.pipeline.page) if each]
     server = HttpServer(service.answer, {EXPLAIN_PATH: explained.answer}, names)
     try:

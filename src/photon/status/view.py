@@ -1,4 +1,5 @@
-"""Builds status.json from the processes' reports. Pure; docs/watching.md explains every field."""
+"""The overview of a datacentre, status.json, and the busiest of a deployment. Pure; docs/watching.md explains every
+field."""
 
 from __future__ import annotations
 
@@ -8,10 +9,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from photon.fleet.counters import VERDICTS
-from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
-from photon.fleet.polling import Heard
+from photon.fleet.look import Look
+from photon.fleet.numbers import Change, Numbers, lag_rows, longest_first, merged_ledger, quantile, share_within
 from photon.fleet.processes import READERS
-from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, tables_of, upstream_of
+from photon.status.rows import (
+    alarms_of,
+    copies_of,
+    processes_of,
+    registry_of,
+    shards_of,
+    slots_of,
+    tables_of,
+    upstream_of,
+)
 
 POINTS = 180
 """Number of the newest points, and of coarse ones."""
@@ -99,9 +109,9 @@ class View:
         self._past: deque[tuple[float, Numbers]] = deque(maxlen=SNAPSHOTS_MAX)
         self._history = History()
 
-    def update(self, heard: Sequence[Heard], now_s: float) -> dict[str, Any]:
-        """Returns a JSON object. ``now_s``: wall clock."""
-        now = Numbers(heard)
+    def update(self, look: Look) -> dict[str, Any]:
+        """Returns a JSON object."""
+        now, now_s = look.now, look.at_s
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
         began_s = self._past[0][0] if self._past else now_s
@@ -110,7 +120,7 @@ class View:
         flow, latency = _flow(now, rates), _latency(now, rates)
         if began_s < now_s and self._history.due(now_s):
             self._history.add(_point(now_s, flow, latency))
-        details = [each.details for each in heard if each.process.kind in READERS]
+        details = [each.details for each in look.of(*READERS)]
         ledger = merged_ledger(details)
         return {
             "at_s": now_s,
@@ -118,7 +128,7 @@ class View:
             "version": self._version,
             "adapters": sorted({each["adapter"] for each in details if each.get("adapter")}),
             "window_s": now_s - began_s,
-            "alarms": alarms_of(heard, now),
+            "alarms": alarms_of(look),
             "flow": flow,
             "upstream": upstream_of(now, rates),
             "others": _others(self._others, now, rates),
@@ -129,13 +139,13 @@ class View:
                 "unbalanced_hours": ledger.get("unbalanced_hours", 0),
             },
             "oldest": oldest_of(details),
-            "lag": oldest_lag(heard),
-            "slots": slots_of(heard, now),
-            "copies": copies_of(heard, now),
-            "registry": registry_of(heard, now),
-            "computations": [each.details["computing"] for each in heard if "computing" in each.details],
-            "tables": tables_of(heard, now, rates),
-            "processes": [_process(each, now, now_s) for each in heard],
+            "lag": longest_first(lag_rows(look.heard)),
+            "slots": slots_of(look, rates),
+            "copies": copies_of(look),
+            "registry": registry_of(look, rates),
+            "computations": [each.details["computing"] for each in look.heard if "computing" in each.details],
+            "tables": tables_of(look, rates),
+            "processes": processes_of(look, rates),
             **self._history.as_json(),
         }
 
@@ -229,14 +239,31 @@ def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point
     )
 
 
-def _process(each: Heard, now: Numbers, now_s: float) -> dict[str, Any]:
-    started = now.of(each.process, "process_start_time_seconds")
+SORTS: Mapping[str, Mapping[str, str]] = {
+    "processes": {"cpu": "cpu", "memory": "memory_bytes", "rate": "rate_per_s"},
+    "slots": {"rate": "answers_per_s", "memory": "open_bytes"},
+    "logs": {"rate": "bytes", "memory": "seconds"},
+    "shards": {"rate": "ids_per_s", "memory": "bytes"},
+}
+"""The meaning of each word of --sort in a view of ``busiest``."""
+
+
+def busiest(before: Look, look: Look) -> dict[str, Any]:
+    """Processes, slots, logs and shards, with their rates from one look to the next. Shard 0 is the config group."""
+    change = Change(look.now, [(before.at_s, before.now)], look.at_s)
     return {
-        **each.process.labels,
-        "address": each.process.address,
-        "up": each.up,
-        "problem": each.problem,
-        "memory_bytes": now.of(each.process, "process_resident_memory_bytes"),
-        "open_files": now.of(each.process, "process_open_fds"),
-        "uptime_s": None if started is None else max(now_s - started, 0.0),
+        "at_s": look.at_s,
+        "window_s": look.at_s - before.at_s,
+        "processes": processes_of(look, change),
+        "slots": slots_of(look, change),
+        "logs": lag_rows(look.heard),
+        "shards": shards_of(look, change),
     }
+
+
+def ordered(rows: Sequence[dict[str, Any]], view: str, sort: str) -> list[dict[str, Any]]:
+    """The highest first, unknown values last. ``sort``: a word of SORTS, or name."""
+    if sort == "name":
+        return sorted(rows, key=lambda row: tuple(map(str, row.values())))
+    field = SORTS[view].get(sort, SORTS[view]["rate"])
+    return sorted(rows, key=lambda row: (row[field] is None, -(row[field] or 0.0)))

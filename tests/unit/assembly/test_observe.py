@@ -12,8 +12,9 @@ from photon.assembly.room import Room
 from photon.config.errors import UsageError
 from photon.config.loader import ConfigError, convert
 from photon.config.settings import Settings
+from photon.fleet.look import Asker
 from photon.fleet.numbers import Numbers
-from photon.fleet.polling import Asker, Gatherer, healthy
+from photon.fleet.polling import Gatherer, healthy
 from photon.fleet.processes import processes
 from photon.supervision.ports import free_ports
 from photon.tables import Tables
@@ -60,7 +61,7 @@ async def test_they_run_and_are_asked_as_all_processes_are(tmp_path: Path, monke
                     assert not serving.done(), serving
                     await asyncio.sleep(0.05)
             assert await healthy(process, None, 5.0)
-            [same] = await asker.look()
+            [same] = (await asker.look()).heard
             assert (same.process, same.up) == (process, True)
         finally:
             stop.set()

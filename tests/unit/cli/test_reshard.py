@@ -177,7 +177,7 @@ def test_verify_asks_every_replica(deployment: Path, script: list[ReshardOutcome
     script[:] = [state(None, problems=["shard 2 holds 3 ids of shard 1"])]
     result = run(deployment, "verify", "-o", "json")
     assert result.exit_code == 1
-    r1 = {"answered": True, "config": 1, "ids": 1234, "problems": ["shard 2 holds 3 ids of shard 1"]}
+    r1 = {"answered": True, "config": 1, "shards": 3, "ids": 1234, "problems": ["shard 2 holds 3 ids of shard 1"]}
     assert json.loads(result.stdout) == {"ok": False, "replicas": {"r1": r1}}
     assert "photon: replica r1: shard 2 holds 3 ids of shard 1" in result.stderr
     script[:] = [SILENT]

@@ -40,7 +40,7 @@ COMMANDS = {
 }
 IN_WORDS = ("status", "lag", "lag of west", "ledger", "cache")
 """Views that show nothing of this machine."""
-SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s")
+SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s|last \d\.\d s")
 """Durations since something 1990 s ago."""
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",

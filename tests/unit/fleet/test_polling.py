@@ -11,8 +11,8 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
+from photon.fleet.look import Asker
 from photon.fleet.numbers import counts_of
-from photon.fleet.polling import Asker
 from photon.idregistry.witness import KnownSlot
 from photon.lab.onlooker import Onlooker, lag_bytes
 from photon.supervision.ports import free_ports, free_row
@@ -52,12 +52,12 @@ async def test_a_joiner_that_is_away_is_down_until_it_is_back_redone_or_retired(
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr("photon.fleet.polling.registry_client", lambda settings, tls: Registry())
+    monkeypatch.setattr("photon.fleet.look.registry_client", lambda settings, tls: Registry())
     settings = settings_of(tmp_path, east=free_ports(1)[0])
     asker, later = Asker(settings, ["east"], None), Asker(settings, ["east"], None)
 
     async def up(asker: Asker) -> list[bool]:
-        return [each.up for each in await asker.look() if each.process.name == "auto-1"]
+        return [each.up for each in (await asker.look()).heard if each.process.name == "auto-1"]
 
     try:
         assert await up(asker) == [True]
@@ -85,7 +85,7 @@ async def test_who_belongs_to_several_datacentres_is_heard_once(tmp_path: Path) 
     east, west = await dispatcher(), await dispatcher()
     try:
         asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None)
-        heard = await asker.look()
+        heard = (await asker.look()).heard
         assert [each.process.title for each in heard].count("registry r1") == 1
         assert {each.process.datacentre for each in heard if each.up} == {"east", "west"}
         await asker.close()

@@ -16,6 +16,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import ConfigError, convert
 from photon.config.settings import Settings
+from photon.fleet.look import Look
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Gatherer, Heard
 from photon.fleet.processes import Process, processes
@@ -26,7 +27,7 @@ from photon.outputs.mirrored import MirroredFile, manifest_bytes
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.sinks import objects, process
 from photon.sinks.process import serve_sink
-from photon.status.shards import alarms_of
+from photon.status.rows import alarms_of
 from photon.supervision.ports import free_ports
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import written_output
@@ -87,7 +88,7 @@ async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, awa
     try:
         for waits in (True, False):
             heard = await hears(gatherer, sink, serving, problem=waits)
-            told = [each["what"] for each in alarms_of([heard], Numbers([heard]))]
+            told = [each["what"] for each in alarms_of(Look(0.0, [heard]))]
             assert [each.partition(":")[0] for each in told] == (["waits"] if waits else [])
             assert (Numbers([heard]).max("photon_sink_stalled_seconds") > 0) is waits
             away.clear()

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
+from photon.fleet.look import Look
 from photon.fleet.numbers import merged_ledger
 from photon.fleet.polling import Heard
+from photon.status.parts import overview
 from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, View, together
 from tests.unit.fleet.heard import said, samples, silent
 
@@ -64,11 +65,19 @@ def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
     ]
 
 
+def text(said: dict[str, Any], now_s: float) -> str:
+    """The overview; a table's cells with one space between them."""
+    shown = []
+    for each in overview([said], now_s):
+        shown += [each] if isinstance(each, str) else [" ".join(cells) for cells in each.cells()]
+    return "\n".join(shown)
+
+
 def _twice() -> dict[str, Any]:
     view, times = View("east", "1.0"), Histogram()
-    view.update(_heard(1000, 900, times), 100.0)
+    view.update(Look(100.0, _heard(1000, 900, times)))
     times.add(np.full(100, 2_000_000_000, np.int64))
-    return view.update(_heard(3000, 2900, times), 120.0)
+    return view.update(Look(120.0, _heard(3000, 2900, times)))
 
 
 def test_rates_are_of_the_last_window_and_counts_of_dispatchers_add_up() -> None:
@@ -97,7 +106,7 @@ def test_the_ledger_is_the_sum_over_dispatchers() -> None:
 
 
 def test_rates_are_unknown_at_first() -> None:
-    found = View("east", "1.0").update(_heard(10, 10, Histogram()), 100.0)
+    found = View("east", "1.0").update(Look(100.0, _heard(10, 10, Histogram())))
     assert found["flow"]["read_per_s"] is None
     assert found["history"] == []
 
@@ -127,14 +136,20 @@ def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
 
 def test_an_empty_deployment_is_no_error() -> None:
     view = View("east", "1.0")
-    found = [view.update([silent("dispatcher", "east")], at) for at in (1.0, 2.0, 2.0, 1.0)][-1]
+    found = [view.update(Look(at, [silent("dispatcher", "east")])) for at in (1.0, 2.0, 2.0, 1.0)][-1]
     assert found["ledger"] == {"total": {}, "hours": [], "unbalanced_hours": 0}
-    assert "0 of 1 processes answer" in text([found], 1.0)
+    assert "0 of 1 processes answer" in text(found, 1.0)
 
 
 def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
-    shown = text([_twice()], 120.0)
-    for words in ("east: 6 of 7 processes", "joined    200/s", "200 events pending", "shard 2    r2", "alarms: 4"):
+    shown = text(_twice(), 120.0)
+    for words in (
+        "east: 6 of 7 processes",
+        "joined    200/s",
+        "200 events pending",
+        "\n2 r2 21 1,008 B",
+        "alarms: 4",
+    ):
         assert words in shown, shown
     assert "adapter   clicks 2.0: Clicks 0123456789ab\n" in shown
 
@@ -154,16 +169,14 @@ def test_copies_are_those_of_the_joiners_that_have_one() -> None:
         said("joiner", "e3", _joiner("e3", 9, True), {"copies": [{"slot": "e3", "trouble": "other bytes"}]}),
         said("joiner", "e4"),
     ]
-    found = View("east", "1.0").update(heard, 100.0)
+    found = View("east", "1.0").update(Look(100.0, heard))
     assert [(copy["slot"], copy["state"], copy["behind_bytes"]) for copy in found["copies"]] == [
         ("e1", "holds all", 0),
         ("e2", "catching up", 2048),
         ("e3", "shown without a copy; nothing can be shipped: other bytes", 9),
     ]
     assert [alarm["where"] for alarm in found["alarms"]] == ["copy of e3"]
-    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(
-        [found], 100
-    )
+    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(found, 100)
 
 
 def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them() -> None:
@@ -175,10 +188,10 @@ def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them()
         return into
 
     view = View("east", "1.0", ["west"])
-    first = view.update([silent("dispatcher", "east")], 90.0)["others"]
+    first = view.update(Look(90.0, [silent("dispatcher", "east")]))["others"]
     assert [(one["datacentre"], one["trusted"]) for one in first] == [("west", None)]
-    view.update([said("dispatcher", "east", put(True, 100))], 100.0)
-    (other,) = view.update([said("dispatcher", "east", put(False, 300))], 110.0)["others"]
+    view.update(Look(100.0, [said("dispatcher", "east", put(True, 100))]))
+    (other,) = view.update(Look(110.0, [said("dispatcher", "east", put(False, 300))]))["others"]
     assert (other["trusted"], other["joined_per_s"]) == (False, 20.0)
 
 
@@ -190,7 +203,7 @@ def test_the_oldest_pending_events_of_all_dispatchers_are_shown() -> None:
         said("dispatcher", "w1", details={"oldest": [row(n, 100 - n) for n in range(0, 30, 2)]}),
         said("dispatcher", "w2", details={"oldest": [row(n, 100 - n) for n in range(1, 30, 2)]}),
     ]
-    found = View("east", "1.0").update(heard, 100.0)["oldest"]
+    found = View("east", "1.0").update(Look(100.0, heard))["oldest"]
     assert [one["offset"] for one in found] == list(range(20))
 
 
@@ -202,13 +215,12 @@ def test_computations_are_shown_by_stage_with_what_they_want() -> None:
     }  # fmt: skip
     ended = {**row, "compute": "total", "running": False, "problem": "total.py, line 3: NameError", "stages": []}
     heard = [said("compute", each["compute"], details={"computing": each}) for each in (row, ended)]
-    found = View("east", "1.0").update([*heard, silent("compute", "gone")], 100.0)
+    found = View("east", "1.0").update(Look(100.0, [*heard, silent("compute", "gone")]))
     assert found["computations"] == [row, ended]
     assert [alarm["where"] for alarm in found["alarms"]] == ["compute spend", "compute total", "compute gone"]
-    shown = text([found], 100.0)
-    assert "compute spend: 20/s, 1 late, 3 put aside, 9 published; 2 processes for 2 intervals" in shown
-    assert "  stage 1    Spend        watermark 2026-11-24T10:00:00Z (1.5 s ago), 12 events wait" in shown
-    assert "compute total: total.py, line 3: NameError" in shown
+    shown = text(found, 100.0)
+    assert "\nspend 1 Spend 2026-11-24T10:00:00Z 1.5 s 12 20/s 1 3 9 2 for 2 intervals w\n" in shown
+    assert "\ntotal - - - - 20/s 1 3 9 2 for 2 intervals total.py, line 3: NameError\n" in shown
 
 
 def _observers(dirty_s: float, up: bool = True) -> Any:
@@ -233,16 +245,16 @@ def test_tables_are_those_of_observers_and_the_oracle() -> None:
         silent("observe", "dedup-3"),
     ]
     view = View("east", "1.0")
-    view.update(heard, 100.0)
-    found = view.update(heard, 110.0)
+    view.update(Look(100.0, heard))
+    found = view.update(Look(110.0, heard))
     tables = found["tables"]
     assert (tables["observers"], tables["processes"], tables["up"]) == (["cluster", "count"], 3, 2)
     assert (tables["dirty_cells"], tables["oldest_dirty_s"], tables["stores_silent"]) == (7, 4.0, 0)
     assert tables["oracle"] == {"replicas": 2, "leader": "r2", "timestamps_per_s": 0.0}
     assert [alarm["where"] for alarm in found["alarms"]] == ["observe dedup-3"]
-    shown = text([found], 110.0)
-    assert "tables: 2 of 3 processes of observers answer, 0/s runs, 7 cells wait (oldest 4.0 s)" in shown
-    assert "oracle    r2" in shown
+    shown = text(found, 110.0)
+    assert "  observers 2 of 3 processes of observers answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
+    assert "  changes   7 cells wait, the oldest for 4 s\n  oracle    led by r2, 0/s timestamps" in shown
 
 
 def test_tables_that_stand_still_are_alarms() -> None:
@@ -250,7 +262,7 @@ def test_tables_that_stand_still_are_alarms() -> None:
         said("registry", "r1", _oracle(False)),
         said("observe", "dedup-1", _observers(200.0, up=False), {"observers": ["count"], "problem": "no server"}),
     ]
-    alarms = {alarm["where"]: alarm["what"] for alarm in View("east", "1.0").update(heard, 100.0)["alarms"]}
+    alarms = {alarm["where"]: alarm["what"] for alarm in View("east", "1.0").update(Look(100.0, heard))["alarms"]}
     assert alarms == {
         "oracle": "no replica leads the oracle of timestamps: transactions wait",
         "observe dedup-1": "its store does not answer: no server",
@@ -265,14 +277,14 @@ def test_a_restarted_process_goes_on_from_what_it_kept_and_its_rate_is_of_what_i
         events = ("photon_dispatcher_events_total", {"join": "j", "verdict": "joined"}, joined)
         families = samples(events, ("process_start_time_seconds", {}, began))
         heard = replace(said("dispatcher", "east"), families=families)
-        return view.update([heard], at_s)["flow"]["verdicts_per_s"]["joined"]
+        return view.update(Look(at_s, [heard]))["flow"]["verdicts_per_s"]["joined"]
 
     view = View("east", "1.0")
     rate(200_000, 1.0, 100.0)
     assert rate(200_250, 1.0, 110.0) == 25.0
     assert rate(200_100, 111.0, 112.0) is None
     assert rate(200_200, 111.0, 116.0) == 25.0
-    view.update([silent("dispatcher", "east")], 120.0)
+    view.update(Look(120.0, [silent("dispatcher", "east")]))
     assert rate(200_150, 121.0, 122.0) is None
     assert rate(200_250, 121.0, 126.0) == 25.0
 

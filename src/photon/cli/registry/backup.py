@@ -11,10 +11,10 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Deployed, deployed
-from photon.cli.tables import Column, Part, moment
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, moment
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.backup import Source
@@ -51,7 +51,7 @@ def backup(at: Deployed, directory: Path) -> None:
 
     part = Part("groups", rows, (*GROUP, Column(">bytes")))
     said = f"{directory}: {sum(row['ids'] for row in rows):,} ids, written and verified"
-    at.part(part, [said], directory=str(directory), made_at=made_at)
+    at.part(part, said, directory=str(directory), made_at=made_at)
 
 
 def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
@@ -123,7 +123,7 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     lines = problems or ["all that were asked hold the same"]
     lines = [*lines, *(f"replica {name} could not be asked" for name in silent)]
     part = Part("groups", compared, (*GROUP, Column("sum"), Column("replicas", "replicas", ", ".join)))
-    at.part(part, lines, problems=problems, silent=silent)
+    at.part(part, *lines, problems=problems, silent=silent)
     return FAILED if problems else ATTENTION if silent else DONE
 
 
@@ -139,7 +139,7 @@ def _verify_backup(at: Deployed, backup: Path) -> None:
     ]
 
     part = Part("groups", groups, (*GROUP, Column(">slots"), Column("boundary", "boundary_ns", moment)))
-    at.part(part, [f"{backup}: good, made at {made_at}"], backup=str(backup), made_at=made_at)
+    at.part(part, f"{backup}: good, made at {made_at}", backup=str(backup), made_at=made_at)
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:

@@ -16,6 +16,7 @@ from photon.cli.tables import say
 from photon.cli.units import DURATION
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
+from photon.fleet.parts import Part
 
 if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
@@ -104,7 +105,9 @@ def verify_shards(at: Deployed, timeout: float) -> int:
 
     names = list(at.with_registry.registry.replicas)
     found = _of_registry(at, lambda registry: verified(registry, names, timeout=timeout))
-    at.show(view.verify_as_json(found), lambda: view.show_verified(found))
+    said = view.verify_as_json(found)
+    rows = [{"replica": name, **each} for name, each in said["replicas"].items()]
+    at.show(said, Part("", rows, view.VERIFIED))
     for line in view.troubles(found):
         say(line)
     silent = [name for name, each in found.items() if isinstance(each, Refusal)]
@@ -133,7 +136,7 @@ def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]
     from photon.cli.registry import reshard_view as view
 
     found = _of_registry(at, what)
-    at.show(view.as_json(found), lambda: view.show(found))
+    at.show(view.as_json(found), *view.shown(found))
     return found
 
 

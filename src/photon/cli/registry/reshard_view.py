@@ -3,13 +3,11 @@ JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
-from photon.cli.tables import Column, Part
+from photon.fleet.parts import Column, Part
 from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome, ShardView, Stage
@@ -52,13 +50,13 @@ def as_json(found: Resharding) -> dict[str, Any]:
             for each in found.ranges
         ],
         "change": None if found.change is None else _change(found.change),
-        "shards": [_shard(each) for each in found.shards],
+        "shards": [_shard(each) | {"state": _state(each, found)} for each in found.shards],
         "removed": list(found.removed),
         "why_not_sooner": list(found.why_not_sooner),
     }
 
 
-def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, object]:
+def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, Any]:
     """Replica -> its problems, or why it did not answer."""
     return {
         "ok": not troubles(found),
@@ -68,6 +66,7 @@ def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, object]:
             else {
                 "answered": True,
                 "config": each.config,
+                "shards": len(each.shards),
                 "ids": sum(shard.ids for shard in each.shards),
                 "problems": list(each.problems),
             }
@@ -123,7 +122,10 @@ def _shard(view: ShardView) -> dict[str, object]:
     }
 
 
-VERIFIED = tuple(map(Column, ("replica", ">config", ">shards", ">ids", ">problems")))
+VERIFIED = (
+    *map(Column, ("replica", ">config", ">shards", ">ids")),
+    Column(">problems", lambda row: len(row["problems"]) if row["answered"] else "no answer"),
+)
 RANGES = (
     Column("events from", "from", lambda at: at or "the beginning"), Column("until"),
     Column("shards", "shards", numbers),
@@ -137,20 +139,15 @@ SHARDS = (
 # -- people ----------------------------------------------------------------------------------------------------------
 
 
-def show(found: Resharding) -> None:
-    click.echo(f"config {found.config}, as replica {found.replica} knows it")
-    if found.change is not None:
-        click.echo(sentence(found))
-    for reason in found.why_not_sooner:
-        click.echo(f"  not sooner: {reason}")
-    click.echo()
+def shown(found: Resharding) -> Iterator[str | Part]:
     said = as_json(found)
-    Part("ranges", said["ranges"], RANGES).show()
-    click.echo()
-    states = {each.shard: _state(each, found) for each in found.shards}
-    Part("shards", [row | {"state": states[row["shard"]]} for row in said["shards"]], SHARDS).show()
+    yield f"config {found.config}, as replica {found.replica} knows it"
+    if found.change is not None:
+        yield sentence(found)
+    yield from (f"  not sooner: {reason}" for reason in found.why_not_sooner)
+    yield from ("", Part("ranges", said["ranges"], RANGES), "", Part("shards", said["shards"], SHARDS))
     if found.removed:
-        click.echo(f"removed shards: {numbers(found.removed)}")
+        yield f"removed shards: {numbers(found.removed)}"
 
 
 def sentence(found: Resharding) -> str:
@@ -177,22 +174,6 @@ def prepared(found: Resharding) -> str:
     asked = [each for each in found.shards if each.config]
     ready = sum(each.prepared == found.change.config for each in asked)
     return f"{ready} of {len(asked)} shards are ready"
-
-
-def show_verified(found: Mapping[str, ReshardOutcome]) -> None:
-    rows = [
-        {"replica": name, "problems": "no answer"}
-        if isinstance(each, Refusal)
-        else {
-            "replica": name,
-            "config": each.config,
-            "shards": len(each.shards),
-            "ids": sum(shard.ids for shard in each.shards),
-            "problems": len(each.problems),
-        }
-        for name, each in found.items()
-    ]
-    Part("", rows, VERIFIED).show()
 
 
 def _state(view: ShardView, found: Resharding) -> str:

@@ -14,10 +14,10 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import moment, picked, print_table
 from photon.cli.units import NOW, given_ns
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
+from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -178,13 +178,15 @@ def _register_again(at: Deployed, only: tuple[str, ...], *, dry_run: bool, yes: 
             return _would_register(at, client, names)
         ask(f"Register what the outputs of {', '.join(names)} hold, under their tokens?", yes=yes)
         rows = [_registered(at, client, name) for name in names]
-    columns = "datacentre, >files, >lines, >registered, >taken, >too old, >without token"
-    at.show(rows, lambda: _table(columns, rows))
+    at.part(Part("", rows, (*COUNTED, *map(_count, ("registered", "taken", "too_old", "without_token")))))
     return ATTENTION if any(row["taken"] or row["without_token"] for row in rows) else DONE
 
 
-def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
-    print_table(columns, [[str(value) for value in row.values()] for row in rows])
+def _count(name: str) -> Column:
+    return Column(f">{name.replace('_', ' ')}", name)
+
+
+COUNTED = (Column("datacentre"), _count("files"), _count("lines"))
 
 
 def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
@@ -200,12 +202,8 @@ def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) 
         done = counted(files)
         row = {"datacentre": name, "files": len(files), "lines": done.lines, "without_token": done.without_token}
         rows.append(row)
-
-    def people() -> None:
-        _table("datacentre, >files, >lines, >without token", rows)
-        click.echo("they would be registered again; nothing was changed")
-
-    at.show({"dry_run": True, "datacentres": rows}, people)
+    part = Part("datacentres", rows, (*COUNTED, _count("without_token")))
+    at.part(part, "they would be registered again; nothing was changed", dry_run=True)
     return DONE
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
-from photon.cli.tables import Column, Part, moment, picked
 from photon.config.errors import PhotonError
+from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -43,7 +43,7 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     silent = {name: each.why for name, each in found.items() if each.reply is None}
 
     lines = [f"replica {name} at {client.addresses[name]}: {why}" for name, why in silent.items()]
-    at.part(Part("groups", [_group(row) for row in rows], GROUPS), lines, silent=silent)
+    at.part(Part("groups", [_group(row) for row in rows], GROUPS), *lines, silent=silent)
     return DONE if all(row.leader for row in rows) and not silent else ATTENTION
 
 
@@ -150,8 +150,7 @@ def findings_of(at: Deployed) -> int:
 
     rows = [picked(each, "level where what do") for each in said]
     columns = (*map(Column, ("level", "where", "what")), Column("what to do", "do"))
-    nothing = f"{len(found)} replicas: nothing found"
-    at.show(rows, Part("", rows, columns).show if said else nothing)
+    at.part(Part("", rows, columns, f"{len(found)} replicas: nothing found"))
     return FAILED if said else DONE
 
 

@@ -10,7 +10,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, deployed
-from photon.cli.tables import print_table, say
+from photon.cli.tables import counted, say
 from photon.cli.units import DURATION, SIZE, given_ns
 from photon.config.errors import UsageError
 
@@ -78,7 +78,9 @@ def backfill(
     wish = Wish(at.datacentre, *span, output, compare_below=compare_below, spark=pairs(spark), **given)
     done = do(at.settings, at.base, wish, say, copied)
     found = _as_json(done)
-    at.show(found, lambda: _show(found, output))
+    earlier = "; an earlier run had finished it" if done.earlier else ""
+    line = f"{output}: {found['files']:,} files, {found['bytes'] / 1e6:,.1f} MB, as slot {found['slot']}{earlier}"
+    at.show(found, counted(found["events"], WORDS), line)
     return ATTENTION if found["events"].get("below_boundary") else DONE
 
 
@@ -103,14 +105,6 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
         "cleared": done.cleared,
         "earlier_run": done.earlier,
     }
-
-
-def _show(found: dict[str, Any], output: Path) -> None:
-    rows = [[f"{count:,}", WORDS[name]] for name, count in found["events"].items() if count]
-    print_table(">events, what became of them", rows)
-    earlier = "; an earlier run had finished it" if found["earlier_run"] else ""
-    size = found["bytes"] / 1e6
-    click.echo(f"{output}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}{earlier}")
 
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ import click
 
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, PLACE, Printed, dry_run, formatted
-from photon.cli.tables import moment, print_json, print_table, time_of
+from photon.cli.tables import print_json, show
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, moment, time_of
 from photon.spark.classes import Class
 
 if TYPE_CHECKING:
@@ -59,25 +61,39 @@ def problems(
                 shown.append(row)
     if out.json:
         return DONE
-    if not count:
-        click.echo(f"{report}: no such findings")
-        return DONE
-    print_table("finding, event, time, datacentre, raw log, output, evidence", [_cells(row) for row in shown])
+    show(Part("findings", shown, FINDINGS, f"{report}: no such findings"))
     if count > len(shown):
-        click.echo(f"{count - len(shown):,} more: --limit 0 shows all")
+        show(f"{count - len(shown):,} more: --limit 0 shows all")
     return DONE
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    from photon.spark.problems import event_text, place_text
+def _event(row: dict[str, Any]) -> str:
+    from photon.spark.problems import event_text
 
-    kind = f"{row['class']} (acknowledged)" if row["acknowledged"] else row["class"]
-    evidence = row["evidence"]
-    return [
-        kind, event_text(row["event_id"]), moment(row["event_time_ns"]), row["datacentre"] or "-",
-        place_text(row["log"], row["offset"]), place_text(row["output_file"], row["output_offset"]),
-        evidence if len(evidence) <= EVIDENCE_CHARS else evidence[: EVIDENCE_CHARS - 1] + "…",
-    ]  # fmt: skip
+    return event_text(row["event_id"])
+
+
+def _place(file: str, offset: str) -> Callable[[dict[str, Any]], str]:
+    def text(row: dict[str, Any]) -> str:
+        from photon.spark.problems import place_text
+
+        return place_text(row[file], row[offset])
+
+    return text
+
+
+def _evidence(row: dict[str, Any]) -> str:
+    evidence = str(row["evidence"])
+    return evidence if len(evidence) <= EVIDENCE_CHARS else evidence[: EVIDENCE_CHARS - 1] + "…"
+
+
+FINDINGS = (
+    Column("finding", lambda row: f"{row['class']} (acknowledged)" if row["acknowledged"] else row["class"]),
+    Column("event", _event), Column("time", "event_time_ns", moment), Column("datacentre"),
+    Column("raw log", _place("log", "offset")), Column("output", _place("output_file", "output_offset")),
+    Column("evidence", _evidence),
+)  # fmt: skip
+ACKNOWLEDGED = (Column("finding", "kind"), *map(Column, ("event", "output", "who", "at", "why")))
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +168,7 @@ def acknowledge(
         kept = kept_below(report.parent if work is None else work, found.join)
         known = read_acknowledged(disk, kept)
         if listed:
-            out.show({"acknowledged": [_told(each) for each in known]}, lambda: _show(known))
+            out.part(_acknowledged(known))
             return DONE
         before = {each.finding for each in known}
         there = {finding_key(row): row for row in rows(found, wanted)}
@@ -163,12 +179,9 @@ def acknowledge(
         add_acknowledged(disk, kept, new)
     before_now = len(there) - len(new)
 
-    def shown() -> None:
-        _show(new)
-        done = "would be acknowledged" if dry_run else "acknowledged"
-        click.echo(f"{len(new):,} {done}, {before_now:,} were before")
-
-    out.show({"acknowledged": [_told(each) for each in new], "before": before_now, "dry_run": dry_run}, shown)
+    done = "would be acknowledged" if dry_run else "acknowledged"
+    line = f"{len(new):,} {done}, {before_now:,} were before"
+    out.part(_acknowledged(new), line, before=before_now, dry_run=dry_run)
     return DONE
 
 
@@ -181,13 +194,7 @@ def _new(key: str, row: dict[str, Any], who: str | None, why: str | None) -> Ack
     return Acknowledged(key, row["class"], event_text(row["event_id"]), output, who or "-", why or "-", at)
 
 
-def _told(each: Acknowledged) -> dict[str, Any]:
+def _acknowledged(known: list[Acknowledged]) -> Part:
     import msgspec
 
-    told: dict[str, Any] = msgspec.to_builtins(each)
-    return told
-
-
-def _show(known: list[Acknowledged]) -> None:
-    rows = [[each.kind, each.event, each.output, each.who, each.at, each.why] for each in known]
-    print_table("finding, event, output, who, at, why", rows)
+    return Part("acknowledged", msgspec.to_builtins(known), ACKNOWLEDGED)

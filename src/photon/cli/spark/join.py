@@ -9,11 +9,11 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.spark.backfill import pairs
-from photon.cli.tables import print_table, say
+from photon.cli.tables import counted, say
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.spark.pipeline.run import Outcome
+    pass
 
 WORDS = {
     "events": "lines read that name an event",
@@ -62,11 +62,6 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
     done = query.outcome
     assert done is not None, "it has ended without an error"
     found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting, "lost": done.lost}
-    at.show(found, lambda: _show(done))
+    waits = {"waiting": "wait for their primary event"}
+    at.show(found, counted({**done.counts, "waiting": done.waiting}, WORDS | waits))
     return ATTENTION if done.lost else DONE
-
-
-def _show(done: Outcome) -> None:
-    rows = [[f"{done.counts[name]:,}", words] for name, words in WORDS.items() if done.counts.get(name)]
-    rows.append([f"{done.waiting:,}", "wait for their primary event"])
-    print_table(">events, what became of them", rows)

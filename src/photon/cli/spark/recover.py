@@ -14,7 +14,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import print_table, time_of
+from photon.fleet.parts import Column, Part, time_of
 
 if TYPE_CHECKING:
     from photon.operations.spark_recover import Recovery
@@ -97,7 +97,8 @@ def recover(
     if not (dry_run or yes):
         _confirm(recovered(False), at.config)
     done = recovered(not dry_run)
-    at.show(_as_json(done), lambda: _show(done, at.config))
+    document = _as_json(done)
+    at.show(document, *_shown(done, document, at.config))
     return ATTENTION if done.attention or done.unasked else DONE
 
 
@@ -130,7 +131,7 @@ def _as_json(done: Recovery) -> dict[str, Any]:
         "report": str(done.report.directory),
         "verdict": done.report.name,
         "applied": done.applied,
-        "classes": _classes(done),
+        "classes": {kind: dict(of) for classes in done.progress.counts.values() for kind, of in classes.items()},
         "slots": dict(done.progress.waiting_slots),
         "not_looked_at": [builtins(each) for each in chain(*done.progress.unseen.values())],
         "written": [builtins(each) for each in chain(*done.progress.written.values())],
@@ -138,10 +139,6 @@ def _as_json(done: Recovery) -> dict[str, Any]:
         "attention": done.attention,
         "not_marked": done.refused,
     }
-
-
-def _classes(done: Recovery) -> dict[str, dict[str, int]]:
-    return {kind: dict(of) for classes in done.progress.counts.values() for kind, of in classes.items()}
 
 
 def _replay(each: Replayed) -> dict[str, Any]:
@@ -155,33 +152,29 @@ def _replay(each: Replayed) -> dict[str, Any]:
     }
 
 
-def _show(done: Recovery, config: Path) -> None:
+def _shown(done: Recovery, document: dict[str, Any], config: Path) -> Iterator[str | Part]:
     rows = [
-        [kind, f"{count:,}", WORDS.get(what, what)]
-        for kind, of in _classes(done).items()
+        {"finding": kind, "events": count, "done": WORDS.get(what, what)}
+        for kind, of in document["classes"].items()
         for what, count in sorted(of.items())
     ]
-    if rows:
-        print_table(f"finding, >events, {'done' if done.applied else 'to be done'}", rows)
-    else:
-        click.echo("the report has nothing to repair")
+    columns = (Column("finding"), Column(">events"), Column("done" if done.applied else "to be done", "done"))
+    yield Part("", rows, columns, "the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):
-        click.echo(f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it")
-    for line in _refusals(done, config):
-        click.echo(line)
-    for replay in map(_replay, done.progress.replays):
+        yield f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it"
+    yield from _refusals(done, config)
+    for replay in document["replays"]:
         asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
         file = f" --file '{replay['file']}'" if replay["file"] else ""
-        click.echo(
+        yield (
             f"{asked} photon dispatcher replay --config {config} --datacentre {replay['datacentre']} "
             f"--from {replay['from']} --to {replay['to']}{file}"
         )
-    for line in done.refused[:REFUSED_SHOWN]:
-        click.echo(line)
+    yield from done.refused[:REFUSED_SHOWN]
     if (more := len(done.refused) - REFUSED_SHOWN) > 0:
-        click.echo(f"and {more:,} more places that are not marked")
+        yield f"and {more:,} more places that are not marked"
     if not done.applied:
-        click.echo("nothing was done")
+        yield "nothing was done"
 
 
 def _refusals(done: Recovery, config: Path) -> Iterator[str]:

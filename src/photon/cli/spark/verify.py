@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.heads import PATH, PLACE, Deployed, deployed
-from photon.cli.tables import print_table, say, words
+from photon.cli.tables import say
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError
+from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
-    from photon.spark.verify.figures import Figures
     from photon.spark.verify.run import VerifyOutcome
 
 HOUR_NS = 3_600_000_000_000
@@ -87,7 +88,7 @@ def verify(
     to_ns = None if until is None else -(-given_ns("--to", until, now_ns) // HOUR_NS) * HOUR_NS
     wish = Wish(report, from_ns, to_ns, config=at.config, no_registry=no_registry, spark=pairs(spark), **given)
     done = nightly(at.settings, at.base, wish, partial(_export, at), say)
-    at.show(msgspec.to_builtins(done.verdict), lambda: _show(done, report))
+    at.show(msgspec.to_builtins(done.verdict), *_shown(done, report))
     return done.verdict.exit
 
 
@@ -99,37 +100,34 @@ def _export(at: Deployed, directory: Path) -> None:
     write(at, directory)
 
 
-def _show(done: VerifyOutcome, report: Path) -> None:
+FOUND = (Column(">events"), Column("finding"), Column("what to do", "do"))
+COVERAGE = (
+    Column("datacentre"), Column(">events in logs", "events"), Column(">usually", "usual"), Column(">judged"),
+    Column(">pending"), *(Column(f">{side} files") for side in SIDES),
+)  # fmt: skip
+
+
+def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
     from photon.spark.verify.advice import GOOD, MEANING, TO_DO
 
-    for cause in done.figures.causes:
-        click.echo(f"{cause.say}\n  {cause.command}")
+    figures = done.figures
+    yield from (f"{cause.say}\n  {cause.command}" for cause in figures.causes)
     rows = [
-        [f"{count:,}", str(kind), MEANING[kind] if kind in GOOD else TO_DO[kind]]
-        for kind, count in done.figures.totals().items()
+        {"events": count, "finding": str(kind), "do": MEANING[kind] if kind in GOOD else TO_DO[kind]}
+        for kind, count in figures.totals().items()
     ]
-    print_table(">events, finding, what to do", rows)
+    yield Part("", rows, FOUND)
     if done.verdict.ledger_unexplained:
-        click.echo(f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report")
-    _show_coverage(done.figures)
-    click.echo(f"{report / 'report.html'}: {done.figures.headline()}")
-
-
-def _show_coverage(figures: Figures) -> None:
-    """Prints judged and pending events by datacentre, and the places that were not checked."""
-    rows = [
-        [each.datacentre, f"{each.events:,}", words(each.usual), f"{each.judged:,}", f"{each.pending:,}",
-         *(f"{each.files[side]:,}" for side in SIDES)]
+        yield f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report"
+    covered = [
+        {**picked(each, "datacentre events usual judged pending"), **{f"{of} files": each.files[of] for of in SIDES}}
         for each in figures.coverage
-    ]  # fmt: skip
-    print_table(
-        "datacentre, >events in logs, >usually, >judged, >pending, " + ", ".join(f">{s} files" for s in SIDES), rows
-    )
-    for said in figures.unjudged:
-        click.echo(f"not judged: {said}")
+    ]
+    yield Part("", covered, COVERAGE)
+    yield from (f"not judged: {said}" for said in figures.unjudged)
     if figures.unlooked:
-        click.echo(f"not looked at: {'; '.join(figures.unlooked)}")
-    for note in figures.notes[:NOTES_SHOWN]:
-        click.echo(f"note: {note}")
+        yield f"not looked at: {'; '.join(figures.unlooked)}"
+    yield from (f"note: {note}" for note in figures.notes[:NOTES_SHOWN])
     if len(figures.notes) > NOTES_SHOWN:
-        click.echo(f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report")
+        yield f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report"
+    yield f"{report / 'report.html'}: {figures.headline()}"

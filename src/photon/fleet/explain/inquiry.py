@@ -28,8 +28,8 @@ from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_o
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.fleet.polling import Discovered
-from photon.fleet.processes import KINDS, READERS, Process, asked_of
+from photon.fleet.look import processes_of
+from photon.fleet.processes import KINDS, READERS, Process
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
@@ -196,12 +196,9 @@ class _Datacentre:
         self._pipeline = asking.settings.datacentre[name]
         self._state = asking.base / self._pipeline.state
         self._output = asking.base / self._pipeline.output
-        asked = asked_of(asking.settings, name)
-        self._dispatchers = [each for each in asked if each.kind in READERS]
-        self._joiners = [each for each in asked if each.kind == "joiner"]
-        found = Discovered(name, list(asking.settings.joiners(name).values()))
-        found.heard_list(slots)
-        self._joiners += found.candidates()
+        found = processes_of(asking.settings, name, slots)
+        self._dispatchers = [each for each in found if each.kind in READERS]
+        self._joiners = [each for each in found if each.kind == "joiner"]
         self._answers: Process | None = None  # a dispatcher that answers
         self._silent: dict[str, str] = {}  # joiners, and why
 

@@ -41,7 +41,7 @@ export function drawCharts(s) {
   if (!$("as-table").open) return;
   const step = Math.max(1, Math.ceil(points.length / ROWS_MAX)), rows = points.filter((_, i) => (points.length - 1 - i) % step === 0);
   const columns = CURVES.flatMap(([title, shown, lines]) => lines.map(([key, label]) => [title + ": " + label, key, shown]));
-  table("points", "numbers over time", [["UTC", "l"], ...columns.map(([title]) => [title, ""])],
+  table("points", [["UTC", "l"], ...columns.map(([title]) => [title, ""])],
     rows.reverse().map(p => [utc(p.at_s), ...columns.map(([, key, shown]) => shown(p[key]))]), "no numbers yet");
 }
 

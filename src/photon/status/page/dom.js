@@ -20,9 +20,9 @@ export function svg(parent, name, attributes = {}, text) {
   return node;
 }
 
-// columns: [title, class of its cells or ""]; rows: arrays of text or nodes; classes: of each row.
-export function table(id, label, columns, rows, none, classes = []) {
-  const node = $(id);
+// columns: [title, class of its cells or ""]; rows: arrays of text or nodes; classes: of each row. Its label is the page's.
+export function table(id, columns, rows, none, classes = []) {
+  const node = $(id), label = node.getAttribute("aria-label");
   const held = document.activeElement?.closest?.(`#${id} button`)?.textContent;
   const head = el("tr"), body = el("tbody");
   for (const [title, kind] of columns) head.append(el("th", { scope: "col", class: kind ? "l" : "" }, title));
@@ -32,7 +32,6 @@ export function table(id, label, columns, rows, none, classes = []) {
     body.append(line);
   });
   if (!rows.length) body.append(el("tr", {}, el("td", { class: "l", colspan: columns.length }, none)));
-  node.setAttribute("aria-label", label);
   node.replaceChildren(el("thead", {}, head), body);
   if (held) [...node.querySelectorAll("button")].find(b => b.textContent === held)?.focus();
   const box = node.parentElement;  // what scrolls can be reached with the keyboard

@@ -3,7 +3,7 @@ import { choose, drawBars, drawCharts } from "./charts.js";
 import { $, el, seen } from "./dom.js";
 import { listen } from "./explain.js";
 import { drawFlow } from "./flow.js";
-import { drawAlarms, drawComputations, drawLatency, drawLedger, drawPending, drawProcesses, drawRates, drawRegistry, drawSlots, drawTables } from "./sections.js";
+import { drawAlarms, drawPart, drawRegistry } from "./sections.js";
 import { many, seconds, utc } from "./words.js";
 
 const EVERY_MS = 2000, HIDDEN_MS = 15000, FIRST_MS = 250, GATHER_MS = 150, PATIENCE_MS = 8000, OLD_S = 10;
@@ -21,10 +21,8 @@ function show(s) {
   $("release").textContent = "release " + seen(s.version);
   $("starting").hidden = true;
   drawAlarms(s.alarms);
-  for (const part of [() => drawFlow(s), () => drawRates(s), () => drawPending(s), () => drawCharts(s), () => drawLatency(s.latency),
-    () => drawBars(s.ledger), () => drawLedger(s.ledger), () => drawRegistry(s.registry), () => drawTables(s.tables), () => drawSlots(s),
-    () => drawComputations(s.computations ?? []),
-    () => drawProcesses(s.processes)]) {
+  for (const part of [() => drawFlow(s), () => drawCharts(s), () => drawBars(s.ledger), () => drawRegistry(s.registry),
+    ...s.parts.map(each => () => drawPart(each))]) {
     try { part(); } catch (error) { console.error(error); }  // one part that cannot be drawn does not blank the others
   }
   document.body.dataset.shown = s.at_s;

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from photon.cli import explain
+from photon.cli.tables import show
 from photon.fleet.explain.evidence import Evidence, InLog, Record, Searched, Waiting, decode, encode
 from photon.fleet.explain.question import question_of
 from photon.fleet.explain.story import Heard, Story, tell
@@ -191,7 +192,7 @@ def test_stories_as_they_are_shown(golden: Callable[[str, str], None], capsys: p
     }  # fmt: skip
     for name, story in stories.items():
         print(f"--- {name}")
-        explain._show(story)
+        show(*explain.shown(story.as_json()))
     golden("stories.txt", capsys.readouterr().out)
 
 

@@ -1,9 +1,10 @@
-"""Gathers facts for ``photon doctor``: about this machine (files, disks, limits, ports, packages), and from the
-deployment's processes and registry. Changes nothing, except for a small fsync test file that it removes again."""
+"""This machine and its part of a deployment, for ``photon doctor``: files, disks, limits, ports, packages.
+
+Changes nothing, except for a small fsync test file that it removes again.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
@@ -16,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
@@ -34,43 +35,17 @@ from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.sampling import sample
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
-from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.config.extras import check_extras
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import SIDES, Settings, Side
-from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.dispatcher.partitions import there
 from photon.fleet import hbase
-from photon.fleet import processes as fleet
-from photon.fleet.access import output_of, tls_of
-from photon.fleet.doctor.facts import (
-    Boundary,
-    Directory,
-    KeyPair,
-    Logs,
-    Machine,
-    OutputRange,
-    Package,
-    Port,
-    Process,
-    Registry,
-    Secret,
-    State,
-    TablesFacts,
-    Watermark,
-)
-from photon.fleet.numbers import Numbers
-from photon.fleet.polling import Asker, Heard
-from photon.fleet.processes import identities, listening
-from photon.fleet.watermarks import watermarks as kept
+from photon.fleet.access import output_of
+from photon.fleet.processes import Process, identities, listening
 from photon.idregistry.client.deployment_key import key_path, read_key
-from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
-from photon.idregistry.operate.findings import Expected, findings
-from photon.idregistry.operate.inspection import Inspection
-from photon.idregistry.operate.operator_client import OperatorClient
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs import OutputPlace, SlotOutput, read_slot
 from photon.outputs.damaged import unreadable
@@ -82,18 +57,156 @@ from photon.tables.tables import Tables
 DISTRIBUTION = "photon-join"
 SYNCS = 3
 PROBE_BYTES = 4096
-WALK_MAX = 100_000
-"""Largest number of files counted below a log directory."""
+WALK_MAX = 100_000  # files counted below a log directory
 UNREADABLE_MAX = 20
 SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # of each side, for absent keys
 ABSENT_SHOWN = 5
-STUCK_S = 3.0
-"""Seconds between two looks at the cells that wait for observers."""
+STUCK_S = 3.0  # between two looks at the cells that wait for observers
 TABLES_PATIENCE_S = 2.0
-CELLS_MAX = 50_000
-"""Largest number of cells of each table checked for old locks."""
+CELLS_MAX = 50_000  # of each table, checked for old locks
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that this installation needs."""
+
+    name: str
+    wanted: str
+    found: str  # empty: it is missing
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    python: str
+    python_fits: bool
+    version: str  # Photon's
+    packages: Sequence[Package]
+    files_soft: int  # RLIMIT_NOFILE
+    files_hard: int
+    synchronised: bool | None  # the kernel's clock; None: the kernel does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    datacentre: str
+    what: str  # state, output, registry REPLICA or compute NAME
+    path: str
+    exists: bool
+    tried: str  # the directory that was measured: the path, or its nearest existing parent
+    problem: str = ""  # why it is not writable
+    free: int = 0
+    size: int = 0
+    device: int = 0
+    file_system: str = ""
+    network: bool = False
+    sync_s: float = 0.0  # the slowest of a few small writes with fsync
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    datacentre: str
+    side: str
+    path: str
+    patterns: Sequence[str]
+    problem: str = ""  # why the directory cannot be listed
+    matched: int = 0
+    others: int = 0  # files below it that no pattern matches
+    unreadable: Sequence[str] = ()
+    join: str = ""
+    absent_keys: Mapping[str, int] = field(default_factory=dict)
+    """Texts that usually mean "no value" -> number of sampled records that have them as their key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An address at which a process of the deployment listens."""
+
+    who: str
+    address: str
+    state: str  # ours, free, taken, elsewhere (not an address of this machine)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate of ``[tls]``, and its key."""
+
+    identity: str
+    path: str
+    there: bool
+    problem: str = ""  # why it is unusable
+    ends: datetime | None = None
+    key_mode: int = 0  # permission bits of the key
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """The deployment's key, or a state that this release cannot use."""
+
+    path: str
+    problem: str = ""
+    mode: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRange:
+    """Published bytes of one output file that cannot be read."""
+
+    path: str
+    start: int
+    end: int
+    why: str
+    marked: str = ""  # since when readers skip it; empty: they stop there
+    moved: bool = False  # a finished file that is gone: archived, or lost
+
+
+@dataclass(frozen=True, slots=True)
+class TablesHere:
+    """``[tables]``. If ``problem`` is set, the store did not answer and the rest is unknown."""
+
+    where: str
+    problem: str = ""
+    oracle_problem: str = ""  # why there are no timestamps
+    stuck: int = 0  # cells that wait for observers, where the oldest one waited between both looks
+    stuck_at: str = ""
+    old_locks: Sequence[str] = ()  # cells locked by a dead client, or locked for long
+    looked_at: int = 0  # cells checked for locks
+    safe_point_s: float | None = None  # since the safe point moved; None: it never did
+    keep_s: float = 0.0
+    observed: bool = False  # the deployment keeps observers running; they move the safe point
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Without a deployment only ``machine`` and ``mistakes``."""
+
+    machine: Machine
+    datacentres: Sequence[str] = ()  # on this machine, as far as can be told
+    mistakes: Sequence[str] = ()  # in the configuration, each one line
+    directories: Sequence[Directory] = ()
+    logs: Sequence[Logs] = ()
+    ports: Sequence[Port] = ()
+    pairs: Sequence[KeyPair] = ()
+    key: OwnFile | None = None
+    states: Sequence[OwnFile] = ()
+    tables: TablesHere | None = None  # None without [tables], or before anything has been made
+    ranges: Sequence[OutputRange] = ()
+
+
+def of_deployment(
+    settings: Settings, base: Path, named: Sequence[str], wanted: Mapping[str, Process], ours: Sequence[str]
+) -> Here:
+    """``named``, ``wanted``, ``ours``: see ``look.whole`` and ``ports``."""
+    here, now = list(named) or datacentres_here(settings, base), datetime.now(UTC)
+    return Here(
+        machine(), here, [*adapter_mistakes(settings, base), *topology_mistakes(settings, base)],
+        directories(settings, base, here), logs(settings, base, here), ports(wanted, ours),
+        pairs(settings, base, now), key(settings, base), states(settings, base, here), tables(settings, base),
+        output_ranges(settings, base, here),
+    )  # fmt: skip
 
 
 def machine() -> Machine:
@@ -229,21 +342,7 @@ def _sync(directory: Path) -> float:
     return slowest
 
 
-def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> list[Watermark]:
-    found = []
-    for each in asyncio.run(kept(settings, base, list(settings.datacentre), lambda: tls)):
-        pair, patience_s = each.pair, settings.join[each.join].unmatched_after
-        if pair is not None and pair.percentile_ns is not None:
-            still_s, exact_s = (
-                (now_ns - at_ns) / NS_PER_S for at_ns in (each.percentile_moved_ns, each.exact_moved_ns)
-            )
-            exact_s = 0.0 if pair.exact_ns is None or patience_s is None else max(exact_s - patience_s, 0.0)
-            behind_s = (now_ns - pair.percentile_ns) / NS_PER_S
-            found.append(Watermark(each.datacentre, behind_s, still_s, exact_s, pair.held_by))
-    return found
-
-
-def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesFacts | None:
+def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesHere | None:
     """Looks twice if cells wait for observers."""
     configured = settings.tables
     if configured is None or (not configured.thrift and not (base / configured.file).is_file()):
@@ -254,14 +353,14 @@ def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = ti
             opened.around.limits.patience_s = TABLES_PATIENCE_S
             return _tables(opened, where, observed=bool(settings.observe), sleep=sleep)
     except PhotonError as error:
-        return TablesFacts(where, str(error))
+        return TablesHere(where, str(error))
 
 
-def _tables(opened: Tables, where: str, *, observed: bool, sleep: Callable[[float], object]) -> TablesFacts:
+def _tables(opened: Tables, where: str, *, observed: bool, sleep: Callable[[float], object]) -> TablesHere:
     around = opened.around
     standing = look(around, opened.system)
     if standing.problem:
-        return TablesFacts(where, standing.problem)
+        return TablesHere(where, standing.problem)
     before = standing
     if before.dirty:
         sleep(STUCK_S)
@@ -274,7 +373,7 @@ def _tables(opened: Tables, where: str, *, observed: bool, sleep: Callable[[floa
     except PhotonError as error:
         problem = str(error)
     age_s = max(around.wall_ms() - standing.moved_ms, 0) / 1000 if standing.moved_ms else None
-    return TablesFacts(
+    return TablesHere(
         where, "", problem, stuck, standing.where, ["/".join(each) for each in locked], looked,
         age_s, around.limits.keep_s, observed,
     )  # fmt: skip
@@ -384,16 +483,8 @@ def topology_mistakes(settings: Settings, base: Path) -> list[str]:
     return found
 
 
-def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
-    """The certificate for asking processes, or why they cannot be asked."""
-    try:
-        return tls_of(settings, base, OPERATOR), ""
-    except PhotonError as error:
-        return None, f"the processes cannot be asked: {error}"
-
-
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
-def ports(wanted: Mapping[str, fleet.Process], ours: Sequence[str]) -> list[Port]:
+def ports(wanted: Mapping[str, Process], ours: Sequence[str]) -> list[Port]:
     """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer. For
     processes that are not asked like the others, any listener counts as the right one if others of ours answer."""
     return [
@@ -454,28 +545,26 @@ def _unusable(directory: Path, identity: str, now: datetime) -> str:
     return ""
 
 
-def secret(settings: Settings, base: Path) -> Secret | None:
-    """`None` if no deployment needs a secret."""
+def key(settings: Settings, base: Path) -> OwnFile | None:
+    """The key of digests. `None` if nothing needs one."""
     if not settings.datacentre:
         return None
     try:
         path = key_path(settings, base)
     except PhotonError as error:
-        return Secret("key_file", str(error))
+        return OwnFile("key_file", str(error))
     try:
         read_key(path)
-        return Secret(str(path), "", stat.S_IMODE(path.stat().st_mode))
+        return OwnFile(str(path), "", stat.S_IMODE(path.stat().st_mode))
     except (PhotonError, OSError) as error:
-        return Secret(str(path), str(error))
+        return OwnFile(str(path), str(error))
 
 
-def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
+def states(settings: Settings, base: Path, here: Sequence[str]) -> list[OwnFile]:
     found = []
     for name in here:
         state, output = base / settings.datacentre[name].state, base / settings.datacentre[name].output
-        found += [
-            State(name, *each) for each in (*_database(state / STATE_NAME), *_slots(OutputPlace(output, state)))
-        ]
+        found += [OwnFile(*each) for each in (*_database(state / STATE_NAME), *_slots(OutputPlace(output, state)))]
     return found
 
 
@@ -487,20 +576,20 @@ def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[O
         for state in place.states(disk):
             with suppress(PhotonError, OSError):  # ``states`` reports it
                 slot = read_slot(disk, state)
-                found += _ranges(disk, name, slot, slot.output or place.output)
+                found += _ranges(disk, slot, slot.output or place.output)
     return found
 
 
-def _ranges(disk: Disk, datacentre: str, slot: SlotOutput, output: Path) -> Iterator[OutputRange]:
+def _ranges(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[OutputRange]:
     finals = {file.name for file in slot.files if file.final}
     newest = {max((file for file in slot.files if file.kind == kind), key=lambda file: file.number).name
               for kind in {file.kind for file in slot.files}}  # fmt: skip
     for file in slot.files:
         for each in file.damaged:
-            yield OutputRange(datacentre, str(output / each.file), each.start, each.end, each.why, each.at)
+            yield OutputRange(str(output / each.file), each.start, each.end, each.why, each.at)
     for each in unreadable(disk, slot, output):
         moved = each.why == GONE and each.file in finals and each.file not in newest
-        yield OutputRange(datacentre, str(output / each.file), each.start, each.end, each.why, moved=moved)
+        yield OutputRange(str(output / each.file), each.start, each.end, each.why, moved=moved)
 
 
 def _database(path: Path) -> Iterator[tuple[str, str]]:
@@ -519,83 +608,3 @@ def _slots(place: OutputPlace) -> Iterator[tuple[str, str]]:
             read_slot(disk, state)
         except (PhotonError, OSError) as error:
             yield str(state), str(error)
-
-
-def now_utc() -> datetime:
-    return datetime.now(UTC)
-
-
-# -- what the processes say ----------------------------------------------------------------------------------------
-def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
-    """The processes that the deployment file names, and those found in addition. Asks each again once the first
-    answer is in, so that nothing delays its clock. ``base``: directory of the file."""
-    return asyncio.run(_asked(settings, tls, base))
-
-
-async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
-    asker = Asker(settings, sorted(settings.datacentre), tls)
-    try:
-        await asker.look()
-        heard = await asker.look()
-        return list(await asyncio.gather(*(_one(asker, each.process) for each in heard)))
-    finally:
-        await asker.close()
-
-
-async def _one(asker: Asker, process: fleet.Process) -> Process:
-    begun = time.time()
-    heard = await asker.ask(process)
-    return process_of(heard, begun, time.time())
-
-
-def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
-    """``begun_s``, ``ended_s``: local Unix times before and after the question."""
-    who = heard.process
-    if not heard.up:
-        return Process(who.datacentre, who.title, who.address or "", heard.problem)
-    now = Numbers([heard])
-    said = now.of(who, "photon_clock_seconds")
-    return Process(
-        who.datacentre,
-        who.title,
-        who.address or "",
-        version=next((sample.labels.get("version", "") for _, sample in now.each("photon_build_info")), ""),
-        ahead_s=None if said is None else said - (begun_s + ended_s) / 2,
-        error_s=max(ended_s - begun_s, 0.0) / 2,
-        open_files=now.sum("process_open_fds"),
-        max_files=now.sum("process_max_fds"),
-        ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
-        adapter=(heard.details.get("join", ""), heard.details.get("adapter", "")),
-        unmatched_waits=heard.details.get("unmatched_waits", ""),
-        alarms=[(each["what"], each["todo"]) for each in heard.details.get("computing", {}).get("alarms", ())]
-        if who.kind == "compute"
-        else None,
-    )
-
-
-def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
-    """The findings of ``photon doctor registry``, and the age of the shards' boundaries."""
-    replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
-    if not replicas:
-        return Registry()
-    with OperatorClient(replicas, tls) as client:
-        found = client.measure_all()
-    expected = Expected(replicas, settings.clock.uncertainty)
-    try:
-        said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
-    except PhotonError as error:
-        said = [("error", "registry", str(error), "photon doctor registry")]
-    up = sum(each.reply is not None for each in found.values())
-    retention = settings.registry.retention
-    return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)
-
-
-def _boundaries(found: Sequence[Inspection], now_ns: int) -> list[Boundary]:
-    """The furthest boundary of each shard that any replica has applied."""
-    furthest: dict[int, int] = {}
-    for each in found:
-        for group in each.reply.groups if each.reply is not None else ():
-            if group.group:
-                furthest[group.group] = max(furthest.get(group.group, NO_BOUNDARY), group.boundary_ns)
-    ages = {shard: None if at == NO_BOUNDARY else (now_ns - at) / NS_PER_S for shard, at in furthest.items()}
-    return [Boundary(shard, ages[shard]) for shard in sorted(ages)]

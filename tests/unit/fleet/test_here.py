@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,12 @@ from photon.config.certificate_files import begin, issue_missing
 from photon.config.disk import RealDisk
 from photon.config.loader import convert, load
 from photon.config.settings import Settings
-from photon.fleet.doctor import gathering
-from photon.fleet.doctor.gathering import process_of
-from photon.fleet.polling import Heard
-from photon.fleet.processes import Process, of_datacentre
+from photon.fleet import here
+from photon.fleet.processes import of_datacentre
 from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
 from photon.tables import Tables
 from photon.tables.system import with_observer
-from tests.unit.fleet.heard import samples
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 CONFIG = """
@@ -58,23 +55,22 @@ def settings_in(base: Path, address: str = "10.255.255.1:7003") -> Settings:
 
 
 def test_where_a_datacentre_is(tmp_path: Path) -> None:
-    assert gathering.datacentres_here(settings_in(tmp_path), tmp_path) == []
-    assert gathering.datacentres_here(settings_in(tmp_path, "127.0.0.1:7003"), tmp_path) == ["east"]
+    assert here.datacentres_here(settings_in(tmp_path), tmp_path) == []
+    assert here.datacentres_here(settings_in(tmp_path, "127.0.0.1:7003"), tmp_path) == ["east"]
     (tmp_path / "clicks").mkdir()
-    assert gathering.datacentres_here(settings_in(tmp_path), tmp_path) == ["east"]
-    assert not gathering.one_machine(settings_in(tmp_path))
+    assert here.datacentres_here(settings_in(tmp_path), tmp_path) == ["east"]
 
 
 def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> None:
     (tmp_path / "output").mkdir()
-    state, output = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    state, output = here.directories(settings_in(tmp_path), tmp_path, ["east"])
     assert (state.what, state.exists, state.tried) == ("state", False, str(tmp_path))
     assert (output.exists, output.problem, output.device) == (True, "", state.device)
     assert 0 < output.free <= output.size
     assert output.sync_s > 0
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["output", "photon.toml"]
     (tmp_path / "state").write_text("a file")
-    state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    state, _ = here.directories(settings_in(tmp_path), tmp_path, ["east"])
     assert "is no directory" in state.problem
 
 
@@ -82,8 +78,8 @@ def test_a_full_directory_has_no_room_whatever_the_disk_says(tmp_path: Path, mon
     def full(directory: Path) -> float:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(gathering, "_sync", full)
-    state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    monkeypatch.setattr(here, "_sync", full)
+    state, _ = here.directories(settings_in(tmp_path), tmp_path, ["east"])
     assert (state.problem, state.free) == ("", 0)
     assert state.size > 0
 
@@ -93,7 +89,7 @@ def test_logs_are_matched_by_their_patterns(tmp_path: Path) -> None:
     (tmp_path / "clicks").mkdir()
     for name in ("a.log", "b.log", "c.txt"):
         (tmp_path / "clicks" / name).write_text("x\n")
-    foreign, primary = gathering.logs(settings, tmp_path, ["east"])
+    foreign, primary = here.logs(settings, tmp_path, ["east"])
     assert (foreign.matched, foreign.others, foreign.problem) == (2, 1, "")
     assert (primary.side, primary.problem) == ("primary", "No such file or directory")
 
@@ -105,12 +101,12 @@ def test_marks_of_absent_values_among_the_keys_are_counted(tmp_path: Path) -> No
         keys = ["a", "NULL", "NULL", "b", "-", ""]
         lines = [f'{{"q":"{key}","id":"i{at}","t":{1_700_000_000 + at}}}\n' for at, key in enumerate(keys)]
         (tmp_path / side / "a.log").write_text("".join([*lines, "no JSON\n"]))
-    for each in gathering.logs(settings, tmp_path, ["east"]):
+    for each in here.logs(settings, tmp_path, ["east"]):
         assert (each.join, each.absent_keys) == ("clicks", {"NULL": 2, "-": 1})
     listed = (tmp_path / "photon.toml").read_text().replace('key = "q"', 'key = "q"\nabsent = ["NULL", "-"]')
     (tmp_path / "photon.toml").write_text(listed)
     settings = load(tmp_path / "photon.toml", environment={}, flags=())
-    assert [each.absent_keys for each in gathering.logs(settings, tmp_path, ["east"])] == [{}, {}]
+    assert [each.absent_keys for each in here.logs(settings, tmp_path, ["east"])] == [{}, {}]
 
 
 def test_code_of_the_user_is_not_asked(tmp_path: Path) -> None:
@@ -125,9 +121,7 @@ def test_code_of_the_user_is_not_asked(tmp_path: Path) -> None:
         (tmp_path / side).mkdir()
         (tmp_path / side / "a.log").write_text('{"q":"NULL","id":"i","t":1700000000}\n')
     settings = load(tmp_path / "photon.toml", environment={}, flags=())
-    assert [(each.matched, each.absent_keys) for each in gathering.logs(settings, tmp_path, ["east"])] == [
-        (1, {})
-    ] * 2
+    assert [(each.matched, each.absent_keys) for each in here.logs(settings, tmp_path, ["east"])] == [(1, {})] * 2
 
 
 def test_ports() -> None:
@@ -139,20 +133,20 @@ def test_ports() -> None:
         free.close()
         joiner, page = (of_datacentre(kind, "east", "east", there) for kind in ("joiner", "status"))
         wanted = {there: joiner, gone: joiner, "192.0.2.1:7001": joiner}
-        states = {port.address: port.state for port in gathering.ports(wanted, [])}
+        states = {port.address: port.state for port in here.ports(wanted, [])}
         assert states == {there: "taken", gone: "free", "192.0.2.1:7001": "elsewhere"}
-        assert [port.state for port in gathering.ports({there: joiner}, [there])] == ["ours"]
-        assert [port.state for port in gathering.ports({there: page}, [gone])] == ["ours"]
-        assert [port.state for port in gathering.ports({there: page}, [])] == ["taken"]
+        assert [port.state for port in here.ports({there: joiner}, [there])] == ["ours"]
+        assert [port.state for port in here.ports({there: page}, [gone])] == ["ours"]
+        assert [port.state for port in here.ports({there: page}, [])] == ["taken"]
 
 
 def test_certificates_and_key(tmp_path: Path) -> None:
-    settings, now = settings_in(tmp_path), gathering.now_utc()
-    assert not any(pair.there for pair in gathering.pairs(settings, tmp_path, now))
+    settings, now = settings_in(tmp_path), datetime.now(UTC)
+    assert not any(pair.there for pair in here.pairs(settings, tmp_path, now))
     certs = tmp_path / "certs"
     begin(certs, "test", now, days=60)
     issue_missing(certs, certs, ["datacentre-east", "registry-r1"], now, days=20)
-    pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
+    pairs = {pair.identity: pair for pair in here.pairs(settings, tmp_path, now)}
     assert {name for name, pair in pairs.items() if pair.there} == {"ca", "datacentre-east", "registry-r1"}
     joiner = pairs["datacentre-east"]
     assert (joiner.problem, joiner.key_mode) == ("", 0o600)
@@ -161,30 +155,30 @@ def test_certificates_and_key(tmp_path: Path) -> None:
     (certs / "datacentre-east.key").chmod(0o644)
     for suffix in ("crt", "key"):  # under a wrong name
         (certs / f"registry-r1.{suffix}").write_bytes((certs / f"datacentre-east.{suffix}").read_bytes())
-    pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
+    pairs = {pair.identity: pair for pair in here.pairs(settings, tmp_path, now)}
     assert pairs["datacentre-east"].key_mode == 0o644
     assert "datacentre-east" in pairs["registry-r1"].problem
-    late = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now + timedelta(days=30))}
+    late = {pair.identity: pair for pair in here.pairs(settings, tmp_path, now + timedelta(days=30))}
     assert late["datacentre-east"].problem
 
 
 def test_the_deployments_key(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    assert "cannot be read" in gathering.secret(settings, tmp_path).problem
+    assert "cannot be read" in here.key(settings, tmp_path).problem
     (tmp_path / "key").write_bytes(bytes(32))
     (tmp_path / "key").chmod(0o640)
-    there = gathering.secret(settings, tmp_path)
+    there = here.key(settings, tmp_path)
     assert (there.problem, there.mode) == ("", 0o640)
 
 
 def test_states_of_another_release_aresamples(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    assert gathering.states(settings, tmp_path, ["east"]) == []
+    assert here.states(settings, tmp_path, ["east"]) == []
     slot = tmp_path / "state" / "east" / "slots" / "east-1"
     slot.mkdir(parents=True)
     (slot / "durable.json").write_text('{"version":99,"slot":"east-1","files":{}}')
     (tmp_path / "state" / "east" / "dispatcher.db").write_bytes(b"no database" * 50)
-    said = gathering.states(settings, tmp_path, ["east"])
+    said = here.states(settings, tmp_path, ["east"])
     assert sorted(Path(each.path).name for each in said) == ["dispatcher.db", "east-1"]
     assert any("version 99" in each.problem for each in said)
 
@@ -198,26 +192,26 @@ def test_states_of_another_release_aresamples(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_whether_a_package_fits(found: str, versions: str, fits: bool) -> None:
-    assert gathering._fits(found, versions) is fits
+    assert here._fits(found, versions) is fits
 
 
 def test_this_machine() -> None:
-    machine = gathering.machine()
+    machine = here.machine()
     assert machine.python_fits
     assert machine.files_soft >= 256
     assert all(package.found for package in machine.packages)
 
 
 def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> None:
-    assert gathering.tables(convert({}, "file"), tmp_path) is None
+    assert here.tables(convert({}, "file"), tmp_path) is None
     settings = convert({"tables": {"file": "t.db", "keep": "7s"}}, "file")
-    assert gathering.tables(settings, tmp_path) is None, "nothing has been made"
+    assert here.tables(settings, tmp_path) is None, "nothing has been made"
     with Tables.open(tmp_path / "t.db") as tables:
         tables.observe("clicks", "campaign")
         tables.system.change(lambda state: with_observer(state, "clicks", "campaign", "count"))
         with tables.transaction() as t:
             t.table("clicks").row("k").set("campaign", "c")
-    found = gathering.tables(settings, tmp_path, lambda seconds: None)
+    found = here.tables(settings, tmp_path, lambda seconds: None)
     assert (found.problem, found.oracle_problem, found.stuck, found.stuck_at) == ("", "", 1, "clicks/k/campaign")
     assert (found.old_locks, found.looked_at, found.safe_point_s, found.keep_s) == ([], 1, None, 7.0)
 
@@ -225,36 +219,9 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
         with Tables.open(tmp_path / "t.db") as tables:
             tables.around.store.forget(tables.around.store.dirty("clicks", "", 9))
 
-    assert gathering.tables(settings, tmp_path, tended).stuck == 0
+    assert here.tables(settings, tmp_path, tended).stuck == 0
     (tmp_path / "t.db").write_text("something else")
-    assert "t.db: " in gathering.tables(settings, tmp_path).problem
-
-
-TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")
-
-
-SAID = samples(
-    ("photon_build_info", {"version": "0.1.0"}, 1.0),
-    ("photon_clock_seconds", {}, 1.0000007e09),
-    ("process_open_fds", {}, 40.0),
-    ("process_max_fds", {}, 1024.0),
-    ("photon_eventstore_ambiguous_keys_total", {"join": "a"}, 2.0),
-    ("photon_eventstore_ambiguous_keys_total", {"join": "b"}, 1.0),
-)
-
-
-def test_an_answer() -> None:
-    said = process_of(Heard(TARGET, SAID), 1_000_000_000.0, 1_000_000_000.5)
-    assert (said.name, said.version, said.open_files, said.max_files) == ("joiner east-1", "0.1.0", 40.0, 1024.0)
-    assert said.ahead_s is not None
-    assert abs(said.ahead_s - 699.75) < 1e-3
-    assert (said.error_s, said.ambiguous_keys) == (0.25, 3.0)
-
-
-def test_silence_and_an_older_release() -> None:
-    assert process_of(Heard(TARGET, problem="refused"), 1.0, 2.0).problem == "refused"
-    older = process_of(Heard(TARGET, samples(("photon_build_info", {"version": "0.0.9"}, 1.0))), 1.0, 2.0)
-    assert (older.ahead_s, older.version, older.problem) == (None, "0.0.9", "")
+    assert "t.db: " in here.tables(settings, tmp_path).problem
 
 
 def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
@@ -271,7 +238,7 @@ def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
         return listed(path)
 
     monkeypatch.setattr("photon.adapters.logs.discovery.os.scandir", scandir)
-    found = gathering._logs("east", "foreign", tmp_path, ("**/*",), ())
+    found = here._logs("east", "foreign", tmp_path, ("**/*",), ())
     assert (found.matched, found.unreadable) == (1, ["sub/"])
 
 
@@ -288,7 +255,7 @@ def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
     file = CONFIG.format(address="127.0.0.1:7003").replace('"output"', '"out"').replace("state/east", "state")
     (tmp_path / "photon.toml").write_text(file)
     settings = load(tmp_path / "photon.toml", environment={}, flags=())
-    found = gathering.output_ranges(settings, tmp_path, ["east"])
+    found = here.output_ranges(settings, tmp_path, ["east"])
     places = [(Path(each.path).name, each.start, each.end, each.marked, each.moved) for each in found]
     assert places == [
         ("east-1-000002.jsonl", 0, length, "then", False),

@@ -1,16 +1,26 @@
-"""Derives findings from facts: what is or will be wrong, where, and what to do. Pure: the time is an argument."""
+"""The rules of ``photon doctor`` over a look: what is or will be wrong, where, and what to do. Pure."""
 
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
+from typing import NamedTuple
 
+from photon.config.clock import NS_PER_S
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
 from photon.config.words import duration, many, size
-from photon.fleet.doctor.facts import Directory, Facts, Logs, Machine, Process
+from photon.fleet.here import LOOPBACK, Directory, Here, Logs
+from photon.fleet.look import Look
+from photon.fleet.processes import Process, listening, survives
 from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import Expected
+from photon.idregistry.operate.findings import findings as of_registry
 
 FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
 """Less free space than either is a warning."""
@@ -54,20 +64,33 @@ class Finding:
     do: str = ""
 
 
-def findings(facts: Facts, now: datetime) -> list[Finding]:
-    """Findings by area. An area without problems gets one line that says what was checked."""
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    file: str
+    here: Here
+    settings: Settings
+    look: Look
+    at_s: float
+
+
+def findings(file: str, look: Look, now: datetime) -> list[Finding]:
+    """Findings by area. An area without problems gets one line that says what was checked. ``look``: with this
+    machine."""
+    here, settings = look.here, look.settings
+    assert here is not None
+    facts = _Facts(file, here, settings or Settings(), look, now.timestamp())
     checks = [_configuration(facts), _versions(facts)]
-    if not facts.loaded:
+    if settings is None:
         checks.append(_descriptors(facts))
     else:
-        checks += [_clocks(facts), _disks(facts), _logs(facts), _output(facts), _descriptors(facts)]
+        checks += [_clocks(facts), _disks(here), _logs(facts), _output(here), _descriptors(facts)]
         checks += [_ports(facts), _certificates(facts, now), _registry(facts), _watermarks(facts)]
-        checks += [_computations(facts), _tables(facts)]
+        checks += [_computations(facts), _tables(here)]
     said: list[Finding] = []
     for found in checks:
-        here = list(found)
-        wrong = [each for each in here if each.level is not Level.OK]
-        said += sorted(wrong, key=lambda each: each.level is not Level.PROBLEM) or here
+        listed = list(found)
+        wrong = [each for each in listed if each.level is not Level.OK]
+        said += sorted(wrong, key=lambda each: each.level is not Level.PROBLEM) or listed
     return said
 
 
@@ -90,36 +113,35 @@ def _some(names: Iterable[str]) -> str:
 
 
 # -- configuration, versions -----------------------------------------------------------------------------------------
-def _configuration(facts: Facts) -> Iterator[Finding]:
-    for mistake in facts.mistakes:
+def _configuration(facts: _Facts) -> Iterator[Finding]:
+    here, settings, key = facts.here, facts.settings, facts.here.key
+    for mistake in here.mistakes:
         yield _problem(
             "configuration", facts.file, mistake, "correct the file; photon doctor config says when it is good"
         )
-    for state in facts.states:
+    for state in here.states:
         yield _problem(
             "configuration", state.path, state.problem, "see docs/operations; never delete it to get going"
         )
-    if facts.secret is not None:
-        if facts.secret.problem:
-            what = facts.secret.problem
-            yield _problem("configuration", facts.secret.path, what, f"head -c 32 /dev/urandom > {facts.secret.path}")
-        elif facts.secret.mode & GROUP_AND_OTHERS:
-            what = f"the key of the digests has mode {facts.secret.mode:04o}: others on this machine can read it"
-            yield _warning("configuration", facts.secret.path, what, f"chmod 600 {facts.secret.path}")
-    for process in facts.processes:
-        if process.unmatched_waits:
-            what = f"calls no event unmatched now; {process.unmatched_waits}"
+    if key is not None and key.problem:
+        yield _problem("configuration", key.path, key.problem, f"head -c 32 /dev/urandom > {key.path}")
+    elif key is not None and key.mode & GROUP_AND_OTHERS:
+        what = f"the key of the digests has mode {key.mode:04o}: others on this machine can read it"
+        yield _warning("configuration", key.path, what, f"chmod 600 {key.path}")
+    for each in facts.look.heard:
+        if waits := each.details.get("unmatched_waits"):
+            what = f"calls no event unmatched now; {waits}"
             do = "restart each process of an older file with the newer one (docs/operations/change-a-join.md)"
-            yield _warning("configuration", process.name, what, do)
-    if not facts.loaded:
+            yield _warning("configuration", each.process.title, what, do)
+    if facts.look.settings is None:
         yield _ok("configuration", "no deployment file was named: only this machine is looked at")
         return
-    told = f"joins {', '.join(facts.joins)}; " if facts.joins else ""
-    yield _ok("configuration", f"{told}adapters load; {'; '.join(facts.survives) or 'one datacentre'}")
+    told = f"joins {', '.join(sorted(settings.join))}; " if settings.join else ""
+    yield _ok("configuration", f"{told}adapters load; {'; '.join(survives(settings)) or 'one datacentre'}")
 
 
-def _versions(facts: Facts) -> Iterator[Finding]:
-    machine = facts.machine
+def _versions(facts: _Facts) -> Iterator[Finding]:
+    machine = facts.here.machine
     if not machine.python_fits:
         what = f"Python {machine.python}: Photon needs 3.11 or later"
         yield _problem("versions", "this machine", what, "run Photon with a newer Python")
@@ -131,9 +153,8 @@ def _versions(facts: Facts) -> Iterator[Finding]:
             what = f"package {package.name} is {package.found}, {package.wanted} is needed"
             yield _warning("versions", "this machine", what, f"pip install '{package.name}{package.wanted}'")
     by_version: dict[str, list[str]] = {}
-    for process in facts.processes:
-        if process.version:
-            by_version.setdefault(process.version, []).append(process.name)
+    for who, sample in facts.look.now.each("photon_build_info"):
+        by_version.setdefault(sample.labels.get("version", ""), []).append(who.title)
     if len(by_version) > 1:
         what = "; ".join(f"{version}: {_some(names)}" for version, names in sorted(by_version.items()))
         yield _warning("versions", "processes", f"several releases run: {what}", "finish the upgrade")
@@ -141,10 +162,10 @@ def _versions(facts: Facts) -> Iterator[Finding]:
         what = f"this command is release {machine.version}, the processes run {next(iter(by_version))}"
         yield _warning("versions", "this machine", what, "use the command of the same release, or finish the upgrade")
     adapters: dict[str, dict[str, list[str]]] = {}
-    for process in facts.processes:
-        join, code = process.adapter
-        if code:
-            adapters.setdefault(join, {}).setdefault(code, []).append(f"{process.name} of {process.datacentre}")
+    for each in facts.look.heard:
+        if code := each.details.get("adapter"):
+            named = adapters.setdefault(each.details.get("join", ""), {}).setdefault(code, [])
+            named.append(f"{each.process.title} of {each.process.datacentre}")
     for join, codes in sorted(adapters.items()):
         if len(codes) > 1:
             what = "; ".join(f"{code}: {_some(names)}" for code, names in sorted(codes.items()))
@@ -156,44 +177,55 @@ def _versions(facts: Facts) -> Iterator[Finding]:
 
 
 # -- clocks ----------------------------------------------------------------------------------------------------------
-def _clocks(facts: Facts) -> Iterator[Finding]:
+class _Clock(NamedTuple):
+    who: Process
+    ahead_s: float  # of this machine's
+    error_s: float  # in either direction
+
+
+def _clocks(facts: _Facts) -> Iterator[Finding]:
     """Compares each clock with the median of all, because this machine's own may be the wrong one."""
-    machine, allowed = facts.machine, facts.uncertainty_s
-    if machine.synchronised is False and not facts.one_machine:
+    allowed = facts.settings.clock.uncertainty
+    one_machine = all(address.startswith(LOOPBACK) for address in listening(facts.settings))
+    if facts.here.machine.synchronised is False and not one_machine:
         what = "the kernel says that this machine's clock is not synchronised"
         yield _warning(
             "clocks", "this machine", what, "run chrony or ntpd; photon needs clocks within clock.uncertainty"
         )
-    told = [each for each in facts.processes if each.ahead_s is not None]
+    told = [
+        _Clock(each.process, said - (each.asked_s + each.answered_s) / 2, (each.answered_s - each.asked_s) / 2)
+        for each in facts.look.heard
+        if (said := facts.look.now.of(each.process, "photon_clock_seconds")) is not None
+    ]
     if not told:
         yield _ok("clocks", f"no process says its time; S is {allowed:g} s")
         return
-    middle = median([each.ahead_s or 0.0 for each in told])
-    within = middle_s((each.ahead_s or 0.0, each.error_s) for each in told)
+    middle = median([each.ahead_s for each in told])
+    within = middle_s((each.ahead_s, each.error_s) for each in told)
     for each in told:
-        least = surely_apart_s(each.ahead_s or 0.0, each.error_s, within)
+        least = surely_apart_s(each.ahead_s, each.error_s, within)
         if least > allowed / 2:
             yield _clock(each, middle, allowed, least)
     if surely_apart_s(0.0, 0.0, within) > allowed:
         what = f"this machine's clock is {abs(middle):.1f} s {'behind' if middle > 0 else 'ahead of'} the processes'"
         yield _warning("clocks", "this machine", what, f"synchronise it: S is {allowed:g} s")
     yield from _between(told, allowed)
-    worst = max(abs((each.ahead_s or 0.0) - middle) for each in told)
+    worst = max(abs(each.ahead_s - middle) for each in told)
     yield _ok("clocks", f"{len(told)} processes within {worst:.3f} s of their median; S is {allowed:g} s")
 
 
-def _clock(each: Process, middle: float, allowed: float, least: float) -> Finding:
-    off = (each.ahead_s or 0.0) - middle
+def _clock(each: _Clock, middle: float, allowed: float, least: float) -> Finding:
+    off = each.ahead_s - middle
     what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
     make = _problem if least > allowed else _warning
-    return make("clocks", each.name, what, f"synchronise its machine: S (clock.uncertainty) is {allowed:g} s")
+    return make("clocks", each.who.title, what, f"synchronise its machine: S (clock.uncertainty) is {allowed:g} s")
 
 
-def _between(told: list[Process], allowed: float) -> Iterator[Finding]:
-    by_place: dict[str, list[Process]] = {}
+def _between(told: list[_Clock], allowed: float) -> Iterator[Finding]:
+    by_place: dict[str, list[_Clock]] = {}
     for each in told:
-        by_place.setdefault(each.datacentre, []).append(each)
-    places = sorted((name, median([e.ahead_s or 0.0 for e in some]), max(e.error_s for e in some))
+        by_place.setdefault(each.who.datacentre, []).append(each)
+    places = sorted((name, median([each.ahead_s for each in some]), max(each.error_s for each in some))
                     for name, some in by_place.items() if name)  # fmt: skip
     for at, (one, ahead, error) in enumerate(places):
         for other, other_ahead, other_error in places[at + 1 :]:
@@ -205,24 +237,24 @@ def _between(told: list[Process], allowed: float) -> Iterator[Finding]:
 
 
 # -- disks, logs, descriptors ----------------------------------------------------------------------------------------
-def _disks(facts: Facts) -> Iterator[Finding]:
-    for each in facts.directories:
+def _disks(here: Here) -> Iterator[Finding]:
+    for each in here.directories:
         yield from _directory(each)
-    slowest = max((each.sync_s for each in facts.directories if not each.problem), default=0.0)
-    least = min((each.free for each in facts.directories if not each.problem), default=0)
-    if not facts.directories:
+    slowest = max((each.sync_s for each in here.directories if not each.problem), default=0.0)
+    least = min((each.free for each in here.directories if not each.problem), default=0)
+    if not here.directories:
         yield _ok("disks", "no directory of the deployment is on this machine")
         return
     apart = [
         state.datacentre
-        for state in facts.directories
-        for output in facts.directories
+        for state in here.directories
+        for output in here.directories
         if (state.what, output.what) == ("state", "output")
         and state.datacentre == output.datacentre
         and state.device != output.device
     ]
     note = f"; state and output of {_some(apart)} are on different file systems" if apart else ""
-    said = f"{len(facts.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
+    said = f"{len(here.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
     yield _ok("disks", said + note)
 
 
@@ -248,16 +280,16 @@ def _directory(each: Directory) -> Iterator[Finding]:
         yield make("disks", where, what, "use a faster disk, or one that others do not keep busy")
 
 
-def _logs(facts: Facts) -> Iterator[Finding]:
-    for each in facts.logs:
+def _logs(facts: _Facts) -> Iterator[Finding]:
+    for each in facts.here.logs:
         yield from _side(each)
-    for process in facts.processes:
-        if process.ambiguous_keys:
-            what = f"{process.ambiguous_keys:,.0f} of the keys that events name have several different primary events"
+    for who in facts.look.now:
+        if keys := facts.look.now.of(who, "photon_eventstore_ambiguous_keys_total"):
+            what = f"{keys:,.0f} of the keys that events name have several different primary events"
             do = "photon status eventstore shows one; primary.duplicates says what becomes of such events"
-            yield _warning("logs", process.name, what, do)
-    total = sum(each.matched for each in facts.logs)
-    here = ", ".join(dict.fromkeys(each.datacentre for each in facts.logs))
+            yield _warning("logs", who.title, what, do)
+    total = sum(each.matched for each in facts.here.logs)
+    here = ", ".join(dict.fromkeys(each.datacentre for each in facts.here.logs))
     yield _ok("logs", f"{total:,} log files of {here}" if here else "no log directory is on this machine")
 
 
@@ -279,8 +311,8 @@ def _side(each: Logs) -> Iterator[Finding]:
         yield _warning("logs", where, what, f"write logs there, or change {each.side}_files of the join")
 
 
-def _output(facts: Facts) -> Iterator[Finding]:
-    for each in facts.ranges:
+def _output(here: Here) -> Iterator[Finding]:
+    for each in here.ranges:
         if each.marked:
             continue
         make = _warning if each.moved else _problem
@@ -288,17 +320,15 @@ def _output(facts: Facts) -> Iterator[Finding]:
         what = f"{why}; readers that have not read its bytes {each.start:,} to {each.end:,} stop there"
         do = "put it back from a copy, or run photon spark verify, then photon spark recover with its report"
         yield make("output", each.path, what, do)
-    skipped = [
-        f"{each.path} from {each.start:,} to {each.end:,} ({each.why})" for each in facts.ranges if each.marked
-    ]
+    skipped = [f"{each.path} from {each.start:,} to {each.end:,} ({each.why})" for each in here.ranges if each.marked]
     said = f"; readers skip {many(len(skipped), 'damaged range')}: {_some(skipped)}" if skipped else ""
     yield _ok("output", f"all that is published here is there{said}")
 
 
-def _descriptors(facts: Facts) -> Iterator[Finding]:
-    machine = facts.machine
+def _descriptors(facts: _Facts) -> Iterator[Finding]:
+    machine, now = facts.here.machine, facts.look.now
     logs: dict[str, int] = {}
-    for each in facts.logs:
+    for each in facts.here.logs:
         logs[each.datacentre] = max(logs.get(each.datacentre, 0), each.matched)
     needed = max(logs.values(), default=0) + FILES_OF_A_PROCESS
     if machine.files_soft < needed:
@@ -306,41 +336,43 @@ def _descriptors(facts: Facts) -> Iterator[Finding]:
         what = f"a process may open {machine.files_soft:,} files; {many}"
         make = _warning if machine.files_hard >= needed else _problem
         yield make("descriptors", "this machine", what, f"ulimit -n {2 * needed}, or LimitNOFILE= of the unit")
-    for process in facts.processes:
-        if process.max_files and process.open_files > FILES_USED_SHARE * process.max_files:
-            what = f"has {process.open_files:,.0f} files open of {process.max_files:,.0f}"
-            yield _problem("descriptors", process.name, what, "raise its limit (ulimit -n) and restart it")
+    for who in now:
+        used, most = now.of(who, "process_open_fds") or 0.0, now.of(who, "process_max_fds")
+        if most and used > FILES_USED_SHARE * most:
+            what = f"has {used:,.0f} files open of {most:,.0f}"
+            yield _problem("descriptors", who.title, what, "raise its limit (ulimit -n) and restart it")
     yield _ok("descriptors", f"{machine.files_soft:,} files a process, {needed:,} may be needed")
 
 
 # -- ports, certificates, registry -----------------------------------------------------------------------------------
-def _ports(facts: Facts) -> Iterator[Finding]:
-    for port in facts.ports:
+def _ports(facts: _Facts) -> Iterator[Finding]:
+    running = facts.look.running
+    for port in facts.here.ports:
         if port.state == "taken":
             what = f"{port.who} shall listen there, and something else does" + (
                 f" ({port.problem})" if port.problem else ""
             )
             yield _problem("ports", port.address, what, "stop that process (ss -ltnp shows it), or use another port")
-    if facts.running:
-        for process in facts.processes:
-            if process.problem:
-                what = f"does not answer at {process.address}: {process.problem}"
-                yield _problem("ports", process.name, what, "start it (photon up), or look at its log")
-    counts = {state: sum(port.state == state for port in facts.ports) for state in ("ours", "free", "elsewhere")}
-    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none is named"
-    yield _ok("ports", f"{said}{'' if facts.running else '; no process of the deployment answers'}")
+    for each in facts.look.heard if running else ():
+        if not each.up:
+            what = f"does not answer at {each.process.address}: {each.problem}"
+            yield _problem("ports", each.process.title, what, "start it (photon up), or look at its log")
+    counts = Counter(port.state for port in facts.here.ports)
+    said = ", ".join(f"{counts[name]} {name}" for name in ("ours", "free", "elsewhere") if counts[name])
+    said = said or "none is named"
+    yield _ok("ports", f"{said}{'' if running else '; no process of the deployment answers'}")
 
 
-def _certificates(facts: Facts, now: datetime) -> Iterator[Finding]:
-    if not facts.tls:
+def _certificates(facts: _Facts, now: datetime) -> Iterator[Finding]:
+    if facts.settings.tls is None:
         yield _ok("certificates", "no [tls]: connections are plain text, for one machine that nobody else uses")
         return
-    there = [pair for pair in facts.pairs if pair.there]
+    there = [pair for pair in facts.here.pairs if pair.there]
     if not there:
-        where = facts.pairs[0].path if facts.pairs else facts.file
+        where = facts.here.pairs[0].path if facts.here.pairs else facts.file
         yield _problem("certificates", where, "there are none", "photon certs for FILE")
-    elif facts.unasked:
-        yield _problem("certificates", facts.file, facts.unasked, "photon certs for FILE, or run where it is")
+    elif facts.look.unasked:
+        yield _problem("certificates", facts.file, facts.look.unasked, "photon certs for FILE, or run where it is")
     for pair in there:
         if pair.problem:
             yield _problem("certificates", pair.path, pair.problem, "photon certs for FILE --force, then restart")
@@ -353,7 +385,7 @@ def _certificates(facts: Facts, now: datetime) -> Iterator[Finding]:
             what = f"its private key has mode {pair.key_mode:04o}"
             make = _problem if pair.key_mode & OTHERS else _warning
             yield make("certificates", pair.path, what, f"chmod 600 {pair.path.removesuffix('.crt')}.key")
-    missing = [pair.identity for pair in facts.pairs if not pair.there]
+    missing = [pair.identity for pair in facts.here.pairs if not pair.there]
     note = f"; not here: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
     yield _ok(
@@ -361,51 +393,76 @@ def _certificates(facts: Facts, now: datetime) -> Iterator[Finding]:
     )
 
 
-def _registry(facts: Facts) -> Iterator[Finding]:
-    registry = facts.registry
-    if not registry.up and not facts.running:
-        yield _ok("registry", "it was not asked" if facts.unasked else f"{registry.replicas} replicas, none runs")
+def _registry(facts: _Facts) -> Iterator[Finding]:
+    found, settings = facts.look.replicas, facts.settings
+    replicas = {name: each.address for name, each in settings.registry.replicas.items()}
+    up = sum(each.reply is not None for each in found.values())
+    if not up and not facts.look.running:
+        asked = "it was not asked" if facts.look.unasked else f"{len(replicas)} replicas, none runs"
+        yield _ok("registry", asked)
         return
-    for level, where, what, do in registry.findings:
-        yield (_problem if level == "error" else _warning)("registry", where, what, do)
-    if registry.retention_s is not None:
-        for each in registry.boundaries:
-            if each.age_s is not None and each.age_s > registry.retention_s + facts.uncertainty_s + BOUNDARY_SLACK_S:
-                hours = each.age_s / 3600, registry.retention_s / 3600
-                what = f"its boundary lies {hours[0]:,.1f} h back, retention is {hours[1]:,.1f} h"
-                do = "look for an objection of its leader's clock: photon doctor registry"
-                yield _warning("registry", f"shard {each.shard}", what, do)
-    kept = "permanently" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
-    yield _ok("registry", f"{registry.up} of {registry.replicas} replicas answer; ids are kept {kept}")
+    try:
+        for each in of_registry(found, Expected(replicas, settings.clock.uncertainty), ()) if found else ():
+            make = _problem if each.level == "error" else _warning
+            yield make("registry", each.where, each.what, each.do)
+    except PhotonError as error:
+        yield _problem("registry", "registry", str(error), "photon doctor registry")
+    retention_s = settings.registry.retention
+    if retention_s is not None:
+        yield from _boundaries(facts, retention_s)
+    kept = "permanently" if retention_s is None else f"for {retention_s / 3600:,.1f} h"
+    yield _ok("registry", f"{up} of {len(replicas)} replicas answer; ids are kept {kept}")
 
 
-def _watermarks(facts: Facts) -> Iterator[Finding]:
-    if not facts.running:
+def _boundaries(facts: _Facts, retention_s: float) -> Iterator[Finding]:
+    """Judges the furthest boundary of each shard that any replica has applied."""
+    replies = [each.reply for each in facts.look.replicas.values() if each.reply is not None]
+    furthest: dict[int, int] = {}
+    for group in (group for reply in replies for group in reply.groups):
+        furthest[group.group] = max(furthest.get(group.group, NO_BOUNDARY), group.boundary_ns)
+    for shard, at_ns in sorted(furthest.items()):
+        age_s = facts.at_s - at_ns / NS_PER_S
+        slack_s = facts.settings.clock.uncertainty + BOUNDARY_SLACK_S
+        if shard and at_ns != NO_BOUNDARY and age_s > retention_s + slack_s:
+            what = f"its boundary lies {age_s / 3600:,.1f} h back, retention is {retention_s / 3600:,.1f} h"
+            do = "look for an objection of its leader's clock: photon doctor registry"
+            yield _warning("registry", f"shard {shard}", what, do)
+
+
+def _watermarks(facts: _Facts) -> Iterator[Finding]:
+    if not facts.look.running:
         yield _ok("watermarks", "not looked at: nothing runs, or nobody was asked")
         return
-    for each in facts.watermarks:
-        still_s = max(each.still_s, each.exact_still_s)
-        if still_s > STILL_S:
-            which = "the percentile" if each.still_s > STILL_S else "the exact one"
-            held = f"; held back by: {_some(each.held_by)}" if each.held_by else ""
-            what = f"{which} has not moved for {still_s:,.0f} s{held}"
+    behind: list[float] = []
+    for each in facts.look.watermarks:
+        pair, patience_s = each.pair, facts.settings.join[each.join].unmatched_after
+        if pair is None or pair.percentile_ns is None:
+            continue
+        behind.append(facts.at_s - pair.percentile_ns / NS_PER_S)
+        still_s = facts.at_s - each.percentile_moved_ns / NS_PER_S
+        exact_s = 0.0
+        if pair.exact_ns is not None and patience_s is not None:  # events may wait for so long
+            exact_s = facts.at_s - each.exact_moved_ns / NS_PER_S - patience_s
+        if max(still_s, exact_s) > STILL_S:
+            which = "the percentile" if still_s > STILL_S else "the exact one"
+            held = f"; held back by: {_some(pair.held_by)}" if pair.held_by else ""
+            what = f"{which} has not moved for {max(still_s, exact_s):,.0f} s{held}"
             do = "see to what holds it back: photon watermark, photon status lag, docs/watermarks.md"
             yield _warning("watermarks", each.datacentre, what, do)
-    known = [each.behind_s for each in facts.watermarks]
-    yield _ok("watermarks", f"{max(known):,.0f} s behind at most" if known else "none is kept yet")
+    yield _ok("watermarks", f"{max(behind):,.0f} s behind at most" if behind else "none is kept yet")
 
 
-def _computations(facts: Facts) -> Iterator[Finding]:
-    known = [each for each in facts.processes if each.alarms is not None]
+def _computations(facts: _Facts) -> Iterator[Finding]:
+    known = [each for each in facts.look.of("compute") if each.up]
     for each in known:
-        for what, do in each.alarms or ():
-            yield _warning("computations", each.name, what, do)
+        for alarm in each.details.get("computing", {}).get("alarms", ()):
+            yield _warning("computations", each.process.title, alarm["what"], alarm["todo"])
     said = f"{len(known)} run, their watermarks move, nothing is put aside"
     yield _ok("computations", said if known else "none is named, or none was asked")
 
 
-def _tables(facts: Facts) -> Iterator[Finding]:
-    tables = facts.tables
+def _tables(here: Here) -> Iterator[Finding]:
+    tables = here.tables
     if tables is None:
         return
     if tables.problem:
@@ -436,6 +493,3 @@ def _tables(facts: Facts) -> Iterator[Finding]:
 def worst(said: Iterable[Finding]) -> Level:
     order = list(Level)
     return max((each.level for each in said), key=order.index, default=Level.OK)
-
-
-__all__ = ["AREAS", "Finding", "Level", "Machine", "findings", "worst"]

@@ -1,0 +1,94 @@
+"""Parts of a deployment: rows, which JSON has as they are, and the columns that people see of them, in a terminal and
+on the status page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from photon.config.words import NONE
+
+
+def words(value: object, none: str = NONE) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value or none)
+
+
+class Column(NamedTuple):
+    """What people see of a row. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
+    ``name``), or what is made of the row; ``words`` formats it, and an unknown value too."""
+
+    name: str
+    value: str | Callable[[Any], Any] = ""
+    words: Callable[[Any], str] = words
+
+    @property
+    def head(self) -> str:
+        return self.name.removeprefix(">")
+
+    @property
+    def right(self) -> bool:
+        return self.name.startswith(">")
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        if callable(self.value):
+            return self.words(self.value(row))
+        return self.words(row.get(self.value or self.head))
+
+
+class Part(NamedTuple):
+    """``name``: under which JSON has the rows. ``none``: said in place of a table
+    without rows; `None` means that its heads are shown. ``style``: of a row
+    for people, ``bad`` where something is wrong with it."""
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[Column]
+    none: str | None = None
+    style: Callable[[Mapping[str, Any]], str] = lambda row: ""
+
+    def cells(self) -> list[list[str]]:
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def lines(self) -> list[str]:
+        """Of a part with few rows: a line for each column that has something to say."""
+        width = max(len(each.head) for each in self.columns)
+        named = [(each.head, each.cell(row)) for row in self.rows for each in self.columns]
+        return [f"  {head:<{width}} {cell}" for head, cell in named if cell]
+
+    def on_page(self) -> dict[str, Any]:
+        """For the status page: everything in words."""
+        return {
+            "name": self.name,
+            "columns": [[each.head, "" if each.right else "l"] for each in self.columns],
+            "rows": self.cells(),
+            "styles": [self.style(row) for row in self.rows],
+            "none": self.none or "none",
+        }
+
+
+BAD = "bad"
+
+
+def bad_if(wrong: Callable[[Mapping[str, Any]], object]) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: BAD if wrong(row) else ""
+
+
+def picked(value: object, names: str) -> dict[str, Any]:
+    """For JSON: the attributes of these names."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
+def time_of(ns: int | None) -> str | None:
+    """ISO, UTC, to the second."""
+    if ns is None:
+        return None
+    try:
+        return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+
+
+def moment(ns: int | None) -> str:
+    """Like ``time_of``, for a cell."""
+    return time_of(ns) or NONE

@@ -1,0 +1,79 @@
+"""The JSON of ``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit, in a
+process of its own: it needs nearly all of Photon, and may search logs by an adapter of users."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qs
+
+import orjson
+
+from photon.config.errors import PhotonError, UsageError
+from photon.config.own_process import in_own_process
+from photon.config.settings import Settings
+from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
+from photon.status.http import Answer
+
+EXPLAIN_S = 9.0  # for asking everybody; processes that have not answered by then are named as missing
+EXPLAIN_LIMIT_S = 12.0  # after this time the answer is that nothing was found; some is the start of a process
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX  # an id with every byte escaped, and some more
+FIELDS_MAX = 4
+
+
+class Explained:
+    def __init__(
+        self, ask: Callable[[Question], Awaitable[dict[str, Any]]], limit_s: float = EXPLAIN_LIMIT_S
+    ) -> None:
+        self._ask = ask
+        self._limit_s = limit_s
+        self._busy = False
+
+    async def answer(self, query: str) -> Answer:
+        """``query``: what follows the question mark."""
+        try:
+            question = _question(query)
+        except UsageError as error:
+            return _failed(str(error), 400)
+        if self._busy:
+            return _failed("another event is being looked for; ask again in a moment", 503)
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._limit_s):
+                story = await self._ask(question)
+        except TimeoutError:
+            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
+        except PhotonError as error:
+            return _failed(str(error), 500)
+        finally:
+            self._busy = False
+        return Answer(orjson.dumps(story), "application/json")
+
+
+def _question(query: str) -> Question:
+    """Raises UsageError."""
+    if len(query) > QUERY_BYTES_MAX:
+        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        fields = {}
+    if len(fields.get("id", ())) != 1:
+        raise UsageError("name one event: /explain.json?id=EVENT_ID")
+    return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
+
+
+def _failed(why: str, status: int) -> Answer:
+    return Answer(orjson.dumps({"error": why}), "application/json", status)
+
+
+def explained(settings: Settings, base: Path, who: str) -> Explained:
+    """``who``: the identity that the deployment is asked as."""
+
+    async def ask(question: Question) -> dict[str, Any]:
+        asked = "photon.fleet.explain.inquiry:explained_for", who, settings, base, question, EXPLAIN_S
+        return cast("dict[str, Any]", await in_own_process(*asked, timeout_s=EXPLAIN_LIMIT_S))
+
+    return Explained(ask)
