@@ -13,6 +13,7 @@ import pytest
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.join import _verdict
+from photon.eventstore.engine import EventStoreEngine
 from photon.joiner.engine import JoinerEngine
 from photon.local_join.join import run
 from photon.local_join.options import JoinOptions
@@ -44,13 +45,16 @@ async def test_stopped_while_the_registry_is_waited_for(tmp_path: Path, monkeypa
     logs.finish()
 
 
-async def test_once_interrupted_does_not_say_that_all_is_done(tmp_path: Path) -> None:
+async def test_once_interrupted_does_not_say_that_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = Logs(tmp_path, clicks=20)
     logs.write()
     stop = asyncio.Event()
     options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
-    # At the first look the event store, without which no event gets a verdict, has not even begun.
-    result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(EventStoreEngine, "start", lambda _: None)  # without it no event gets a verdict
+        result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
     assert result.stopped
     assert _verdict(result, options, 0) == (FAILED, "interrupted before all had a verdict; run this again to go on")
     assert _verdict(result, dataclasses.replace(options, once=False), 100)[0] == DONE

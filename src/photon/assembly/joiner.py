@@ -21,6 +21,8 @@ from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
 from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from photon.assembly.room import Room
     from photon.config.tls import Tls
     from photon.eventstore.api import EventStore
@@ -39,7 +41,7 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
     ``photon serve verifier`` verifies what it writes. ``address``: where it is reached, if not the file's address.
     """
     from photon.assembly.engines import joiner_limits
-    from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
+    from photon.dispatcher.database import STATE_NAME, read_reached
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import Ages
@@ -59,12 +61,15 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
 
         own_name = named("joiner", name, place.slot) if place.slot else ""
         verdicts = unmatched(room, registry, own_name)
+        ages = Ages(accept_damaged_log)
+        if room.alone is not None:
+            ages = Ages(own_registry=True, reached=read_reached(room.state / STATE_NAME))
 
         def make(its: str) -> JoinerEngine:
             slot = Slot(its, name, place.note(process))
             return _engine(
                 room, slot, registry, store, tls,
-                limits=limits, ages=Ages(accept_damaged_log), withholds=lambda: verdicts.waits,
+                limits=limits, ages=ages, withholds=lambda: verdicts.waits,
             )  # fmt: skip
 
         async def may_open(stop: asyncio.Event) -> bool:
@@ -75,6 +80,11 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
             lambda: registry.recovery.list_slots(timeout=LIST_S), make,
         )  # fmt: skip
 
+        def explained(server: grpc.aio.Server) -> None:
+            from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
+
+            EXPLAIN.add(server, ExplainService(of_joiner(engine)))
+
         def ready(port: int) -> None:
             if place.slot:
                 room.near.joiners[settings.joiners(name)[place.slot]] = engine
@@ -82,12 +92,12 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
 
         return await serve(
             [Served(pipeline.join, engine, (*_orphans(room, process, store, tls), verdicts.run))],
-            address=room.at(place.listen),
+            address=room.heard_at(place.listen),
             stop=room.stop,
             ready=ready,
             may_open=may_open,
             tls=tls,
-            also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
+            also=explained,
         )
 
 
@@ -193,7 +203,7 @@ def _unnamed(
 
 
 def _reached(address: str | None, option: str = "--address") -> str:
-    if address is None:
+    if not address:
         return ""
     host, colon, port = address.rpartition(":")
     found = f"{socket.gethostname()}{colon}{port}" if host == AUTO else address

@@ -7,7 +7,9 @@ These are the services' components, with direct calls between them instead of gR
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import secrets
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +33,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
 from photon.adapters.times import WITHOUT_TIME
-from photon.assembly.samples import Samples, logs_of
+from photon.assembly.room import Alone, Room
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -40,22 +42,24 @@ from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
 from photon.config.toml_text import toml_value
 from photon.config.topic_address import client_settings, topic_address, topic_in
+from photon.eventstore.api import EventStoreFailed
 from photon.fleet.ledger import ledger_file, read_ledger
-from photon.idregistry.api import Digester
+from photon.joiner.process import JoinerFailed
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
-from photon.local_join.options import JoinOptions
-from photon.local_join.site import Site, refused
-from photon.local_join.store import store_log, store_of
+from photon.local_join.options import JoinFailed, JoinOptions
+from photon.local_join.site import DATACENTRE, Site, refused
+from photon.local_join.store import is_apart, remove_sockets, store_apart, store_log, store_reports
 from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
+from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import OperatedStore
+    from photon.local_join.parts import Ended
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
@@ -138,78 +142,68 @@ async def run(
         if not options.once and not is_final(options.primary):
             _say_unreadable(adapter, settings.join[name], options, say)
         check_rule(site, adapter, disk)
-        samples = await _same_samples(site, settings, name, adapter, options, disk, stop)
-        before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
-        async with store_of(options, config, settings, name, adapter, site, disk, clock) as running:
-            from photon.local_join.parts import open_parts, work  # while another process starts
-
-            opened = open_parts(options, name, settings, adapter, running, site, disk, clock, stop, samples)
-            async with opened as parts:
-                if not adapter.has_foreign_time:
-                    say(WITHOUT_TIME)
-                stopped = await work(parts, stop, show, say, () if options.once else relays)
-                seen, primary = parts.dispatcher.status(), await running.store.progress()
-                if primary.missing_logs:
-                    await _say_missing(running.store, name, say)
-                if primary.unended:
-                    say(f"primary log {primary.unended}; events without a primary event wait as well")
-                if primary.ambiguous:
-                    many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
-                    say(f"{many} several different primary events: {primary.ambiguous_example}")
-                conflicting, conflict = parts.dispatcher.conflicts()
-                if conflicting:
-                    many = "1 line has" if conflicting == 1 else f"{conflicting:,} lines have"
-                    say(f"{many} the event id of an earlier line and other content, and are not joined: {conflict}")
-                if bad := primary.bad_records:
-                    say(
-                        f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
-                        f"(the first are named in {store_log(site)})"
-                    )
-                verified = parts.verifier.total
-                if is_final(options.primary) or is_final(options.foreign):
-                    from photon.objects.costs import costs_said
-
-                    say(await costs_said(running.address, clock.monotonic() - begun))
-        ledger = read_ledger(site.state)
-        unowned = verified.refused + verified.unreadable
-        guessed = options.config is None and not all(options.words.both())
-        ambiguous = primary.ambiguous if guessed else 0
-        rejected = ledger["rejected"] - before
+        site.key(disk)
+        identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
+        if not adapter.has_foreign_time:
+            say(WITHOUT_TIME)
+        before = read_ledger(site.state)["rejected"]
+        with store_reports(site) as report:
+            inferred = options.config is None
+            guessed = inferred and options.words.id is None and "id" in (settings.join[name].foreign or {})
+            alone = Alone(adapter, options.once, options.keep_pending, guessed, report)
+            own_settings = site.settings(settings, name, options.sides())
+            room = Room(own_settings, Path(), stop, DATACENTRE, alone=alone, disk=disk, clock=clock)
+            ended = await _serve(room, options, config, site, show, say, () if options.once else relays)
+        ledger, seen, primary = read_ledger(site.state), ended.seen, ended.primary
+        if seen is None or primary is None:  # stopped while the parts were starting
+            return JoinResult(ledger, 0, (), (), (), 0, 0, 0, 0, True)
         return JoinResult(
             ledger,
-            rejected,
+            ledger["rejected"] - before,
             seen.unread,
             seen.alike,
             seen.unended,
-            conflicting,
-            ambiguous,
-            unowned,
+            seen.conflicting,
+            primary.ambiguous if inferred and not all(options.words.both()) else 0,
+            ended.verified.refused + ended.verified.unreadable,
             primary.missing_logs,
-            stopped,
+            ended.stopped,
         )
-    except Stopped:  # while the parts were starting
+    except Stopped:
         return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, 0, True)
+    except JoinerFailed as failed:
+        if isinstance(failed.__cause__, OutOfStep):
+            raise refused(site, failed.__cause__) from None
+        raise
+    except EventStoreFailed as failed:
+        raise JoinFailed(str(failed)) from None  # it may be the logs: exit code 1
     finally:
         for each in relays:
             each.close()
         lock.release()
 
 
-async def _say_missing(store: OperatedStore, join: str, say: Callable[[str], None]) -> None:
-    """Names the primary logs that events wait for."""
-    details = await store.details()
-    logs = [each for each in details.unavailable if each.keys and not each.forgotten]
-    if len(logs) > NAMED:
-        say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
-    for each in logs[:NAMED]:
-        todo = "make it readable, or correct the adapter"
-        if not each.present:
-            todo = (
-                "put its file back, or call the events unmatched: run this again with "
-                f"--set join.{join}.missing_logs=forget"
-            )
-        waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
-        say(f"primary log {each.path}: {each.why}; {waiting} for it; {todo}")
+async def _serve(
+    room: Room,
+    options: JoinOptions,
+    config: Path,
+    site: Site,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    relays: Sequence[Copier],
+) -> Ended:
+    """Runs the datacentre until its dispatcher has ended, or it is stopped."""
+    async with contextlib.AsyncExitStack() as stack:
+        address, store = None, None
+        remove_sockets(site)
+        if is_apart(options, room.settings, room.pipeline.join, room.adapter()):
+            address, store = await stack.enter_async_context(store_apart(room, options, config, site))
+        from photon.assembly.datacentre import serve_datacentre
+        from photon.local_join.parts import OwnParts  # while another process starts
+
+        parts = OwnParts(room, show, say, relays, store_log(site), address)
+        await serve_datacentre(room, own=parts.all() | ({} if store is None else {"eventstore": store}))
+        return parts.ended
 
 
 def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
@@ -352,21 +346,6 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
         ) from None
     name = next(name for name in (*one, *other) if one.get(name) != other.get(name))
     _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
-
-
-async def _same_samples(
-    site: Site, settings: Settings, join: str, adapter: Adapter, options: JoinOptions, disk: Disk, stop: asyncio.Event
-) -> Samples:
-    """Compares what the adapter derives from records with earlier runs, before a part begins.
-
-    Raises UsageError, Stopped.
-    """
-    logs = logs_of(settings, join, {"primary": options.primary, "foreign": options.foreign})
-    samples = Samples(site.samples(disk), join, adapter, Digester(site.key(disk), join), logs)
-    if not await samples.begin(stop):
-        raise Stopped
-    await samples.keep_first("primary", stop)
-    return samples
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

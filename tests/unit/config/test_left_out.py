@@ -21,7 +21,11 @@ UNUSED = (
     "email",
 )
 IMPORTED = "import {modules}, sys; print(*sys.modules)"
-JOIN = "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_join.parts, photon.eventstore.engine"
+JOIN = (
+    "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_join.parts, photon.eventstore.engine, "
+    "photon.assembly.datacentre, photon.assembly.dispatcher, photon.assembly.eventstore, photon.assembly.joiner, "
+    "photon.dispatcher.process, photon.eventstore.process, photon.joiner.process"
+)
 
 
 @pytest.mark.parametrize(
