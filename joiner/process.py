@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from photon.config.errors import PhotonError
 from photon.config.metrics.disks import free_space
@@ -14,7 +14,6 @@ from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.serving import Address, HealthyServer, Unheard
 from photon.config.stopping import Stopped, end, first, unless_stopped
 from photon.config.tls import Tls
-from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
@@ -23,7 +22,9 @@ from photon.joiner.slot.redo_log import RedoLogDamaged
 if TYPE_CHECKING:
     import grpc.aio
 
-HasSlot = JoinerEngine | AutoJoiner
+    from photon.joiner.auto_joiner import AutoJoiner
+
+HasSlot: TypeAlias = "JoinerEngine | AutoJoiner"
 
 
 def reads(join: str, joiner: HasSlot) -> Source:
@@ -83,7 +84,7 @@ class Served:
     """
 
     join: str
-    engine: JoinerEngine | AutoJoiner
+    engine: HasSlot
     beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
 
 

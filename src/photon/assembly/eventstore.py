@@ -21,7 +21,6 @@ from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.settings_reload import SettingsReload
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.outputs.log.copier import WHOLE_NAME
@@ -29,6 +28,7 @@ from photon.outputs.log.copier import WHOLE_NAME
 if TYPE_CHECKING:
     from photon.adapters.logs.api import Block
     from photon.assembly.samples import Samples
+    from photon.config.settings_reload import SettingsReload
     from photon.eventstore.api import OperatedStore
     from photon.eventstore.client import EventStoreClient
     from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
@@ -78,7 +78,6 @@ async def serve_store(
     """One pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no records
     arrive after the present ones. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
-    from photon.fleet.hbase import table_of
 
     settings, alone = room.settings, room.alone
     if alone is not None:
@@ -95,7 +94,7 @@ async def serve_store(
             once=once,
             may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
-            hbase=table_of(settings, place.datacentre),
+            hbase=_table_of(settings, place.datacentre),
             relayed=not is_final(place.primary) and room.disk.exists(place.primary / WHOLE_NAME)
             if place.datacentre is None or alone is not None
             else "primary" in settings.relayed(place.datacentre),
@@ -131,6 +130,14 @@ async def serve_store(
             tls=place.tls,
             may_read=may_read,
         )
+
+
+def _table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
+    if datacentre is None or settings.datacentre[datacentre].hbase is None:
+        return None
+    from photon.fleet.hbase import table_of
+
+    return table_of(settings, datacentre)
 
 
 async def _may_read(room: Room, registry: RoutedRegistry, samples: Samples) -> bool:

@@ -58,8 +58,17 @@ def table_of(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[
 
 
 def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """See ``table_of``."""
-    show(table_of(columns, rows))
+    """See ``table_of``. In a file or a pipe without Rich, which takes longer to load than a short join."""
+    if sys.stdout.isatty():
+        show(table_of(columns, rows))
+        return
+    if isinstance(columns, str):
+        columns = [(name.removeprefix(">"), name.startswith(">")) for name in columns.split(", ")]
+    lines = [[name for name, _ in columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, columns, widths, strict=True)
+        click.echo("  ".join(f"{cell:{'>' if right else '<'}{width}}" for cell, (_, right), width in cells).rstrip())
 
 
 def words(value: object, none: str = "-") -> str:

@@ -55,8 +55,6 @@ from photon.outputs import OutputPlace
 from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.relay import Relay
-from photon.outputs.topic_relay import TopicRelay
 
 if TYPE_CHECKING:
     from photon.local_join.parts import Ended
@@ -206,9 +204,10 @@ async def _serve(
         return parts.ended
 
 
-def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
+def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> Copier:
     """Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing."""
     from photon.outputs.kafka_topic import KafkaTopic
+    from photon.outputs.topic_relay import TopicRelay
 
     client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
     client.refuse_compacted()
@@ -228,6 +227,8 @@ def _relayed(
         chained = settings.join[join].upstream(side) is not None and not is_final(output)
         if not chained or not (output / EMBEDDED_STATE).is_dir():
             continue
+        from photon.outputs.relay import Relay
+
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)
         options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)

@@ -28,7 +28,6 @@ from photon.local_join.site import SLOT
 from photon.local_join.status import Status
 from photon.outputs.log.copier import Copier
 from photon.outputs.output_places import PublishedEnd
-from photon.outputs.topic_relay import TopicUnreachable
 from photon.verifier.verifier import Verifier, VerifierReport
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
@@ -210,6 +209,8 @@ async def _sample(watermarks: WatermarkKeeper, ending: asyncio.Event) -> None:
 async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyncio.Event, up: Up) -> None:
     """Copies new records. While a topic's brokers are away, everything waits; ``say`` is told once when that begins,
     and once when it is over."""
+    from photon.outputs.topic_relay import TopicUnreachable
+
     away = set[Copier]()
     up()
     while not await until(stop, SHOW_S):
