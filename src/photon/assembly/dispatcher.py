@@ -139,8 +139,11 @@ async def serve_dispatcher(
                 async with room.answering("dispatcher", listen, _metrics(room, plan, engine), tls, explained):
                     room.near.dispatcher = engine
                     room.up()
-                    await serve(engine, room.stop)
-                    room.near.dispatched = engine.status(conflicts=True)
+                    try:
+                        await serve(engine, room.stop)
+                        room.near.dispatched = engine.status(conflicts=True)
+                    finally:
+                        room.near.dispatcher = None
 
 
 def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:

@@ -17,8 +17,8 @@ from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.local_join.join import JoinResult
     from photon.local_join.options import JoinOptions
+    from photon.local_join.status import JoinResult
 
 NAMED = 3
 """Largest number of unread logs to name."""
@@ -107,7 +107,7 @@ def join(
         tables.print_table("counter, >lines, meaning", counted)
         click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
 
-    out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
+    out.show({**result.ledger} | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)
     if said:
         tables.say(said)

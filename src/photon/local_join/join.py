@@ -7,13 +7,13 @@ These are the services' components, with direct calls between them instead of gR
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
 from photon.adapters.times import WITHOUT_TIME
-from photon.assembly.room import Alone, Room
+from photon.assembly.room import Alone, Room, Serve
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -49,6 +49,7 @@ from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
 from photon.local_join.options import JoinFailed, JoinOptions
 from photon.local_join.site import DATACENTRE, Site, refused
+from photon.local_join.status import JoinResult
 from photon.local_join.store import is_apart, remove_sockets, store_apart, store_log, store_reports
 from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
@@ -57,7 +58,6 @@ from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
 
 if TYPE_CHECKING:
-    from photon.local_join.parts import Ended
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
@@ -65,30 +65,6 @@ SAMPLE_RECORDS = 200
 TIMES = 20  # event times to check
 MANY = 20
 NAMED = 3  # missing primary logs to name
-
-
-@dataclass(frozen=True, slots=True)
-class JoinResult:
-    ledger: dict[str, int]
-    rejected: int
-    """Number of events rejected in this run."""
-    unread: tuple[str, ...]
-    """A line for each foreign log that was not read to its end."""
-    alike: tuple[str, ...]
-    """A line for each foreign log that begins like another one, if their lines have no ids: the common beginning was
-    counted once."""
-    unended: tuple[str, ...]
-    """A line for each foreign log whose last line waits for its end."""
-    conflicting: int
-    """Lines of this run with the event id of another line but other content, where ids were inferred."""
-    ambiguous: int
-    """Inferred primary keys that turned out to have several different primary events."""
-    unowned: int
-    """Output records whose id the registry does not know as theirs: duplicated, or written without a registration."""
-    missing: int
-    """Primary logs with records that cannot be read, or with unknown keys."""
-    stopped: bool = False
-    """True if ``stop`` ended it before all had a verdict."""
 
 
 async def run(
@@ -135,8 +111,9 @@ async def run(
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         keep_crumbs(adapter, site.state / DIRECTORY, disk)
+        primary_bytes = None
         if not ledger_file(site.state).exists():
-            check_readable(adapter, settings.join[name], options, say)
+            primary_bytes = check_readable(adapter, settings.join[name], options, say)
         if not options.once and not is_final(options.primary):
             _say_unreadable(adapter, settings.join[name], options, say)
         check_rule(site, adapter, disk)
@@ -151,24 +128,17 @@ async def run(
             alone = Alone(adapter, options.once, options.keep_pending, guessed, report)
             own_settings = site.settings(settings, name, options.sides())
             room = Room(own_settings, Path(), stop, DATACENTRE, alone=alone, disk=disk, clock=clock)
-            ended = await _serve(room, options, config, site, show, say, () if options.once else relays)
-        ledger, seen, primary = read_ledger(site.state), ended.seen, ended.primary
-        if seen is None or primary is None:  # stopped while the parts were starting
-            return JoinResult(ledger, 0, (), (), (), 0, 0, 0, 0, True)
-        return JoinResult(
-            ledger,
-            ledger["rejected"] - before,
-            seen.unread,
-            seen.alike,
-            seen.unended,
-            seen.conflicting,
-            primary.ambiguous if inferred and not all(options.words.both()) else 0,
-            ended.verified.refused + ended.verified.unreadable,
-            primary.missing_logs,
-            ended.stopped,
-        )
+            remove_sockets(site)
+            apart = None
+            if is_apart(options, settings, name, adapter, primary_bytes):
+                apart = store_apart(room, options, config, site)
+            result = await _serve(room, apart, show, say, () if options.once else relays, store_log(site))
+        if not inferred or all(options.words.both()):
+            result = replace(result, ambiguous=0)  # the user named the keys
+        ledger = read_ledger(site.state)
+        return replace(result, ledger=ledger, rejected=ledger["rejected"] - before)
     except Stopped:
-        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, 0, True)
+        return JoinResult(read_ledger(site.state))
     except JoinerFailed as failed:
         if isinstance(failed.__cause__, OutOfStep):
             raise refused(site, failed.__cause__) from None
@@ -183,25 +153,24 @@ async def run(
 
 async def _serve(
     room: Room,
-    options: JoinOptions,
-    config: Path,
-    site: Site,
+    apart: AbstractAsyncContextManager[tuple[str, Serve]] | None,
     show: Callable[[Status], None],
     say: Callable[[str], None],
     relays: Sequence[Copier],
-) -> Ended:
-    """Runs the datacentre until its dispatcher has ended, or it is stopped."""
-    async with contextlib.AsyncExitStack() as stack:
-        address, store = None, None
-        remove_sockets(site)
-        if is_apart(options, room.settings, room.pipeline.join, room.adapter()):
-            address, store = await stack.enter_async_context(store_apart(room, options, config, site))
+    store_log: Path,
+) -> JoinResult:
+    """Runs the datacentre until its dispatcher has ended, or it is stopped. ``apart``: its event store, if that has a
+    process of its own."""
+    async with AsyncExitStack() as stack:
+        address, own = None, dict[str, Serve]()
+        if apart is not None:
+            address, own["eventstore"] = await stack.enter_async_context(apart)
         from photon.assembly.datacentre import serve_datacentre
         from photon.local_join.parts import OwnParts  # while another process starts
 
-        parts = OwnParts(room, show, say, relays, store_log(site), address)
-        await serve_datacentre(room, own=parts.all() | ({} if store is None else {"eventstore": store}))
-        return parts.ended
+        parts = OwnParts(room, show, say, relays, store_log, address)
+        await serve_datacentre(room, own=parts.all() | own)
+        return parts.result
 
 
 def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> Copier:
@@ -358,12 +327,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def check_readable(
     adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None] = lambda line: None
-) -> None:
+) -> int:
     """Refuses a configuration under which no record at the beginning of a side can be read.
 
     Malformed records are rejected one by one, even if a log begins with many. If all sampled records are malformed,
     the configuration is wrong, and verdicts would be final. Records that a shape skips say nothing. ``say`` is told
-    of implausible event times. Raises UsageError.
+    of implausible event times. Returns the size of the primary logs. Raises UsageError.
     """
     sides = (
         (
@@ -375,8 +344,10 @@ def check_readable(
             adapter.foreign_links,
         ),
     )  # fmt: skip
+    primary_bytes = 0
     for side, directory, files, has_header, framing, links in sides:
-        blocks = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
+        blocks, known = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
+        primary_bytes = known if side == "primary" else primary_bytes
         guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
         until = time.monotonic() + (adapter.time_limit_s or float("inf"))
         for file, record in _records_of(blocks):
@@ -396,6 +367,7 @@ def check_readable(
                 )
         if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
             say(odd)
+    return primary_bytes
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
@@ -443,10 +415,11 @@ def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
 
 def _first_blocks(
     directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing, links: Sequence[str]
-) -> list[Block]:
+) -> tuple[list[Block], int]:
+    """The blocks, and the size of all logs."""
     follower = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
     try:
         follower.scan()
-        return list(follower.poll(SAMPLE_BYTES, final=True))
+        return list(follower.poll(SAMPLE_BYTES, final=True)), follower.backlog()[1]
     finally:
         follower.close()

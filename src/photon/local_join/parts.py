@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflic
 from photon.joiner.engine import JoinerEngine
 from photon.local_join.options import JoinFailed
 from photon.local_join.site import SLOT
-from photon.local_join.status import Status
+from photon.local_join.status import JoinResult, Status
 from photon.outputs.log.copier import Copier
 from photon.outputs.output_places import PublishedEnd
-from photon.verifier.verifier import Verifier, VerifierReport
+from photon.verifier.verifier import Verifier
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
@@ -36,17 +36,6 @@ SHOW_S = 0.2
 SETTLE_S = 60.0
 """Longest time until registered records are durable in the output, at the end."""
 NAMED = 3  # missing primary logs to name
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a run has to say at its end, besides its ledger."""
-
-    seen: Dispatched | None = None
-    primary: Progress | None = None
-    verified: VerifierReport = field(default_factory=VerifierReport)
-    stopped: bool = True
-    """True if it was stopped before all had a verdict."""
 
 
 @dataclass(eq=False)
@@ -62,7 +51,8 @@ class OwnParts:
     """`None` if the store is in this process."""
 
     def __post_init__(self) -> None:
-        self.ended = Ended()
+        self.result = JoinResult()
+        self._registry_failed = False
         self._began = time.monotonic()
 
     def all(self) -> dict[str, Serve]:
@@ -91,6 +81,7 @@ class OwnParts:
         try:
             while not await until(stop, SHOW_S):
                 if registry.failure is not None:
+                    self._registry_failed = True
                     raise JoinFailed(registry.failure)
         finally:
             await registry.close()
@@ -117,20 +108,23 @@ class OwnParts:
         up()
         try:
             while not stop.is_set() and not any(each.done() for each in tasks):
-                if near.dispatcher is not None and near.dispatched is None:
+                if near.dispatcher is not None:
                     self._show(near.dispatcher.status(), await near.store.progress())
                 await first(stop, tasks, timeout=SHOW_S)
             ending.set()
             await asyncio.gather(*tasks)
-            if near.dispatched is None:  # stopped before the dispatcher began, or it failed
+            if near.dispatched is None or self._registry_failed:  # or it was stopped before the dispatcher began
                 return
-            self.ended = Ended(stopped=room.stop.is_set())
+            stopped = room.stop.is_set()
             if not await joiner.settle(SETTLE_S):
                 what = "what was logged is written when you run this again"
                 raise JoinFailed(f"the registry did not answer for {SETTLE_S:g} s; {what}")
             await verifier.run_once()
             await watermarks.pass_()  # of all verdicts of this run
-            await self._end(near.store, near.dispatched, verifier.total)
+            await self._end(near.store, near.dispatched)
+            self.result = replace(
+                self.result, unowned=verifier.total.refused + verifier.total.unreadable, stopped=stopped
+            )
         finally:
             await end(tasks)
             watermarks.close()
@@ -144,10 +138,13 @@ class OwnParts:
     async def _slots(self) -> list[SlotShown]:
         return [SlotShown(SLOT, self._joiner.shell.oldest_unshown_ns)]
 
-    async def _end(self, store: OperatedStore, seen: Dispatched, verified: VerifierReport) -> None:
+    async def _end(self, store: OperatedStore, seen: Dispatched) -> None:
         primary, say = await store.progress(), self.say
         self._show(seen, primary)
-        self.ended = replace(self.ended, seen=seen, primary=primary, verified=verified)
+        self.result = JoinResult(
+            unread=seen.unread, alike=seen.alike, unended=seen.unended, conflicting=seen.conflicting,
+            ambiguous=primary.ambiguous, missing=primary.missing_logs,
+        )  # fmt: skip
         if primary.missing_logs:
             await self._say_missing(store)
         if primary.unended:

@@ -55,14 +55,18 @@ def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
         yield lambda line: told.warning(line, part="event store")
 
 
-def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter) -> bool:
+def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter, size: int | None) -> bool:
     """True if its work is worth a process: logs that are followed, long or in object storage, or a user's code, which
-    may hang."""
+    may hang. ``size``: of the primary logs. ``None`` if they have not been listed yet."""
     directory, files = options.primary, settings.join[name].primary_files
     if not options.once or is_final(directory) or not isinstance(adapter, ConfiguredAdapter):
         return True
-    found = discover(directory, compile_patterns(tuple(files)), ProblemReporter(None), links=adapter.primary_links)
-    return sum(each.size for each in found) >= APART_BYTES
+    if size is None:
+        found = discover(
+            directory, compile_patterns(tuple(files)), ProblemReporter(None), links=adapter.primary_links
+        )
+        size = sum(each.size for each in found)
+    return size >= APART_BYTES
 
 
 @contextlib.asynccontextmanager
