@@ -1,20 +1,22 @@
-"""A gRPC server with its health and metrics services, used by every service process."""
+"""A gRPC server with its health and metrics services, used by every service process.
+
+Imports gRPC only where a port is opened: the parts of ``photon join`` are services that nobody outside asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-
-from photon.config.authorisation import Authorisation
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.metrics.service import METRICS_SERVICE, PART, MetricsService
-from photon.config.rights import DatacentreOf
-from photon.config.rpc import Service
 from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListen, Tls, bind
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from photon.config.rights import DatacentreOf
+    from photon.config.rpc import Service
 
 __all__ = ["CannotListen", "HealthyServer", "SharedServer", "listen", "listen_for", "make_server"]
 
@@ -58,6 +60,10 @@ def make_server(
 
     Call ``bind`` with the same ``tls``. ``requests_max``: see listen; ``datacentre_of``: see config/rights.py.
     """
+    import grpc.aio
+
+    from photon.config.authorisation import Authorisation
+
     return grpc.aio.server(
         options=server_options(options),
         maximum_concurrent_rpcs=requests_max,
@@ -79,11 +85,15 @@ class HealthyServer:
     shared: SharedServer | None = None  # the server that it is a part of
 
     async def serving(self) -> None:
+        from grpc_health.v1 import health_pb2
+
         for each in (self.name,) if self.shared is not None else ("", self.name):
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Reports not serving, lets requests in progress end within ``grace_s`` seconds, stops."""
+        from grpc_health.v1 import health_pb2
+
         if self.shared is not None:
             await self.health.set(self.name, health_pb2.HealthCheckResponse.NOT_SERVING)
             self.shared.parts.pop(self.name, None)
@@ -92,14 +102,28 @@ class HealthyServer:
         await self.server.stop(grace_s)
 
 
-class _Parts(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
-    """Finds the handler of a call among those of several parts: of the part in its metadata, or of any."""
+class Unheard:
+    """In place of a server for a part that nobody outside its process asks."""
 
-    def __init__(self, parts: dict[str, list[Handler]]) -> None:
-        self._parts = parts
+    port = 0
+
+    async def serving(self) -> None:
+        pass
+
+    async def stop(self, grace_s: float = 0.0) -> None:
+        pass
+
+
+class _Parts:
+    """Finds the handler of a call among those of several parts: of the part in its metadata, or of any. A
+    ``grpc.GenericRpcHandler``."""
+
+    def __init__(self, parts: dict[str, list[Handler]], key: str) -> None:
+        """``key``: names the part in a call's metadata."""
+        self._parts, self._key = parts, key
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
-        wanted = next((value for key, value in details.invocation_metadata or () if key == PART), None)
+        wanted = next((value for key, value in details.invocation_metadata or () if key == self._key), None)
         parts: Iterable[list[Handler]]
         parts = self._parts.values() if wanted is None else (self._parts.get(str(wanted), []),)
         found = (each.service(details) for handlers in parts for each in handlers)
@@ -135,13 +159,15 @@ async def listen_shared(
 ) -> SharedServer:
     """Listens for parts that are still to come. ``address``: as in the deployment file; ``services``: theirs, for
     their limits. Raises CannotListen."""
+    from photon.config.metrics.service import PART
+
     sizes: dict[str, int] = {}
     for limit, size in (each for service in services for each in service.sizes):
         sizes[limit] = max(size, sizes.get(limit, 0))
     parts: dict[str, list[Handler]] = {}
 
     def add(server: grpc.aio.Server) -> None:
-        server.add_generic_rpc_handlers((_Parts(parts),))
+        server.add_generic_rpc_handlers((_Parts(parts, PART),))  # type: ignore[arg-type]
 
     own = await _listen(listen_at, name, add, list(sizes.items()), SHARED_REQUESTS_MAX, tls)
     return SharedServer(own, address, parts)
@@ -163,6 +189,10 @@ async def listen(
     concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are plain text.
     ``metrics``: the report; ``None`` means only the metrics of every process. Raises CannotListen.
     """
+    from grpc_health.v1 import health_pb2
+
+    from photon.config.metrics.service import METRICS_SERVICE, MetricsService
+
     metrics = metrics or ProcessMetrics()
 
     def add_all(server: Any, at: str) -> None:
@@ -180,6 +210,8 @@ async def _listen(
     address: str, name: str, add: Callable[[grpc.aio.Server], None], options: Sequence[tuple[str, int]],
     requests_max: int | None, tls: Tls | None,
 ) -> HealthyServer:  # fmt: skip
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]

@@ -273,9 +273,15 @@ def read_ledger(path: Path) -> Ledger:
 
 
 def read_reached(path: Path) -> tuple[int, int] | None:
-    """Returns the last noted position in the joiner's redo log (``State.reached``), if any. Raises StateError."""
-    with opened(path) as db:
-        row = db.execute("SELECT value FROM meta WHERE name = 'reached'").fetchone()
+    """Returns the last noted position in the joiner's redo log (``State.reached``), if any.
+
+    ``None`` also for a damaged state: the dispatcher itself reports that, or continues from a copy.
+    """
+    try:
+        with opened(path) as db:
+            row = db.execute("SELECT value FROM meta WHERE name = 'reached'").fetchone()
+    except StateError:
+        return None
     if row is None:
         return None
     segment, size = map(int, bytes(row[0]).split())

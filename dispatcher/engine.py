@@ -28,7 +28,7 @@ from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
 from photon.dispatcher.calls import Calls, RegistryLookUps
-from photon.dispatcher.contents import Conflict, Contents
+from photon.dispatcher.contents import Contents
 from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
@@ -243,7 +243,9 @@ class DispatcherEngine:
     def core(self) -> Core:
         return self._core
 
-    def status(self) -> Status:
+    def status(self, *, conflicts: bool = False) -> Status:
+        """``conflicts``: also looks for lines with another line's id, which takes long if there are many."""
+        found = self._contents.found() if conflicts and self._contents is not None else (0, None)
         counts = self._before.copy()
         counts.update(self._core.counting.live)
         read, known = self._follower.backlog()
@@ -271,6 +273,8 @@ class DispatcherEngine:
             homes=self._homes.status() if self._homes is not None else (),
             lag=self._follower.lag(),
             problems={kind.value: n for kind, n in self._follower.problems.items()},
+            conflicting=found[0],
+            conflict=found[1],
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
             alike=tuple(map(str, self._follower.unread(AMBIGUOUS))) if self._core.intake.placed else (),
@@ -279,10 +283,6 @@ class DispatcherEngine:
     def oldest(self, limit: int) -> list[Pending]:
         held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.logs.heads(), limit))
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
-
-    def conflicts(self) -> tuple[int, Conflict | None]:
-        """Returns the number of lines of this run with another line's id and other content, and one of them."""
-        return (0, None) if self._contents is None else self._contents.found()
 
     def ledger(self) -> Ledger:
         return self._state.ledger()

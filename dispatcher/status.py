@@ -18,6 +18,7 @@ from photon.batch.columns import I64
 from photon.config.clock import Clock
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings, Source
+from photon.dispatcher.contents import Conflict
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Ledger, Verdict
@@ -59,6 +60,8 @@ class Status:
     reopened_missing: int = 0  # of these, ids that are in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
     unended: tuple[str, ...] = ()  # once: a line for each log whose last line waits for its end
+    conflicting: int = 0  # lines of this run with another line's id and other content,
+    conflict: Conflict | None = None  # and one of them
     alike: tuple[str, ...] = ()  # a line for each log whose lines, which have no ids, may equal another's
 
     @property

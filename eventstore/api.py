@@ -15,6 +15,7 @@ from photon.batch.files import LogFile
 from photon.batch.records import PrimaryRecord as PrimaryRecord
 from photon.batch.records import Records
 from photon.config.clock import NEVER_NS
+from photon.config.errors import PhotonError
 
 ALL_BUT_ENDS_NS = NEVER_NS - 1
 """A ``read_past_ns`` for --once: everything has been read, except last lines that may be half written.
@@ -24,6 +25,10 @@ A primary event may be in one of those, so nothing becomes ABSENT in this run.
 
 SET_MAX = 1000  # records of one key that an event may be joined with
 SET_BYTES_MAX = 16 << 20  # total bytes of such a set: the limit of a store's answer
+
+
+class EventStoreFailed(PhotonError):
+    """The store cannot continue. One line: what, where, what to do."""
 
 
 class LookUpCode(enum.IntEnum):

@@ -30,7 +30,7 @@ from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 from photon.config.stopping import until
 from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
@@ -38,6 +38,7 @@ from photon.eventstore.api import (
     SET_MAX,
     Details,
     EventLookUps,
+    EventStoreFailed,
     Forgotten,
     KeyArrivals,
     LookUpCode,
@@ -88,10 +89,6 @@ SOURCES_SECONDS = 3.0
 
 BUSY_SECONDS = 10.0  # longest wait for a map that another process has open
 BUSY_PAUSE_SECONDS = 0.1
-
-
-class EventStoreFailed(PhotonError):
-    """The store cannot continue. One line: what, where, what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import grpc
-
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.config.allocator import keep_giving_back
@@ -16,77 +14,12 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
-from photon.config.rpc import Context, abort
-from photon.config.serving import Address, HealthyServer, listen_for
+from photon.config.serving import Address, HealthyServer, Unheard
 from photon.config.stopping import end, until
 from photon.config.tls import Tls, Towards
-from photon.eventstore import columns
-from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
-from photon.eventstore.engine import EventStoreConfig, EventStoreEngine, EventStoreFailed, open_engine
+from photon.eventstore.api import ALL_BUT_ENDS_NS, EventStoreFailed, OperatedStore
+from photon.eventstore.engine import EventStoreConfig, EventStoreEngine, open_engine
 from photon.objects.costs import put_costs
-
-REQUESTS_MAX = 64  # in flight; further ones are refused at once (RESOURCE_EXHAUSTED), and callers retry
-WAIT_MS_MAX = 10_000  # longest wait of a request for arrivals
-
-
-class EventStoreService:
-    def __init__(self, stores: Mapping[str, OperatedStore]) -> None:
-        self._stores = stores
-
-    async def LookUp(self, request: pb.EventLookUpRequest, context: Context) -> pb.EventLookUpReply:  # noqa: N802
-        store = await self._store(request.join, context)
-        return columns.reply(await store.look_up(*columns.asked(request)))
-
-    async def Progress(self, request: pb.ProgressRequest, context: Context) -> pb.ProgressReply:  # noqa: N802
-        store = await self._store(request.join, context)
-        if request.details:
-            return columns.details_reply(await store.details())
-        return columns.progress_reply(await store.progress())
-
-    async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetReply:  # noqa: N802
-        store = await self._store(request.join, context)
-        try:
-            return columns.forget_reply(await store.forget(list(request.logs), apply=request.apply))
-        except OSError as err:
-            await abort(context, grpc.StatusCode.INTERNAL, f"not given up: {err.filename}: {err.strerror or err}")
-
-    async def Arrived(self, request: pb.ArrivedRequest, context: Context) -> pb.ArrivedReply:  # noqa: N802
-        store = await self._store(request.join, context)
-        came = await store.arrived(request.epoch, request.number, min(request.wait_ms, WAIT_MS_MAX) / 1000)
-        if came is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "this store tells nothing of what arrives")
-        return columns.arrived_reply(came)
-
-    async def Seek(self, request: pb.SeekRequest, context: Context) -> pb.SeekReply:  # noqa: N802
-        store = await self._store(request.join, context)
-        if len(request.keys) > columns.KEYS_MAX:
-            why = f"{len(request.keys)} keys, at most {columns.KEYS_MAX} can be sought at once"
-            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, why)
-        rows = await store.seek(list(request.keys))
-        if rows is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "the file map cannot be asked now")
-        return columns.seek_reply(rows)
-
-    async def _store(self, join: str, context: Context) -> OperatedStore:
-        store = self._stores.get(join)
-        if store is None:
-            await abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {join!r} here")
-        return store
-
-
-async def start_server(
-    stores: Mapping[str, OperatedStore],
-    address: Address,
-    tls: Tls | None = None,
-    metrics: ProcessMetrics | None = None,
-) -> HealthyServer:
-    """Listens, not serving yet: see config.serving.listen_for. Raises CannotListen."""
-    service = EventStoreService(stores)
-    return await listen_for(
-        address, columns.EVENT_STORE, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
-    )
-
 
 STOP_GRACE_SECONDS = 5.0
 WATCH_SECONDS = 1.0  # interval of looking for a failed reader
@@ -106,7 +39,7 @@ class ServedJoin:
 async def serve(
     joins: Sequence[ServedJoin],
     *,
-    address: Address,
+    address: Address | None,
     clock: Clock,
     disk: Disk,
     ready: Callable[[int, Mapping[str, EventStoreEngine]], None],
@@ -115,7 +48,8 @@ async def serve(
     tls: Tls | None = None,
     may_read: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
-    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls``: ``None`` means plain text.
+    """Serves at ``address`` (host:port or unix:/path; ``None`` if only this process asks it) until ``stop``;
+    ``tls``: ``None`` means plain text.
 
     ``may_read`` is asked once the process listens and before it reads a log; False or an exception ends it.
 
@@ -130,7 +64,7 @@ async def serve(
         metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
         metrics.add(put_costs)
-        server = await start_server(engines, address, tls, metrics)
+        server = await _listen(engines, address, tls, metrics)
         if not await _may_read(may_read, server):
             return
         for engine in engines.values():
@@ -152,7 +86,17 @@ async def serve(
             await engine.close()
 
 
-async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: HealthyServer) -> bool:
+async def _listen(
+    engines: Mapping[str, EventStoreEngine], address: Address | None, tls: Tls | None, metrics: ProcessMetrics
+) -> HealthyServer | Unheard:
+    if address is None:
+        return Unheard()
+    from photon.eventstore.service import start_server
+
+    return await start_server(engines, address, tls, metrics)
+
+
+async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: HealthyServer | Unheard) -> bool:
     """Starts serving if it may; otherwise the server ends."""
     may = False
     try:

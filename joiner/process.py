@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from photon.config.errors import PhotonError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
-from photon.config.rpc import Context, abort, seconds_left
-from photon.config.serving import Address, HealthyServer, listen_for
+from photon.config.serving import Address, HealthyServer, Unheard
 from photon.config.stopping import Stopped, end, first, unless_stopped
 from photon.config.tls import Tls
-from photon.joiner import joiner_pb2 as pb
-from photon.joiner import wire
-from photon.joiner.api import Joiner
-from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 
-HasSlot = JoinerEngine | AutoJoiner
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from photon.joiner.auto_joiner import AutoJoiner
+
+HasSlot: TypeAlias = "JoinerEngine | AutoJoiner"
 
 
 def reads(join: str, joiner: HasSlot) -> Source:
@@ -76,40 +73,6 @@ def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
     free_space({f"state of {engine.slot}": paths.state, f"output of {engine.slot}": paths.output})(into)
 
 
-REQUESTS_MAX = 256  # in flight; further ones are refused at once (RESOURCE_EXHAUSTED), and dispatchers retry
-TIMEOUT_S = 30.0  # limit of a request, however long its caller would wait
-REPLY_MARGIN_S = 0.1  # the engine answers this long before the caller's deadline, so that the answer arrives in time
-
-
-class JoinerService:
-    def __init__(self, joiners: Mapping[str, Joiner]) -> None:
-        self._joiners = joiners
-
-    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:  # noqa: N802
-        joiner = self._joiners.get(request.join)
-        if joiner is None:
-            await abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {request.join!r} here")
-        events = wire.asked(request)
-        timeout = seconds_left(context, default=TIMEOUT_S, margin=REPLY_MARGIN_S, most=TIMEOUT_S)
-        return wire.reply(await joiner.join(events, timeout=timeout))
-
-
-async def start_server(
-    joiners: Mapping[str, Joiner],
-    address: Address,
-    tls: Tls | None = None,
-    metrics: ProcessMetrics | None = None,
-    also: Callable[[grpc.aio.Server], None] = lambda server: None,
-) -> HealthyServer:
-    """Listens, but does not serve yet: see config.serving.listen_for.
-
-    ``also`` adds further services. Raises CannotListen.
-    """
-    return await listen_for(
-        address, wire.JOINER, JoinerService(joiners), also=also, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
-    )
-
-
 STOP_GRACE_S = 5.0
 
 
@@ -121,7 +84,7 @@ class Served:
     """
 
     join: str
-    engine: JoinerEngine | AutoJoiner
+    engine: HasSlot
     beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
 
 
@@ -132,14 +95,15 @@ class JoinerFailed(PhotonError):
 async def serve(
     joins: Sequence[Served],
     *,
-    address: Address,
+    address: Address | None,
     stop: asyncio.Event,
     ready: Callable[[int], None] = lambda _: None,
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
     tls: Tls | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> bool:
-    """Serves until ``stop`` is set; ``tls``: ``None`` means plain text.
+    """Serves until ``stop`` is set; ``tls``: ``None`` means plain text. ``address``: ``None`` if only this process
+    asks it.
 
     ``also`` adds services besides the joiner's.
 
@@ -161,7 +125,7 @@ async def serve(
             stack.push_async_callback(closed, each)
         sources = [reads(each.join, each.engine) for each in joins]
         metrics = ProcessMetrics(sources, lambda: details_of([each.engine for each in joins]))
-        server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics, also)
+        server = await _listen(joins, address, tls, metrics, also)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
             return True
@@ -169,6 +133,20 @@ async def serve(
         ready(server.port)
         await _run_beside(joins, stop)
     return not left
+
+
+async def _listen(
+    joins: Sequence[Served],
+    address: Address | None,
+    tls: Tls | None,
+    metrics: ProcessMetrics,
+    also: Callable[[grpc.aio.Server], None],
+) -> HealthyServer | Unheard:
+    if address is None:
+        return Unheard()
+    from photon.joiner.service import start_server
+
+    return await start_server({each.join: each.engine for each in joins}, address, tls, metrics, also)
 
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
@@ -179,7 +157,7 @@ async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
         except Stopped:
             return False
         except (SlotRefused, RedoLogDamaged, OutputDamaged, ValueError) as error:
-            raise JoinerFailed(f"join {each.join}: {error}") from None
+            raise JoinerFailed(f"join {each.join}: {error}") from error
         except OSError as error:
             raise JoinerFailed(f"join {each.join}: {error.filename or 'slot'}: {error.strerror or error}") from None
     return True

@@ -23,7 +23,7 @@ from photon.config.errors import PhotonError
 from photon.config.stopping import end
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Slot
-from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.joiner.slot.identity import NONCE_BYTES, until_told
 from photon.joiner.slot.output import OutputLimits
 from photon.objects.paths import placed
@@ -90,7 +90,7 @@ class Application:
 
     run: JoinRun
     session: Callable[[], SparkSession]
-    registry: RegistryClient
+    registry: RoutedRegistry
     disk: Disk
     say: Say
     tell: Callable[[Progress], object]  # each batch that is done

@@ -24,6 +24,7 @@ from photon.dispatcher.retry import Patience
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Slot
 from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.paths import placed
@@ -101,7 +102,7 @@ async def worker(
     own_incarnations: list[int],
     directory: Path,
     disk: Disk,
-    clients: tuple[RegistryClient, EventStoreClient] | None = None,
+    clients: tuple[RoutedRegistry, EventStoreClient] | None = None,
     paths: dict[str, str] | None = None,
 ) -> AsyncIterator[Worker]:
     """``directory``: for the adapter's files; ``clients``: those of the driver, or else new ones, closed at the end.

@@ -13,9 +13,12 @@ import pytest
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.join import _verdict
+from photon.eventstore.engine import EventStoreEngine
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
 from photon.local_join.join import run
-from photon.local_join.options import JoinOptions
+from photon.local_join.options import JoinFailed, JoinOptions
+from photon.local_join.status import Status
 from photon.local_join.store import socket_address
 from tests.integration.commands import alive, children, until
 from tests.integration.join_logs import Logs
@@ -44,16 +47,33 @@ async def test_stopped_while_the_registry_is_waited_for(tmp_path: Path, monkeypa
     logs.finish()
 
 
-async def test_once_interrupted_does_not_say_that_all_is_done(tmp_path: Path) -> None:
+async def test_once_interrupted_does_not_say_that_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = Logs(tmp_path, clicks=20)
     logs.write()
     stop = asyncio.Event()
     options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
-    # At the first look the event store, without which no event gets a verdict, has not even begun.
-    result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(EventStoreEngine, "start", lambda _: None)  # without it no event gets a verdict
+        result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
     assert result.stopped
     assert _verdict(result, options, 0) == (FAILED, "interrupted before all had a verdict; run this again to go on")
     assert _verdict(result, dataclasses.replace(options, once=False), 100)[0] == DONE
+    logs.finish()
+
+
+async def test_a_registry_that_has_stopped_ends_the_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(tmp_path, clicks=20)
+    logs.write()
+    shown: list[Status] = []
+    options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(EventStoreEngine, "start", lambda _: None)  # it would end by itself otherwise
+        failure = property(lambda _: "the registry stopped: no space is left" if shown else None)
+        patched.setattr(EmbeddedRegistry, "failure", failure)
+        with pytest.raises(JoinFailed, match="the registry stopped: no space is left"):
+            await run(options, stop=asyncio.Event(), show=shown.append, say=lambda _: None)
     logs.finish()
 
 

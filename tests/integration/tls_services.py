@@ -14,7 +14,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.serving import HealthyServer, listen, listen_shared
 from photon.config.tls import Tls
-from photon.eventstore import process as eventstore
+from photon.eventstore import service as eventstore
 from photon.eventstore.cache_nodes import service as cache
 from photon.eventstore.cache_nodes.service import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
@@ -26,7 +26,7 @@ from photon.fleet.processes import KINDS
 from photon.idregistry.client.channels import REGISTRY
 from photon.idregistry.replica.process import serve_registry
 from photon.idregistry.replica.server import ReplicaSettings
-from photon.joiner import process as joiner
+from photon.joiner import service as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES
 from photon.joiner.wire import JOINER

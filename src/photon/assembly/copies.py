@@ -8,7 +8,6 @@ from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
 from photon.joiner.copies.api import keeper_of
-from photon.joiner.copies.client import KeeperClient
 from photon.joiner.copies.shipping import Copying
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
     at = keeper(settings, datacentre)
     if at is None:
         return None
+    from photon.joiner.copies.client import KeeperClient
+
     output = settings.output
     client = KeeperClient(settings.datacentre[at].at("copies")[0], towards(tls, identity(Role.DATACENTRE, at)))
     return Copying(client, output.copies_wait, output.copies_required)

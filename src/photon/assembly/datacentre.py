@@ -9,19 +9,18 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from photon.assembly.room import Room, Serve, Up
 from photon.config.errors import UsageError
 from photon.config.serving import listen_shared
-from photon.config.settings import Part
-from photon.eventstore.columns import EVENT_STORE
-from photon.fleet.explain.service import EXPLAIN
 from photon.fleet.processes import DATACENTRE, KINDS, coroutine_of
-from photon.joiner.copies.wire import COPIES
-from photon.joiner.wire import JOINER
+
+if TYPE_CHECKING:
+    from photon.config.serving import SharedServer
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, up: Up = lambda: None) -> list[object]:
@@ -58,11 +57,16 @@ async def _all_set(events: Sequence[asyncio.Event]) -> None:
 
 
 async def serve_datacentre(
-    room: Room, *, read_from: str = "beginning", accept_damaged_log: bool = False, accept_lost_offsets: bool = False
+    room: Room,
+    *,
+    read_from: str = "beginning",
+    accept_damaged_log: bool = False,
+    accept_lost_offsets: bool = False,
+    own: Mapping[str, Serve] = MappingProxyType({}),
 ) -> bool:
-    """Returns True if its slot was left empty. The options are those of its parts. Raises PhotonError when a part
-    cannot go on."""
-    name, address, settings = room.datacentre, room.pipeline.address, room.settings
+    """Returns True if its slot was left empty. The options are those of its parts. ``own``: parts that the caller
+    runs in its own way, by kind. Raises PhotonError when a part cannot go on."""
+    name, settings = room.datacentre, room.settings
     inside, voting = settings.inside(name), settings.registry.replicas.items()
     replicas = [each for each, its in voting if its.together and its.datacentre == name]
     if not inside and not replicas:
@@ -72,24 +76,39 @@ async def serve_datacentre(
         "joiner": {"accept_damaged_log": accept_damaged_log},
         "relay": {"accept_lost_offsets": accept_lost_offsets},
     }
-    server = await listen_shared(address, room.listen or address, KINDS[DATACENTRE].health, SERVICES, room.tls())
+    server = None if room.alone is not None else await _listen(room)
 
     def part(kind: str, member: str | None = None) -> Serve:
-        own = replace(room, member=member, server=server, listen=page_at(room) if kind == "status" else None)
+        if kind in own:
+            return own[kind]
+        its = replace(room, member=member, server=server, listen=page_at(room) if kind == "status" else None)
         serve = coroutine_of(kind)
-        return lambda stop, up: serve(replace(own, stop=stop, up=up), **given.get(kind, {}))
+        return lambda stop, up: serve(replace(its, stop=stop, up=up), **given.get(kind, {}))
 
     def serving() -> None:
-        tasks.append(asyncio.ensure_future(server.own.serving()))
+        if server is not None:
+            tasks.append(asyncio.ensure_future(server.own.serving()))
 
     tasks: list[asyncio.Future[None]] = []
     first = [part("registry", each) for each in replicas]
-    stages = [[part(kind) for kind in kinds if kind in inside] for kinds in STAGES]
+    stages = [[part(kind) for kind in kinds if kind in inside or kind in own] for kinds in STAGES]
     try:
         found = await serve_stages([first + stages[0], *stages[1:]], room.stop, serving)
     finally:
-        await server.own.stop()
+        if server is not None:
+            await server.own.stop()
     return all(result is not False for result in found)
+
+
+async def _listen(room: Room) -> SharedServer:
+    from photon.eventstore.columns import EVENT_STORE
+    from photon.fleet.explain.service import EXPLAIN
+    from photon.joiner.copies.wire import COPIES
+    from photon.joiner.wire import JOINER
+
+    services = (EVENT_STORE, JOINER, COPIES, EXPLAIN)  # those of its parts that bound the size of their messages
+    address = room.pipeline.address
+    return await listen_shared(address, room.listen or address, KINDS[DATACENTRE].health, services, room.tls())
 
 
 def page_at(room: Room) -> str | None:
@@ -98,9 +117,5 @@ def page_at(room: Room) -> str | None:
     return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
 
 
-STAGES: tuple[tuple[Part, ...], ...] = (
-    ("status", "copies"), ("eventstore",), ("joiner", "verifier"), ("dispatcher", "relay")
-)  # fmt: skip
+STAGES = (("status", "copies"), ("eventstore",), ("joiner",), ("verifier",), ("dispatcher", "relay"))
 """Each needs those before it."""
-SERVICES = (EVENT_STORE, JOINER, COPIES, EXPLAIN)
-"""Those of its parts that bound the size of their messages."""

@@ -28,12 +28,14 @@ from photon.dispatcher.status import details_of, reads
 from photon.objects.costs import put_costs
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from photon.adapters.logs.api import Block
     from photon.assembly.engines import DispatcherPlan
     from photon.assembly.room import Room
     from photon.dispatcher.engine import DispatcherEngine
     from photon.fleet.explain.service import Explainer
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.client.routing import RoutedRegistry
     from photon.idregistry.core.outcomes import Refusal
     from photon.idregistry.core.scans import Traced
 
@@ -68,10 +70,8 @@ async def serve_dispatcher(
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import serve
-    from photon.fleet.explain.service import EXPLAIN, ExplainService
-    from photon.joiner.client import JoinerClient
 
-    settings, name, pipeline = room.settings, room.datacentre, room.pipeline
+    settings, name, pipeline, alone = room.settings, room.datacentre, room.pipeline, room.alone
     partition = partition_of_member(pipeline, name, room.member)
     listen = pipeline.at("dispatcher")[partition.number - 1]
     if room.listen is not None or address is not None:
@@ -84,7 +84,10 @@ async def serve_dispatcher(
         foreign=room.logs("foreign"),
         output=room.output,
         state=room.state,
-        look_ups=LookUpPolicy.BACKLOG,
+        once=alone is not None and alone.once,
+        keep_pending=alone is not None and alone.keep_pending,
+        guessed_ids=alone is not None and alone.guessed_ids,
+        look_ups=LookUpPolicy.BACKLOG if alone is None else LookUpPolicy.NEVER,
         shared_with=settings.beside(name),
         partition=partition,
         watch=Watch(pipeline.watch),
@@ -96,7 +99,11 @@ async def serve_dispatcher(
 
         def connect(address: str) -> Found:
             near = room.near.joiners.get(address)
-            return JoinerClient(address, join, to_joiners) if near is None else FoundHere(near)
+            if near is not None:
+                return FoundHere(near)
+            from photon.joiner.client import JoinerClient
+
+            return JoinerClient(address, join, to_joiners)
 
         def discovery() -> Discovery:
             slots = partial(registry.recovery.list_slots, timeout=LIST_S)
@@ -111,20 +118,32 @@ async def serve_dispatcher(
         own_name = named("dispatcher", name, partition.name)
         if await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop):
             _begin(room, plan, read_from)
+            near = [] if alone is None else room.near.joiners.values()
+            joiners = [opened for each in near if (opened := each.opened) is not None]
             with open_dispatcher(
-                settings, plan, room.adapter(partition.named("dispatcher")), room.digester, joiners=(),
+                settings, plan, room.adapter(partition.named("dispatcher")), room.digester,
                 progress=store.progress, registry=registry, disk=room.disk, clock=room.clock,
-                measure=lambda: _commit_s(registry), discovery=discovery(), waking=store,
-                begun=begun,
+                measure=lambda: _commit_s(registry), waking=store, begun=begun, joiners=joiners,
+                discovery=None if joiners else discovery(),
+                reached=(lambda: joiners[0].shell.store.redo_end) if joiners else None,
             ) as engine:  # fmt: skip
                 log.info("dispatcher serves", datacentre=name, join=join, partition=partition.name or None)
-                if not room.adapter().has_foreign_time:
+                if alone is None and not room.adapter().has_foreign_time:
                     log.warning(WITHOUT_TIME, join=join)
-                explaining = ExplainService(_explainer(room, plan, engine, registry))
-                also = partial(EXPLAIN.add, servicer=explaining)
-                async with room.answering("dispatcher", listen, _metrics(room, plan, engine), tls, also):
+
+                def explained(server: grpc.aio.Server) -> None:
+                    from photon.fleet.explain.service import EXPLAIN, ExplainService
+
+                    EXPLAIN.add(server, ExplainService(_explainer(room, plan, engine, registry)))
+
+                async with room.answering("dispatcher", listen, _metrics(room, plan, engine), tls, explained):
+                    room.near.dispatcher = engine
                     room.up()
-                    await serve(engine, room.stop)
+                    try:
+                        await serve(engine, room.stop)
+                        room.near.dispatched = engine.status(conflicts=True)
+                    finally:
+                        room.near.dispatcher = None
 
 
 def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:
@@ -154,14 +173,14 @@ def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:
             log.warning("log file", problem=problem)
 
 
-async def _commit_s(registry: RegistryClient) -> float | None:
+async def _commit_s(registry: RoutedRegistry) -> float | None:
     pulse = await registry.pulse(timeout=PULSE_S)
     if pulse.commit_s is None:
         return None
     return pulse.commit_s + max(pulse.round_trips_s.values(), default=0.0)
 
 
-def _explainer(room: Room, plan: DispatcherPlan, engine: DispatcherEngine, registry: RegistryClient) -> Explainer:
+def _explainer(room: Room, plan: DispatcherPlan, engine: DispatcherEngine, registry: RoutedRegistry) -> Explainer:
     from photon.fleet.explain.dispatchers import foreign_logs
     from photon.fleet.explain.service import of_dispatcher
 

@@ -21,7 +21,6 @@ from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.settings_reload import SettingsReload
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.outputs.log.copier import WHOLE_NAME
@@ -29,11 +28,12 @@ from photon.outputs.log.copier import WHOLE_NAME
 if TYPE_CHECKING:
     from photon.adapters.logs.api import Block
     from photon.assembly.samples import Samples
+    from photon.config.settings_reload import SettingsReload
     from photon.eventstore.api import OperatedStore
     from photon.eventstore.client import EventStoreClient
     from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
     from photon.eventstore.file_map import HBaseTable
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.client.routing import RoutedRegistry
 
 GATHERED = 0.5
 """Share of ``limits.latency`` that primary lines wait to be read together; most come long before their events."""
@@ -78,9 +78,10 @@ async def serve_store(
     """One pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no records
     arrive after the present ones. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
-    from photon.fleet.hbase import table_of
 
-    settings = room.settings
+    settings, alone = room.settings, room.alone
+    if alone is not None:
+        once, may_be_empty = alone.once, alone.keep_pending
     place = _place(room, join_name, (primary, state, address))
     name = join_named(settings, place.join)
     place.state.mkdir(parents=True, exist_ok=True)
@@ -93,12 +94,14 @@ async def serve_store(
             once=once,
             may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
-            hbase=table_of(settings, place.datacentre),
+            hbase=_table_of(settings, place.datacentre),
             relayed=not is_final(place.primary) and room.disk.exists(place.primary / WHOLE_NAME)
-            if place.datacentre is None
+            if place.datacentre is None or alone is not None
             else "primary" in settings.relayed(place.datacentre),
         ),
-        keep_crumbs(adapter_of(settings, name, room.base), place.state / DIRECTORY, room.disk),
+        keep_crumbs(adapter_of(settings, name, room.base), place.state / DIRECTORY, room.disk)
+        if alone is None
+        else alone.adapter,
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),
         None if place.datacentre is None else towards(place.tls, identity(Role.DATACENTRE, place.datacentre)),
     )
@@ -118,18 +121,26 @@ async def serve_store(
 
         await serve(
             [served],
-            address=room.at(place.address),
+            address=room.heard_at(place.address),
             clock=room.clock,
             disk=room.disk,
             ready=ready,
-            report=reporter("event store"),
+            report=reporter("event store") if alone is None else alone.report,
             stop=room.stop,
             tls=place.tls,
             may_read=may_read,
         )
 
 
-async def _may_read(room: Room, registry: RegistryClient, samples: Samples) -> bool:
+def _table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
+    if datacentre is None or settings.datacentre[datacentre].hbase is None:
+        return None
+    from photon.fleet.hbase import table_of
+
+    return table_of(settings, datacentre)
+
+
+async def _may_read(room: Room, registry: RoutedRegistry, samples: Samples) -> bool:
     """Checks the join's key: with another one, existing events would be called absent."""
     own_name = named("eventstore", room.datacentre)
     return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
@@ -206,10 +217,10 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
 
 def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack) -> OperatedStore | EventStoreClient:
     """The store of the room's pipeline: the one in this process, or a client, which ``closing`` closes."""
-    from photon.eventstore.client import EventStoreClient
-
     if room.near.store is not None:
         return room.near.store
+    from photon.eventstore.client import EventStoreClient
+
     to = towards(tls, identity(Role.DATACENTRE, room.datacentre))
     client = EventStoreClient(room.pipeline.eventstore, room.pipeline.join, to=to)
     closing.push_async_callback(client.close)

@@ -18,13 +18,16 @@ from photon.config.errors import UsageError
 from photon.config.settings import NAME_MAX, Settings
 from photon.idregistry.api import Slot
 from photon.idregistry.client.whereabouts import AUTO, is_reachable, noted
-from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from photon.assembly.room import Room
     from photon.config.tls import Tls
     from photon.eventstore.api import EventStore
     from photon.idregistry.api import Registry
+    from photon.idregistry.client.routing import RoutedRegistry
+    from photon.joiner.auto_joiner import AutoJoiner
     from photon.joiner.engine import JoinerEngine
     from photon.joiner.shell import Die
 
@@ -39,8 +42,7 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
     ``photon serve verifier`` verifies what it writes. ``address``: where it is reached, if not the file's address.
     """
     from photon.assembly.engines import joiner_limits
-    from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
-    from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
+    from photon.dispatcher.database import STATE_NAME, read_reached
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import Ages
 
@@ -51,7 +53,6 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
     tls = room.tls()
     process = f"{socket.gethostname()}:{os.getpid()}:{room.clock.now_ns()}"
     limits = joiner_limits(settings)
-    limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
 
     async with contextlib.AsyncExitStack() as closing:
         registry = await closing.enter_async_context(room.registry(tls))
@@ -59,21 +60,26 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
 
         own_name = named("joiner", name, place.slot) if place.slot else ""
         verdicts = unmatched(room, registry, own_name)
+        ages = Ages(accept_damaged_log)
+        if room.alone is not None:
+            ages = Ages(own_registry=True, reached=read_reached(room.state / STATE_NAME))
 
-        def make(its: str) -> JoinerEngine:
+        def make(its: str, lock_wait_s: float = limits.lock_wait_s) -> JoinerEngine:
             slot = Slot(its, name, place.note(process))
             return _engine(
                 room, slot, registry, store, tls,
-                limits=limits, ages=Ages(accept_damaged_log), withholds=lambda: verdicts.waits,
+                limits=replace(limits, lock_wait_s=lock_wait_s), ages=ages, withholds=lambda: verdicts.waits,
             )  # fmt: skip
 
         async def may_open(stop: asyncio.Event) -> bool:
             return await admitted(room, registry) and await verdicts.begin(stop)
 
-        engine = make(place.slot) if place.slot else AutoJoiner(
-            room.disk, room.state / "slots", name, file_slots(settings),
-            lambda: registry.recovery.list_slots(timeout=LIST_S), make,
-        )  # fmt: skip
+        engine = make(place.slot) if place.slot else _auto(room, registry, make)
+
+        def explained(server: grpc.aio.Server) -> None:
+            from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
+
+            EXPLAIN.add(server, ExplainService(of_joiner(engine)))
 
         def ready(port: int) -> None:
             if place.slot:
@@ -82,13 +88,22 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
 
         return await serve(
             [Served(pipeline.join, engine, (*_orphans(room, process, store, tls), verdicts.run))],
-            address=room.at(place.listen),
+            address=room.heard_at(place.listen),
             stop=room.stop,
             ready=ready,
             may_open=may_open,
             tls=tls,
-            also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
+            also=explained,
         )
+
+
+def _auto(room: Room, registry: RoutedRegistry, make: Callable[[str, float], JoinerEngine]) -> AutoJoiner:
+    from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
+
+    return AutoJoiner(
+        room.disk, room.state / "slots", room.datacentre, file_slots(room.settings),
+        lambda: registry.recovery.list_slots(timeout=LIST_S), lambda slot: make(slot, TAKE_S),
+    )  # fmt: skip
 
 
 def _engine(
@@ -112,12 +127,12 @@ def _orphans(
 ) -> list[Callable[[asyncio.Event], Awaitable[None]]]:
     """Tasks that run next to the joiner and redo slots here that have lost theirs (``photon.joiner.adopter``); none
     if ``joiner.adopt_after`` is 0. ``process``: name of the process that opens a slot, for people."""
-    from photon.assembly.engines import joiner_limits
-    from photon.joiner.adopter import Adopted, Adopter
-
     adopt_after_s = room.settings.joiner.adopt_after
     if not adopt_after_s:
         return []
+    from photon.assembly.engines import joiner_limits
+    from photon.joiner.adopter import Adopted, Adopter
+
     limits = replace(joiner_limits(room.settings), lock_wait_s=0.0)
 
     @contextlib.asynccontextmanager
@@ -156,9 +171,11 @@ def joiner_place(
         slot = next(iter(slots))
     if slot == AUTO:
         return _unnamed(settings, datacentre, None, listen, address)
-    if slot is not None and slot not in slots and is_auto(slot, datacentre):
-        return _unnamed(settings, datacentre, slot, listen, address)
     if slot not in slots:
+        from photon.joiner.auto_joiner import is_auto
+
+        if slot is not None and is_auto(slot, datacentre):
+            return _unnamed(settings, datacentre, slot, listen, address)
         known = ", ".join(slots) or "none"
         raise UsageError(
             f"joiner {slot or ''}: not one of datacentre {datacentre}; there are: {known}; "
@@ -186,6 +203,8 @@ def listening_place(listen: str | None, address: str | None, what: str) -> tuple
 def _unnamed(
     settings: Settings, datacentre: str, slot: str | None, listen: str | None, address: str | None
 ) -> JoinerPlace:
+    from photon.joiner.auto_joiner import AUTO_MAX, auto_name
+
     if len(auto_name(datacentre, AUTO_MAX)) > NAME_MAX:
         raise UsageError(f"joiner {AUTO}: the name of datacentre {datacentre} is too long for slots named after it")
     where, reached = listening_place(listen, address, f"joiner {slot or AUTO}")
@@ -193,7 +212,7 @@ def _unnamed(
 
 
 def _reached(address: str | None, option: str = "--address") -> str:
-    if address is None:
+    if not address:
         return ""
     host, colon, port = address.rpartition(":")
     found = f"{socket.gethostname()}{colon}{port}" if host == AUTO else address

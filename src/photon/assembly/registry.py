@@ -21,7 +21,7 @@ from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.client.routing import RoutedRegistry
 
 DESCRIBE_S = 2.0
 RULE_S = 30.0  # for the start of a process, and an adapter's imports
@@ -64,21 +64,21 @@ async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
     return rules
 
 
-async def admitted(room: Room, registry: RegistryClient, samples: Samples | None = None) -> bool:
+async def admitted(room: Room, registry: RoutedRegistry, samples: Samples | None = None) -> bool:
     """True if a service of the room's join may go on: see ``agree``, and ``Samples``. Raises UsageError."""
     join = room.pipeline.join
-    agreed = await agree(registry, join, rule_of(room.settings, room.base, join), room.stop)
+    agreed = await agree(registry, join, rule_hash(room.adapter(), room.digester), room.stop)
     return agreed and await (samples or samples_of(room, registry)).begin(room.stop)
 
 
-def samples_of(room: Room, registry: RegistryClient) -> Samples:
+def samples_of(room: Room, registry: RoutedRegistry) -> Samples:
     join = room.pipeline.join
     logs = logs_of(room.settings, join, {side: room.logs(side) for side in SIDES})
     keep = in_registry(registry, join, room.datacentre)
     return Samples(keep, join, room.adapter(), room.digester, logs, room.clock)
 
 
-async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
+async def agree(registry: RoutedRegistry, join: str, rule: bytes, stop: asyncio.Event) -> bool:
     """Waits until the registry knows the join, and compares its rule. False if ``stop`` came first.
 
     Raises UsageError: a process with another key, or another way to derive ids, would register known events again.

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from photon.config.serving import Address, SharedServer
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
+    from photon.dispatcher.engine import DispatcherEngine
+    from photon.dispatcher.status import Status
     from photon.eventstore.api import OperatedStore
     from photon.idregistry.api import Digester
-    from photon.idregistry.client.grpc_client import RegistryClient
-    from photon.joiner.process import HasSlot
+    from photon.idregistry.client.routing import RoutedRegistry
+    from photon.joiner.auto_joiner import AutoJoiner
+    from photon.joiner.engine import JoinerEngine
 
 T = TypeVar("T")
 Up: TypeAlias = Callable[[], None]
@@ -52,10 +55,28 @@ class Nearby:
     """Services of this process that can be called directly; empty in a process of its own."""
 
     store: OperatedStore | None = None
-    joiners: dict[str, HasSlot] = field(default_factory=dict)
+    joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)
     """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
     """Servicers of the registry's replicas, by name."""
+    registry: RoutedRegistry | None = None
+    """The whole registry, if it belongs to this process alone."""
+    dispatcher: DispatcherEngine | None = None
+    dispatched: Status | None = None
+    """The dispatcher's last status, once it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A datacentre with a registry of its own, in one process that nobody outside asks: ``photon join``."""
+
+    adapter: Adapter
+    once: bool
+    """It ends when all events have a verdict."""
+    keep_pending: bool
+    guessed_ids: bool
+    report: Callable[[str], None]
+    """Takes what the event store says about logs and records."""
 
 
 @dataclass
@@ -75,6 +96,8 @@ class Room:
     near: Nearby = field(default_factory=Nearby)
     server: SharedServer | None = None
     """The server of its process. `None` if it has the process for itself."""
+    alone: Alone | None = None
+    """`None` in a deployment of several processes."""
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
@@ -115,6 +138,8 @@ class Room:
 
     def adapter(self, process: str | None = None) -> Adapter:
         """``process``: the process that calls the adapter for each record, and keeps crumbs under this name."""
+        if self.alone is not None:
+            return self.alone.adapter
         from photon.adapters.containment import keep_crumbs
         from photon.adapters.crumbs import DIRECTORY
         from photon.adapters.join_adapters import adapter_of
@@ -129,6 +154,10 @@ class Room:
         from photon.idregistry.client.deployment_key import deployment_key
 
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
+
+    def heard_at(self, address: str) -> Address | None:
+        """Like ``at``. `None` if nobody outside asks."""
+        return None if self.alone is not None else self.at(address)
 
     def at(self, address: str) -> Address:
         """Where to listen. ``address``: as in the deployment file. Raises UsageError for a part that is not apart."""
@@ -146,7 +175,9 @@ class Room:
         """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
-    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RegistryClient]:
+    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RoutedRegistry]:
+        if self.near.registry is not None:
+            return contextlib.nullcontext(self.near.registry)
         return registry_of(self.settings, tls, self.near.replicas)
 
     @contextlib.asynccontextmanager
@@ -159,15 +190,15 @@ class Room:
         add: Callable[[grpc.aio.Server], None] = lambda server: None,
     ) -> AsyncIterator[None]:
         """Serves health and metrics of this kind of process at ``address`` meanwhile, and what ``add`` adds to the
-        server. Does nothing if ``address`` is `None`. Raises CannotListen."""
+        server. Does nothing if ``address`` is `None`, or nobody outside asks. Raises CannotListen."""
         from photon.config.metrics.readings import SERVED
         from photon.config.serving import listen
 
-        if address is None:
+        if address is None or (at := self.heard_at(address)) is None:
             SERVED[kind] = metrics
             yield
             return
-        server = await listen(self.at(address), KINDS[kind].health, add, tls=tls, metrics=metrics)
+        server = await listen(at, KINDS[kind].health, add, tls=tls, metrics=metrics)
         try:
             await server.serving()
             yield

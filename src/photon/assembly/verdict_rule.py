@@ -135,8 +135,22 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
             yield f"{which}: {name or 'this joiner'} has an older file than {known.brought or 'another process'}"
 
 
-def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
+class Agreed:
+    """In place of `Unmatched` where all parts run in one process, under one file."""
+
+    waits = ""
+
+    async def begin(self, stop: asyncio.Event) -> bool:
+        return True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+
+
+def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched | Agreed:
     """The `Unmatched` of a process in the room's pipeline."""
+    if room.alone is not None:
+        return Agreed()
     pipeline, at = room.pipeline, room.datacentre
     dispatchers = [named("dispatcher", at, each) for each in pipeline.dispatcher_names()]
     return Unmatched(

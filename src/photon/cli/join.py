@@ -18,8 +18,8 @@ from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.local_join.join import JoinResult
     from photon.local_join.options import JoinOptions
+    from photon.local_join.status import JoinResult
 
 NAMED = 3
 """Largest number of unread logs to name."""
@@ -109,7 +109,7 @@ def join(
         tables.show(Part("", [row for row in rows if row["lines"]], columns))
         click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
 
-    out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
+    out.show({**result.ledger} | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)
     if said:
         tables.say(said)

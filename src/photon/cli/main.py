@@ -85,6 +85,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
         "explain": Noun("Tell the story of one event.", "explain:explain"),
         "doctor": Noun("Find what is wrong, or soon will be.", "doctor:doctor"),
+        "help": Noun("Explain a counter, a metric or a command.", "help:help_"),
     },
     "Repair": {
         "dispatcher": Noun(

@@ -42,9 +42,20 @@ def show(*what: Shown) -> None:
         elif not isinstance(each, Part):
             each()
         elif each.rows or each.none is None:
-            draw(table_of(each))
+            draw(table_of(each)) if sys.stdout.isatty() else _say_plainly(each)
         elif each.none:
             click.echo(each.none)
+
+
+def _say_plainly(part: Part) -> None:
+    """In a file or a pipe without Rich, which takes longer to load than a short join."""
+    lines = [[column.head for column in part.columns], *part.cells()]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, part.columns, widths, strict=True)
+        click.echo(
+            "  ".join(f"{cell:{'>' if column.right else '<'}{width}}" for cell, column, width in cells).rstrip()
+        )
 
 
 def draw(table: RenderableType) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,7 +33,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
 from photon.adapters.times import WITHOUT_TIME
-from photon.assembly.samples import Samples, logs_of
+from photon.assembly.room import Alone, Room, Serve
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -40,22 +42,22 @@ from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
 from photon.config.toml_text import toml_value
 from photon.config.topic_address import client_settings, topic_address, topic_in
+from photon.eventstore.api import EventStoreFailed
 from photon.fleet.ledger import ledger_file, read_ledger
-from photon.idregistry.api import Digester
+from photon.joiner.process import JoinerFailed
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
-from photon.local_join.options import JoinOptions
-from photon.local_join.site import Site, refused
-from photon.local_join.store import store_log, store_of
+from photon.local_join.options import JoinFailed, JoinOptions
+from photon.local_join.site import DATACENTRE, Site, refused
+from photon.local_join.status import JoinResult
+from photon.local_join.store import is_apart, remove_sockets, store_apart, store_log, store_reports
 from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
+from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.relay import Relay
-from photon.outputs.topic_relay import TopicRelay
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import OperatedStore
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
@@ -63,30 +65,6 @@ SAMPLE_RECORDS = 200
 TIMES = 20  # event times to check
 MANY = 20
 NAMED = 3  # missing primary logs to name
-
-
-@dataclass(frozen=True, slots=True)
-class JoinResult:
-    ledger: dict[str, int]
-    rejected: int
-    """Number of events rejected in this run."""
-    unread: tuple[str, ...]
-    """A line for each foreign log that was not read to its end."""
-    alike: tuple[str, ...]
-    """A line for each foreign log that begins like another one, if their lines have no ids: the common beginning was
-    counted once."""
-    unended: tuple[str, ...]
-    """A line for each foreign log whose last line waits for its end."""
-    conflicting: int
-    """Lines of this run with the event id of another line but other content, where ids were inferred."""
-    ambiguous: int
-    """Inferred primary keys that turned out to have several different primary events."""
-    unowned: int
-    """Output records whose id the registry does not know as theirs: duplicated, or written without a registration."""
-    missing: int
-    """Primary logs with records that cannot be read, or with unknown keys."""
-    stopped: bool = False
-    """True if ``stop`` ended it before all had a verdict."""
 
 
 async def run(
@@ -133,88 +111,72 @@ async def run(
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         keep_crumbs(adapter, site.state / DIRECTORY, disk)
+        primary_bytes = None
         if not ledger_file(site.state).exists():
-            check_readable(adapter, settings.join[name], options, say)
+            primary_bytes = check_readable(adapter, settings.join[name], options, say)
         if not options.once and not is_final(options.primary):
             _say_unreadable(adapter, settings.join[name], options, say)
         check_rule(site, adapter, disk)
-        samples = await _same_samples(site, settings, name, adapter, options, disk, stop)
-        before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
-        async with store_of(options, config, settings, name, adapter, site, disk, clock) as running:
-            from photon.local_join.parts import open_parts, work  # while another process starts
-
-            opened = open_parts(options, name, settings, adapter, running, site, disk, clock, stop, samples)
-            async with opened as parts:
-                if not adapter.has_foreign_time:
-                    say(WITHOUT_TIME)
-                stopped = await work(parts, stop, show, say, () if options.once else relays)
-                seen, primary = parts.dispatcher.status(), await running.store.progress()
-                if primary.missing_logs:
-                    await _say_missing(running.store, name, say)
-                if primary.unended:
-                    say(f"primary log {primary.unended}; events without a primary event wait as well")
-                if primary.ambiguous:
-                    many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
-                    say(f"{many} several different primary events: {primary.ambiguous_example}")
-                conflicting, conflict = parts.dispatcher.conflicts()
-                if conflicting:
-                    many = "1 line has" if conflicting == 1 else f"{conflicting:,} lines have"
-                    say(f"{many} the event id of an earlier line and other content, and are not joined: {conflict}")
-                if bad := primary.bad_records:
-                    say(
-                        f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
-                        f"(the first are named in {store_log(site)})"
-                    )
-                verified = parts.verifier.total
-                if is_final(options.primary) or is_final(options.foreign):
-                    from photon.objects.costs import costs_said
-
-                    say(await costs_said(running.address, clock.monotonic() - begun))
+        site.key(disk)
+        identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
+        if not adapter.has_foreign_time:
+            say(WITHOUT_TIME)
+        before = read_ledger(site.state)["rejected"]
+        with store_reports(site) as report:
+            inferred = options.config is None
+            guessed = inferred and options.words.id is None and "id" in (settings.join[name].foreign or {})
+            alone = Alone(adapter, options.once, options.keep_pending, guessed, report)
+            own_settings = site.settings(settings, name, options.sides())
+            room = Room(own_settings, Path(), stop, DATACENTRE, alone=alone, disk=disk, clock=clock)
+            remove_sockets(site)
+            apart = None
+            if is_apart(options, settings, name, adapter, primary_bytes):
+                apart = store_apart(room, options, config, site)
+            result = await _serve(room, apart, show, say, () if options.once else relays, store_log(site))
+        if not inferred or all(options.words.both()):
+            result = replace(result, ambiguous=0)  # the user named the keys
         ledger = read_ledger(site.state)
-        unowned = verified.refused + verified.unreadable
-        guessed = options.config is None and not all(options.words.both())
-        ambiguous = primary.ambiguous if guessed else 0
-        rejected = ledger["rejected"] - before
-        return JoinResult(
-            ledger,
-            rejected,
-            seen.unread,
-            seen.alike,
-            seen.unended,
-            conflicting,
-            ambiguous,
-            unowned,
-            primary.missing_logs,
-            stopped,
-        )
-    except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, 0, True)
+        return replace(result, ledger=ledger, rejected=ledger["rejected"] - before)
+    except Stopped:
+        return JoinResult(read_ledger(site.state))
+    except JoinerFailed as failed:
+        if isinstance(failed.__cause__, OutOfStep):
+            raise refused(site, failed.__cause__) from None
+        raise
+    except EventStoreFailed as failed:
+        raise JoinFailed(str(failed)) from None  # it may be the logs: exit code 1
     finally:
         for each in relays:
             each.close()
         lock.release()
 
 
-async def _say_missing(store: OperatedStore, join: str, say: Callable[[str], None]) -> None:
-    """Names the primary logs that events wait for."""
-    details = await store.details()
-    logs = [each for each in details.unavailable if each.keys and not each.forgotten]
-    if len(logs) > NAMED:
-        say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
-    for each in logs[:NAMED]:
-        todo = "make it readable, or correct the adapter"
-        if not each.present:
-            todo = (
-                "put its file back, or call the events unmatched: run this again with "
-                f"--set join.{join}.missing_logs=forget"
-            )
-        waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
-        say(f"primary log {each.path}: {each.why}; {waiting} for it; {todo}")
+async def _serve(
+    room: Room,
+    apart: AbstractAsyncContextManager[tuple[str, Serve]] | None,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    relays: Sequence[Copier],
+    store_log: Path,
+) -> JoinResult:
+    """Runs the datacentre until its dispatcher has ended, or it is stopped. ``apart``: its event store, if that has a
+    process of its own."""
+    async with AsyncExitStack() as stack:
+        address, own = None, dict[str, Serve]()
+        if apart is not None:
+            address, own["eventstore"] = await stack.enter_async_context(apart)
+        from photon.assembly.datacentre import serve_datacentre
+        from photon.local_join.parts import OwnParts  # while another process starts
+
+        parts = OwnParts(room, show, say, relays, store_log, address)
+        await serve_datacentre(room, own=parts.all() | own)
+        return parts.result
 
 
-def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
+def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> Copier:
     """Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing."""
     from photon.outputs.kafka_topic import KafkaTopic
+    from photon.outputs.topic_relay import TopicRelay
 
     client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
     client.refuse_compacted()
@@ -234,6 +196,8 @@ def _relayed(
         chained = settings.join[join].upstream(side) is not None and not is_final(output)
         if not chained or not (output / EMBEDDED_STATE).is_dir():
             continue
+        from photon.outputs.relay import Relay
+
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)
         options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
@@ -354,21 +318,6 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
     _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
 
 
-async def _same_samples(
-    site: Site, settings: Settings, join: str, adapter: Adapter, options: JoinOptions, disk: Disk, stop: asyncio.Event
-) -> Samples:
-    """Compares what the adapter derives from records with earlier runs, before a part begins.
-
-    Raises UsageError, Stopped.
-    """
-    logs = logs_of(settings, join, {"primary": options.primary, "foreign": options.foreign})
-    samples = Samples(site.samples(disk), join, adapter, Digester(site.key(disk), join), logs)
-    if not await samples.begin(stop):
-        raise Stopped
-    await samples.keep_first("primary", stop)
-    return samples
-
-
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in table.items():
@@ -378,12 +327,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def check_readable(
     adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None] = lambda line: None
-) -> None:
+) -> int:
     """Refuses a configuration under which no record at the beginning of a side can be read.
 
     Malformed records are rejected one by one, even if a log begins with many. If all sampled records are malformed,
     the configuration is wrong, and verdicts would be final. Records that a shape skips say nothing. ``say`` is told
-    of implausible event times. Raises UsageError.
+    of implausible event times. Returns the size of the primary logs. Raises UsageError.
     """
     sides = (
         (
@@ -395,8 +344,10 @@ def check_readable(
             adapter.foreign_links,
         ),
     )  # fmt: skip
+    primary_bytes = 0
     for side, directory, files, has_header, framing, links in sides:
-        blocks = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
+        blocks, known = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
+        primary_bytes = known if side == "primary" else primary_bytes
         guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
         until = time.monotonic() + (adapter.time_limit_s or float("inf"))
         for file, record in _records_of(blocks):
@@ -416,6 +367,7 @@ def check_readable(
                 )
         if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
             say(odd)
+    return primary_bytes
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
@@ -463,10 +415,11 @@ def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
 
 def _first_blocks(
     directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing, links: Sequence[str]
-) -> list[Block]:
+) -> tuple[list[Block], int]:
+    """The blocks, and the size of all logs."""
     follower = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
     try:
         follower.scan()
-        return list(follower.poll(SAMPLE_BYTES, final=True))
+        return list(follower.poll(SAMPLE_BYTES, final=True)), follower.backlog()[1]
     finally:
         follower.close()

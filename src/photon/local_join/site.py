@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import structs
 
 from photon.adapters.contract import Adapter
 from photon.adapters.log_places import check_links_apart, check_logs_apart, secrets_of
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
-from photon.config.settings import Settings
-from photon.config.versioned_file import read_versioned
-from photon.idregistry.core.commands import Sample
-from photon.idregistry.core.samples import with_others
+from photon.config.settings import Duration, JoinerSettings, Pipeline, Replica, Settings
 from photon.joiner.slot.identity import OutOfStep, SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import SlotLog
 from photon.joiner.slot.recovery import check_never_opened
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths
 from photon.local_join.given import Given
-
-if TYPE_CHECKING:
-    from photon.assembly.samples import Keep
 
 KEY_BYTES = 32
 LOCK_WAIT_S = 3.0
@@ -38,14 +31,6 @@ DATACENTRE = "local"
 
 class SiteBusy(PhotonError):
     """Another process uses this output."""
-
-
-class _Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    samples: tuple[Sample, ...]
-
-
-def _damaged(path: Path, why: str) -> PhotonError:
-    return PhotonError(f"{path}: is damaged ({why}); restore it from a copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +78,24 @@ class Site:
                 f"--{side} {path}: lies in what --output {self.output} writes itself; name another output"
             )
 
+    def settings(self, settings: Settings, join: str, sides: Mapping[str, Path]) -> Settings:
+        """The deployment file that this site would have: a datacentre of one process, without other ones."""
+        here = Pipeline(
+            join=join, primary=str(sides["primary"]), foreign=str(sides["foreign"]),
+            output=str(self.output), state=str(self.state), status="",
+        )  # fmt: skip
+        return structs.replace(
+            settings,
+            datacentre={DATACENTRE: here},
+            registry=structs.replace(
+                settings.registry, replicas={"local": Replica(address="", together=True, datacentre=DATACENTRE)}
+            ),
+            output=structs.replace(settings.output, copies=1),
+            joiner=JoinerSettings(adopt_after=Duration(0.0)),
+            tls=None,
+            key_file=str(self.state / "key"),
+        )
+
     def check_links(
         self, settings: Settings, base: Path, name: str, adapter: Adapter, sides: Mapping[str, Path]
     ) -> None:
@@ -133,21 +136,6 @@ class Site:
     def begun(self, disk: Disk) -> bool:
         """True if ids were registered here: the way to derive them cannot change any more."""
         return disk.exists(self.registry(""))
-
-    def samples(self, disk: Disk) -> Keep:
-        """Keeps what the adapter derives from records, except for a run that registered nothing."""
-        path = self.state / "samples"
-        if disk.exists(path) and not self.begun(disk):
-            disk.remove(path)
-
-        async def keep(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-            kept = read_versioned(disk, path, _Samples, _damaged)
-            known = () if kept is None else kept.samples
-            if (found := with_others(known, samples)) is not known:
-                disk.replace(path, msgspec.json.encode(_Samples(found)))
-            return found
-
-        return keep
 
     def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
         """The deployment's key, drawn at the first start. With another key everything would be joined again."""

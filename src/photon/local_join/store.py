@@ -3,129 +3,101 @@ itself, if it has much to read."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
-from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.problems import ProblemReporter
-from photon.config.clock import Clock
-from photon.config.disk import Disk
+from photon.assembly.registry import samples_of
+from photon.assembly.room import Room, Serve, Up
 from photon.config.log import Unfailing
 from photon.config.settings import Settings
+from photon.config.stopping import until
 from photon.config.structured import structlog
-from photon.local_join.options import JoinOptions
+from photon.local_join.options import JoinFailed, JoinOptions
 from photon.local_join.site import Site
-from photon.outputs.log.copier import WHOLE_NAME
 from photon.supervision.process_log import LOG_BYTES, open_log
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import OperatedStore
     from photon.supervision.supervisor import Service
 
 APART_BYTES = 32 << 20
 """With less to read, starting another process takes longer than it saves."""
+WATCH_S = 0.2
 SOCKET_NAME, SOCKET_SUFFIX = "eventstore", ".socket"
-
-
-@dataclass(frozen=True, slots=True)
-class RunningStore:
-    store: OperatedStore
-    failure: Callable[[], str | None]
-    """One line once it cannot go on."""
-    address: str | None = None
-    """`None` in this process."""
 
 
 def store_log(site: Site) -> Path:
     return site.state / "logs" / "eventstore.log"
 
 
-@contextlib.asynccontextmanager
-async def store_of(
-    options: JoinOptions,
-    config: Path,
-    settings: Settings,
-    name: str,
-    adapter: Adapter,
-    site: Site,
-    disk: Disk,
-    clock: Clock,
-) -> AsyncIterator[RunningStore]:
-    """Starts the event store of join ``name``, and ends it. Raises EventStoreFailed."""
-    for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):  # of a killed predecessor
+def remove_sockets(site: Site) -> None:
+    """Removes what a killed predecessor has left."""
+    for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):
         stale.unlink(missing_ok=True)
-    if is_apart(options, settings, name, adapter):
-        opened = _apart(options, config, name, site)
-    else:
-        opened = _within(options, config, settings, name, site, disk, clock)
-    async with opened as running:
-        yield running
 
 
-def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter) -> bool:
+@contextlib.contextmanager
+def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
+    """Writes what a store in this process says about logs and records where one of its own process writes it."""
+    with open_log(store_log(site), LOG_BYTES) as file:
+        told = structlog.wrap_logger(structlog.PrintLogger(cast(TextIO, Unfailing(io.TextIOWrapper(file)))))
+        yield lambda line: told.warning(line, part="event store")
+
+
+def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter, size: int | None) -> bool:
     """True if its work is worth a process: logs that are followed, long or in object storage, or a user's code, which
-    may hang."""
+    may hang. ``size``: of the primary logs. ``None`` if they have not been listed yet."""
     directory, files = options.primary, settings.join[name].primary_files
     if not options.once or is_final(directory) or not isinstance(adapter, ConfiguredAdapter):
         return True
-    found = discover(directory, compile_patterns(tuple(files)), ProblemReporter(None), links=adapter.primary_links)
-    return sum(each.size for each in found) >= APART_BYTES
-
-
-@contextlib.asynccontextmanager
-async def _within(
-    options: JoinOptions, config: Path, settings: Settings, name: str, site: Site, disk: Disk, clock: Clock
-) -> AsyncIterator[RunningStore]:
-    from photon.assembly.eventstore import eventstore_config
-    from photon.eventstore.engine import open_engine
-
-    site.file_map.mkdir(parents=True, exist_ok=True)
-    store_config = eventstore_config(
-        settings, name, options.primary, site.file_map,
-        once=options.once, may_be_empty=options.keep_pending, relayed=disk.exists(options.primary / WHOLE_NAME),
-    )  # fmt: skip
-    with open_log(store_log(site), LOG_BYTES) as file:
-        told = structlog.wrap_logger(structlog.PrintLogger(cast(TextIO, Unfailing(io.TextIOWrapper(file)))))
-        engine = await open_engine(
-            store_config,
-            adapter_of(settings, name, config.parent),
-            clock,
-            disk,
-            lambda line: told.warning(line, part="event store"),
+    if size is None:
+        found = discover(
+            directory, compile_patterns(tuple(files)), ProblemReporter(None), links=adapter.primary_links
         )
-        try:
-            engine.start()
-            yield RunningStore(engine, lambda: f"event store: {engine.failure}" if engine.failure else None)
-        finally:
-            await engine.close()
+        size = sum(each.size for each in found)
+    return size >= APART_BYTES
 
 
 @contextlib.asynccontextmanager
-async def _apart(options: JoinOptions, config: Path, name: str, site: Site) -> AsyncIterator[RunningStore]:
+async def store_apart(room: Room, options: JoinOptions, config: Path, site: Site) -> AsyncIterator[tuple[str, Serve]]:
+    """Starts the event store in a process of its own, and ends it. Yields its address, and its part here."""
     from photon.supervision.supervisor import Supervisor
 
     with socket_address(site.state, SOCKET_NAME) as address:
         supervisor = Supervisor()
-        try:
-            await supervisor.start([_service(options, config, name, site, address)])  # it imports, and so do we
+
+        async def serve(stop: asyncio.Event, up: Up) -> None:
+            """Raises JoinFailed, UsageError."""
             from photon.eventstore.client import EventStoreClient
 
-            store = EventStoreClient(address, name)
+            assert room.near.registry is not None, "its stage is earlier"
+            samples = samples_of(room, room.near.registry)
+            if not await samples.begin(stop):
+                return
+            await samples.keep_first("primary", stop)
+            room.near.store = store = EventStoreClient(address, room.pipeline.join)
+            up()
             try:
-                yield RunningStore(store, supervisor.failure, address)
+                while not await until(stop, WATCH_S):
+                    if (failure := supervisor.failure()) is not None:
+                        raise JoinFailed(failure)
             finally:
                 await store.close()
+
+        try:
+            await supervisor.start([_service(options, config, room.pipeline.join, site, address)])
+            yield address, serve
         finally:
             await supervisor.stop()
 

@@ -37,7 +37,7 @@ from photon.fleet.access import pipeline_named
 from photon.fleet.explain.dispatchers import foreign_logs
 from photon.fleet.explain.service import EXPLAIN, Explainer, ExplainService, of_join_on_spark
 from photon.idregistry.api import Digester
-from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import Traced
 from photon.joiner.slot.lock import LOCK_NAME
@@ -191,7 +191,7 @@ async def join(
                 await end([asking])
 
 
-def _explainer(room: Room, registry: RegistryClient) -> Explainer:
+def _explainer(room: Room, registry: RoutedRegistry) -> Explainer:
     logs = foreign_logs(room.settings, room.base, room.datacentre, room.logs("foreign"), room.state)
 
     async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:

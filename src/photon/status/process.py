@@ -14,6 +14,7 @@ from photon.config.clock import Clock
 from photon.config.errors import UsageError
 from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
@@ -21,6 +22,7 @@ from photon.config.tls import OPERATOR, Tls
 from photon.fleet.access import logged, tls_of
 from photon.fleet.look import Asker, Look
 from photon.fleet.processes import asked_of
+from photon.status.explained import explained as explained_by
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
 from photon.status.parts import on_page
 from photon.status.view import View

@@ -26,7 +26,8 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.stopping import stop_event
 from photon.eventstore.engine import EventStoreConfig
-from photon.eventstore.process import EventStoreFailed, ServedJoin, serve
+from photon.eventstore.api import EventStoreFailed
+from photon.eventstore.process import ServedJoin, serve
 from tests.unit.eventstore.helpers import LineAdapter
 
 base = Path(sys.argv[1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.idregistry.api import Slot
 from photon.joiner.adopter import Adopted, Adopter, has_work_left
-from photon.joiner.process import JoinerService
+from photon.joiner.service import JoinerService
 from photon.joiner.shell import Die
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths

@@ -19,7 +19,7 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.replay.rereading import Sources
 from photon.eventstore.client import EventStoreClient
-from photon.eventstore.process import EventStoreService
+from photon.eventstore.service import EventStoreService
 from photon.idregistry.client.grpc_client import GrpcBackend
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core import commands as c
@@ -32,7 +32,7 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.client import JoinerClient
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.engine import JoinerLimits, Surroundings
-from photon.joiner.process import JoinerService
+from photon.joiner.service import JoinerService
 from photon.joiner.shell import Die
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines

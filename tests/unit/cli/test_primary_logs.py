@@ -18,7 +18,7 @@ from photon.config.disk import RealDisk
 from photon.eventstore import unavailable
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.process import start_server
+from photon.eventstore.service import start_server
 from tests.unit.eventstore.helpers import LineAdapter
 from tests.unit.refusals import photon
 

@@ -25,13 +25,17 @@ UNUSED = (
 )
 ROOMS = tuple(f"photon.{room}" for room in ("adapters", "dispatcher", "eventstore", "joiner", "outputs", "spark"))
 IMPORTED = "import {modules}, sys; print(*sys.modules)"
-JOIN = "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_join.parts, photon.eventstore.engine"
+JOIN = (
+    "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_join.parts, photon.eventstore.engine, "
+    "photon.assembly.datacentre, photon.assembly.dispatcher, photon.assembly.eventstore, photon.assembly.joiner, "
+    "photon.dispatcher.process, photon.eventstore.process, photon.joiner.process"
+)
 
 
 @pytest.mark.parametrize(
     ("modules", "unused", "most"),
     [
-        (JOIN, ("grpc", *UNUSED), 345),
+        (JOIN, ("grpc", *UNUSED), 350),
         ("photon; photon.read; import photon", ("grpc", "google.protobuf", *UNUSED), 168),
         ("photon.eventstore.process", UNUSED, 155),
         ("photon.assembly.registry", UNUSED, 120),

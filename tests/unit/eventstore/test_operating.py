@@ -9,7 +9,7 @@ import pytest
 
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import Details, EventLookUps, Forgotten, OperatedStore, Progress, UnavailableLog
-from photon.eventstore.process import EventStoreService
+from photon.eventstore.service import EventStoreService
 
 LOGS = (
     UnavailableLog("a.log.7", "0" * 32, "its file is gone", 12, 34, False, True),

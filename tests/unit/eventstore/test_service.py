@@ -25,7 +25,7 @@ from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapUnavailable
-from photon.eventstore.process import start_server
+from photon.eventstore.service import start_server
 
 from .helpers import LineAdapter, until
 

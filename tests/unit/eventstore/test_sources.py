@@ -11,7 +11,7 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import Details, LookUpCode
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.process import start_server
+from photon.eventstore.service import start_server
 
 from .helpers import LineAdapter, until
 

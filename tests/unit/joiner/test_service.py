@@ -22,7 +22,8 @@ from photon.idregistry.api import Kind
 from photon.joiner import wire
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.client import JoinerClient
-from photon.joiner.process import JoinerFailed, Served, serve, start_server
+from photon.joiner.process import JoinerFailed, Served, serve
+from photon.joiner.service import start_server
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.unit.joiner.helpers import DIGESTER, FakeRegistry, FakeStore, engine_at, event, lines_under
 from tests.unit.joiner.told import TakenBy, answers_of, by_row, outcomes_of, owners_of

@@ -34,7 +34,7 @@ def test_brokers_that_are_away_are_one_line_and_one_when_they_are_back(
 
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        runner.run(parts._relay([relay(tmp_path, topic)], said.append, done))
+        runner.run(parts.relay([relay(tmp_path, topic)], said.append, done, lambda: None))
     away = "topic clicks at k:1: reason {}; nothing is called unmatched until it is read again"
     back = "topic clicks is read again"
     assert said == [away.format(2), back, away.format(5), back]
