@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import orjson
 import pytest
 
@@ -19,7 +20,7 @@ from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
-from photon.joiner.slot.slot import SlotStore
+from photon.joiner.slot.slot import Redone, SlotStore
 from photon.outputs.published import read_slot
 from photon.verifier.verifier import Verifier
 from tests.unit.joiner.helpers import (
@@ -335,3 +336,15 @@ async def test_a_cancelled_start_keeps_the_lock_through_its_recovery(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert order == ["recovered", "released"]
+
+
+async def test_each_start_publishes_what_is_redone_before_it_is_drained(tmp_path: Path) -> None:
+    """Rule 13."""
+    registry = FakeRegistry()
+    for incarnation in (1, 2):
+        engine = engine_at(tmp_path, registry, FakeStore({}))
+        await engine.start()
+        assert await engine.drain(10.0)
+        found = msgspec.json.decode((tmp_path / "state/redone.json").read_bytes(), type=Redone)
+        assert found.upto == incarnation - 1
+        await engine.close()
