@@ -116,10 +116,13 @@ class Dispatcher:
         for _ in self.dispatcher.intake.take(self._block(events, **of), self._wall(), self.now):
             pass
 
-    def backlogged(self, *events: str, **of: str) -> None:
+    def backlogged(self, *events: str, **of: str) -> str:
         """Reads them, to ask the registry about all of them first."""
-        for _ in self.backlog.take(self._block(events, **of), self._wall(), self.now):
+        block = self._block(events, **of)
+        repeats = self.dispatcher.logs.repeats(block)
+        for _ in self.backlog.take(block, self._wall(), self.now):
             pass
+        return "repeats" if repeats else ""
 
     def parse_one(self, *events: str) -> None:
         """Reads only the first record of a block; ``parse_rest`` reads the others."""
@@ -297,8 +300,10 @@ class Dispatcher:
 
     def pending(self, limit: str = "20") -> Iterator[str]:
         """As ``status`` shows events without a verdict."""
+        assert self.kept is not None
         heads = oldest_stretches(self.dispatcher.logs.heads(), int(limit))
-        for each in oldest([self.dispatcher.held(head) for head in heads], (), self._wall(), int(limit)):
+        held, rows = [self.dispatcher.held(head) for head in heads], self.kept.oldest_rows(int(limit))
+        for each in oldest(held, rows, self._wall(), int(limit)):
             due = "" if each.next_try_ns is None else f", next {each.next_try_ns / S:.2f}"
             yield f"{each.event_id}: {each.reason.partition(':')[0]}, tries {each.tries}{due}"
 
