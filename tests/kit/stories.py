@@ -51,7 +51,7 @@ def _answers(step: str, machine: Any) -> list[str]:
     try:
         answer = getattr(machine, command)(*[word for word in words if "=" not in word], **options)
     except Exception as error:
-        error.add_note(f"at the step: {step}")
+        error.add_note(f"at the step: {step.strip()}")
         raise
     return [each for each in ([answer] if isinstance(answer, str) else answer or ()) if each]
 
