@@ -38,9 +38,11 @@ class Story(NamedTuple):
 
 def _shown(steps: str, machine: Any) -> list[str]:
     answers = [answer for step in steps.split(";") for answer in _answers(step, machine)]
+    if not answers:
+        return [steps]
     lines = textwrap.wrap("; ".join(answers), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
-    together = f"{steps} => {lines[0].strip()}" if lines else steps
-    return [together] if len(lines) <= 1 and len(together) <= WIDTH else [f"{steps} =>", *lines]
+    together = f"{steps} => {lines[0].strip()}"
+    return [together] if len(lines) == 1 and len(together) <= WIDTH else [f"{steps} =>", *lines]
 
 
 def _answers(step: str, machine: Any) -> list[str]:
@@ -49,9 +51,9 @@ def _answers(step: str, machine: Any) -> list[str]:
     try:
         answer = getattr(machine, command)(*[word for word in words if "=" not in word], **options)
     except Exception as error:
-        error.add_note(f"at the step: {step}")
+        error.add_note(f"at the step: {step.strip()}")
         raise
-    return [answer] if isinstance(answer, str) else list(answer or ())
+    return [each for each in ([answer] if isinstance(answer, str) else answer or ()) if each]
 
 
 def stories(test: str, name: str) -> list[Story]:

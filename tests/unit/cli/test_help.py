@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from photon.cli.main import main
 from photon.config.metrics.table import METRICS
-from photon.fleet.ledger import COUNTERS
+from photon.fleet.counters import COUNTERS
 from tests.unit.refusals import photon, refused
 
 

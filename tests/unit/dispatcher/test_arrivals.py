@@ -17,7 +17,7 @@ from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.queues import Queues, Shares
-from photon.dispatcher.retry import FAILED_HELD, RETRY_BACKOFF, SETTLED_NS, Patience
+from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.waiting import ArrivedKeys
@@ -25,21 +25,12 @@ from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.test_engine import until
-from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
+from tests.unit.dispatcher.world import StoredRow, block, core, opened, take
 from tests.unit.joiner.helpers import event
 
 READ_PAST_NS = 10**12
 FAR_S = 10_000.0
 """Longer than any back-off."""
-
-
-def waiting_core(lines: bytes) -> Core:
-    """Its events were tried once; their primaries have not come."""
-    c = core(patience=Patience(), limits=Limits(batch_wait_s=0.0, hold_s=1.0))
-    c.waiting.progressed(READ_PAST_NS)
-    take(c, block(lines))
-    reply(c, sent(c))
-    return c
 
 
 def sent(c: Core, now: float = 0.0) -> Batch:
@@ -56,75 +47,11 @@ def names(batch: Batch | None) -> list[bytes]:
     return [] if batch is None else list(batch.events.ids)
 
 
-def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
-    c = waiting_core(b"a k1 1\nb k2 1\nc k1 1\n")
-    assert sorted(c.waiting.room.keys()) == [b"k1", b"k2"]
-    c.waiting.arrived([b"k1", b"k9"])
-    assert names(c.next_batch(0.0, flush=True)) == [b"a", b"c"]
-    assert c.waiting.room.keys() == [b"k2"]
-    assert (c.waiting.arrivals, c.waiting.open) == (2, 3)
-
-
-def test_a_primary_that_comes_while_the_attempt_is_on_its_way_is_not_missed() -> None:
-    c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.waiting.arrived([b"k1", b"k2"])
-    batch = sent(c)  # it was told about them before
-    reply(c, batch)
-    assert c.next_batch(0.0, flush=True) is None
-    c.waiting.arrived([b"k1", b"k2"])
-    batch = sent(c)
-    c.waiting.arrived([b"k2"])
-    reply(c, batch)
-    assert names(c.next_batch(0.0, flush=True)) == [b"b"]
-
-
-def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
-    c = waiting_core(b"a k1 1\n")
-    c.waiting.arrived([b"k1"])
-    reply(c, sent(c))
-    assert c.next_batch(0.0, flush=True) is None
-    assert c.committing.changes(READ_PAST_NS, 1.5).stored.attempts.tolist() == [2]
-    assert c.waiting.open == 0
-
-
-def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -> None:
-    """It is in flight when its stretch falls behind the offset: a row for the next process, not tried here twice."""
-    c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.waiting.arrived([b"k1"])
-    changes = c.committing.changes(READ_PAST_NS, 100.0)
-    assert len(changes.stored) == 2
-    state = State(tmp_path / "s")
-    state.commit(changes)
-    c.committing.committed()
-    loader = RetryLoader(c.waiting, state, once=False, now_ns=READ_PAST_NS)
-    loader.arrived([b"k1"])
-    loader.look(READ_PAST_NS, 0.0)
-    batch = sent(c)
-    assert names(batch) == [b"a"]
-    reply(c, batch, Outcome.JOINED)
-    assert len(c.committing.changes(READ_PAST_NS, 100.0).deleted) == 1
-    state.close()
-
-
 def test_what_came_since_is_what_came_since() -> None:
     keys = ArrivedKeys()
     keys.add([b"a", b"b"])
     assert keys.since([b"a", b"b", b"c"], 0).tolist() == [True, True, False]
     assert keys.since([b"a", b"b", b"c"], 1).tolist() == [False, True, False]
-
-
-def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
-    """It may have asked the previous store: that one remembered its misses, and is gone."""
-    c = waiting_core(b"a k1 1\nb k2 1\n")
-    c.waiting.arrived([b"k1"])
-    batch = sent(c)
-    c.waiting.recent.lose()
-    assert c.waiting.room.keys() == [b"k2"]
-    reply(c, batch)
-    batch = sent(c)
-    assert names(batch) == [b"a"]
-    reply(c, batch)
-    assert c.next_batch(0.0, flush=True) is None
 
 
 def row(number: int, key: bytes, read_ns: int = READ_PAST_NS) -> StoredRow:
@@ -175,82 +102,6 @@ def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path
     assert not stored.loader.pending
     assert stored.core.waiting.arrivals == many + 1500
     stored.state.close()
-
-
-def test_a_row_whose_primary_came_goes_before_those_whose_next_try_has_come(tmp_path: Path) -> None:
-    due = [row(n, b"k%d" % n)._replace(next_try_ns=READ_PAST_NS) for n in range(3)]
-    stored = Stored(tmp_path / "s", [*due, row(3, b"k")])
-    stored.loader._next_look = 0.0
-    stored.loader.arrived([b"k"])
-    assert stored.tried() == [b"id3", b"id0", b"id1", b"id2"]
-    stored.state.close()
-
-
-def test_a_row_that_was_woken_in_vain_waits_on(tmp_path: Path) -> None:
-    stored = Stored(tmp_path / "s", [row(1, b"k")])
-    stored.loader.arrived([b"k"])
-    assert stored.tried(Outcome.NOT_YET) == [b"id1"]
-    assert stored.tried() == []
-    stored.loader.arrived([b"k"])
-    assert stored.tried() == [b"id1"]
-    stored.state.close()
-
-
-def test_a_row_is_woken_between_an_answer_and_its_commit(tmp_path: Path) -> None:
-    stored = Stored(tmp_path / "s", [row(1, b"k"), row(2, b"k")])
-    stored.arrived(b"k")
-    assert sorted(stored.tried(Outcome.NOT_YET, commit=False)) == [b"id1", b"id2"]
-    stored.arrived(b"k")
-    assert stored.core.waiting.open == 2
-    stored.commit()
-    assert sorted(stored.tried()) == [b"id1", b"id2"]
-    assert (stored.core.waiting.open, stored.state.retry_rows) == (0, 0)
-    stored.state.close()
-
-
-def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has_waited(tmp_path: Path) -> None:
-    """Not in due order: news of it came only once."""
-    waits = [row(n, b"k%d" % n)._replace(attempts=15, next_try_ns=READ_PAST_NS) for n in range(3000)]
-    stored = Stored(tmp_path / "s", waits)
-    stored.loader._next_look = FAR_S
-    stored.arrived(b"k2999")
-    now = 0.0
-    for failures in range(FAILED_HELD):
-        assert stored.tried(Outcome.RETRY, now) == [b"id2999"], failures
-        now += RETRY_BACKOFF.first * 2**failures
-    assert stored.core.waiting.open == 1
-    assert stored.tried(Outcome.RETRY, now) == [b"id2999"]
-    assert stored.core.waiting.open == 0  # a row again: rows that fail for long do not stay in memory
-    assert stored.tried(Outcome.RETRY, now + FAR_S / 2) == []
-    stored.arrived(b"k2999")
-    assert stored.tried(now=now) == [b"id2999"]
-    stored.state.close()
-
-
-def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) -> None:
-    """The number of failed tries is not stored. When its primary event comes, it starts over, wherever it is."""
-    item = row(1, b"k")._replace(attempts=15, next_try_ns=READ_PAST_NS)
-    stored = Stored(tmp_path / "s", [item])
-    stored.tried()
-    assert stored.tried(Outcome.RETRY, 10.0) == [b"id1"]
-    assert stored.core.waiting.open == 0
-    stored.state.close()
-    for arrives in ("before it is sent", "before it is answered", "before it is committed"):
-        stored = Stored(tmp_path / arrives, [item])
-        stored.tried()
-        stored.loader.look(READ_PAST_NS, 10.0)
-        if arrives == "before it is sent":
-            stored.arrived(b"k")
-            stored.loader.look(READ_PAST_NS, 10.0)
-        batch = sent(stored.core, 10.0)
-        if arrives == "before it is answered":
-            stored.arrived(b"k")
-        reply(stored.core, batch, Outcome.RETRY)
-        if arrives == "before it is committed":
-            assert stored.core.waiting.open == 0
-            stored.arrived(b"k")
-        assert (stored.core.waiting.open, Held(stored.core, batch.rows[0]).failed) in ((1, 1), (1, 0)), arrives
-        stored.state.close()
 
 
 def test_rows_are_found_by_their_key(tmp_path: Path) -> None:

@@ -20,17 +20,16 @@ from photon.batch.verdicts import Verdicts
 from photon.dispatcher import lookups
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
-from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import PROBE_EVERY, Backlog, LookUpPolicy, Worth, divergences, must_know, settle
+from photon.dispatcher.lookups import PROBE_EVERY, Backlog, LookUpPolicy, Worth, divergences, settle
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
-from photon.idregistry.api import I64, Answer, Kind
+from photon.idregistry.api import I64, Answer
 from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher import test_crashes, world
 from tests.unit.dispatcher.test_engine import FakeLookUps, World, lines
-from tests.unit.dispatcher.world import DIGESTER, HERE, looked_up
+from tests.unit.dispatcher.world import HERE, looked_up
 
 OTHER = "there"
 NOW_NS = 10**18
@@ -229,18 +228,6 @@ def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
         run.state.close()
 
 
-# -- parts --------------------------------------------------------------------------------------------------------
-def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
-    to = core()
-    backlog = fed(to, world.block(b"1 k 0\n"))
-    asked = backlog.question()
-    world.take(to, world.block(b"bad\n", 6), NOW_NS, 0.0)
-    assert not to.committing.changes(NOW_NS, 1000.0, store_all=True)
-    assert to.waiting.open == 1
-    backlog.settle(asked, None, NOW_NS, 0.0)
-    assert to.next_batch(1.0, flush=True).events.ids == [b"1"]
-
-
 def test_memory_is_counted_while_a_question_waits() -> None:
     to = core()
     data = b"".join(b"%d k 0\n" % n for n in range(100))
@@ -262,74 +249,17 @@ def test_it_is_worth_it_while_most_is_known() -> None:
     assert all(worth.next() for _ in range(100))
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_own_verdicts_before_a_crash(kind: Kind) -> None:
-    to = core()
-    found = looked_up([Answer.PRESENT], kind, line_tag(b"1 k 0", 0, "a.log"), names=(HERE,))
-    backlog = fed(to, world.block(b"1 k 0\n"))
-    backlog.settle(backlog.question(), found, NOW_NS, 0.0)
-    assert to.counting.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
-
-
-# -- read again ----------------------------------------------------------------------------------------------------
-def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
-    """``REWRITTEN``, or these."""
-    blocks = blocks or (REWRITTEN,)
-    assert all(to.logs.repeats(block) for block in blocks)
-    backlog = fed(to, *blocks)
-    question = backlog.question()
-    assert question.repeated
-    return backlog, question
-
-
-def knows(*verdicts: tuple[Answer, int]) -> Verdicts:
-    """Entries of our own; tag 0 is that of no line here."""
-    return looked_up([answer for answer, _ in verdicts], 1, [tag for _, tag in verdicts], names=(HERE,))
-
-
-SAME, OTHERS, NEW = (Answer.PRESENT, line_tag(b"0 k 0", 0, "a.log")), (Answer.PRESENT, 0), (Answer.ABSENT, 0)
 DATA = b"0 k 0\nbad\n1 k 0\n2 k 0\nbad\n3 k 0\n"
-REWRITTEN = replace(world.block(DATA), rewritten=True)
-
-
-def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
-    to = core(high=100)
-    backlog, question = again(to)
-    found = knows(SAME, OTHERS, NEW, OTHERS)
-    assert not to.counting.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
-    (at,) = divergences(question, found, frozenset()).values()
-    assert at == DATA.index(b"2")
-    to.logs.diverge("log1", at)
-    backlog.settle(question, found, NOW_NS, 0.0)
-    read = {Verdict.REREAD: 3, Verdict.DUPLICATE: 1, Verdict.REJECTED: 1, Verdict.READ: 3}
-    assert to.counting.live == read, "what stands before it was counted, the rest is new"
-    assert not to.committing.changes(NOW_NS, 0.0, store_all=True).rewritten
-    assert not to.logs.repeats(world.block(b"4 k 0\n", len(DATA))), "the log is its own from here on"
-
-
-def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
-    to = core(high=100)
-    backlog, question = again(to)
-    found = knows(SAME, OTHERS, OTHERS, OTHERS)
-    assert divergences(question, found, frozenset()) == {}
-    backlog.settle(question, found, NOW_NS, 0.0)
-    assert to.counting.live == {Verdict.REREAD: 6, Verdict.READ: 0}
-    assert to.committing.changes(NOW_NS, 0.0).rewritten == {"log1": 100}
 
 
 def test_what_stands_before_the_place_where_it_departs_is_committed_as_read_anew() -> None:
     to = core(high=100)
     half = DATA.index(b"2")
-    first, second = replace(world.block(DATA[:half]), rewritten=True), world.block(DATA[half:], half)
-    backlog, question = again(to, first, second)
-    found = knows(SAME, OTHERS, OTHERS, NEW)
+    backlog = fed(to, replace(world.block(DATA[:half]), rewritten=True), world.block(DATA[half:], half))
+    question = backlog.question()
+    found = looked_up([Answer.PRESENT] * 3 + [Answer.ABSENT], 1, names=(HERE,))
     to.logs.diverge("log1", divergences(question, found, frozenset())["log1"])
-    stretches = question.stretches
-    assert [(each.rewritten, each.diverged, each.counted_to) for each in stretches] == [
-        (True, False, 100),
-        (False, True, DATA.index(b"3")),
-    ]
-    stretches[0].whole = True
+    question.stretches[0].whole = True
     changes = to.committing.changes(NOW_NS, 0.0)
     assert (changes.rewritten, changes.diverged) == ({"log1": 100}, set())
     backlog.settle(question, found, NOW_NS, 0.0)
@@ -337,82 +267,10 @@ def test_what_stands_before_the_place_where_it_departs_is_committed_as_read_anew
     assert (changes.rewritten, changes.diverged) == ({}, {"log1"})
 
 
-def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_is_kept() -> None:
-    to = core(high=100)
-    backlog, question = again(to)
-    found = knows(SAME, NEW, NEW, NEW)
-    to.logs.diverge("log1", divergences(question, found, frozenset())["log1"])
-    backlog.settle(question, found, NOW_NS, 0.0)
-    changes = to.committing.changes(NOW_NS, 0.0)
-    assert changes.stored.events.ids == [b"1", b"2", b"3"]
-    assert changes.positions["log1"].offset == len(DATA)
-    batch = to.next_batch(0.0, flush=True)
-    assert batch is not None, "they go on from memory"
-    assert to._table.stretch[batch.rows].tolist() == [None] * 3
-
-
-def test_a_log_that_goes_on_behind_what_was_counted_departs_there() -> None:
-    to = core(high=DATA.index(b"3"))
-    _, question = again(to)
-    assert divergences(question, knows(SAME, OTHERS, OTHERS, SAME), frozenset()) == {"log1": DATA.index(b"3")}
-
-
-def test_of_logs_that_begin_alike_the_one_that_was_begun_later_waits() -> None:
-    to = core(high=100)
-    blocks = [replace(world.block(DATA, identity=name), rewritten=True) for name in ("log1~1", "log1")]
-    (backlog, first), (_, second) = [again(to, block) for block in blocks]
-    assert not to.logs.clear(second.stretches)
-    assert to.logs.clear(first.stretches)
-    found = knows(SAME, NEW, NEW, NEW)
-    to.logs.diverge("log1~1", divergences(first, found, frozenset())["log1~1"])
-    backlog.settle(first, found, NOW_NS, 0.0)
-    assert not to.logs.clear(second.stretches)
-    to.committing.changes(NOW_NS, 0.0)
-    assert to.logs.clear(second.stretches)
-
-
 def test_a_log_read_anew_may_have_lines_of_one_that_begins_alike_and_was_read_further() -> None:
     to = core(high=100)
     for each in (world.block(DATA, identity="log1~1"), replace(world.block(DATA, identity="log1~1"), rewritten=True)):
         assert to.logs.begin(each, 0.0).counted_to == 100
-
-
-def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
-    to = core(high=100)
-    backlog, question = again(to, world.block(DATA))
-    found = knows(SAME, OTHERS, NEW, OTHERS)
-    assert divergences(question, found, frozenset()) == {}
-    assert not must_know(question, None)
-    backlog.settle(question, found, NOW_NS, 0.0)
-    assert to.counting.live == {Verdict.REREAD: 5, Verdict.READ: 1}
-
-
-def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
-    _, question = again(core(high=100))
-    assert must_know(question, None)
-    assert must_know(question, knows(SAME, (Answer.UNKNOWN, 0), NEW, NEW))
-    assert not must_know(question, knows(SAME, SAME, NEW, NEW))
-
-
-def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
-    to = core(high=100)
-    backlog, question = again(to)
-    at = DATA.index(b"2")
-    waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
-    found = knows(SAME, OTHERS, NEW, NEW)
-    assert divergences(question, found, waiting)["log1"] == DATA.index(b"3")
-    to.logs.diverge("log1", DATA.index(b"3"))
-    backlog.settle(question, found, NOW_NS, 0.0, waiting)
-    assert (to.counting.live, to.waiting.open) == ({Verdict.REREAD: 5, Verdict.READ: 1}, 1)
-
-
-def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> None:
-    to = core()
-    world.take(to, world.block(DATA), NOW_NS, 0.0)
-    _, question = again(to)
-    assert not to.logs.clear(question.stretches)
-    assert to.committing.changes(NOW_NS, 0.0).stored.events.ids == [b"0", b"1", b"2", b"3"]
-    assert to.logs.clear(question.stretches)
 
 
 @pytest.mark.parametrize(
@@ -447,16 +305,3 @@ async def test_a_joiner_gets_what_the_registry_does_not_know(tmp_path: Path, mon
     assert counts["elsewhere"] >= 2700
     assert len(here.joiners[0].seen) == 3000 - counts["elsewhere"] > 0
     assert here.look_ups.asked >= 3000
-
-
-def test_what_is_learnt_of_the_other_datacentre() -> None:
-    """It is ahead, so it lives; and it takes our events, so these are looked up before they are joined."""
-    homes = Homes(HERE, [OTHER])
-    to = core(homes=homes)
-    backlog = fed(to, world.block(b"".join(b"%d k 0\n" % n for n in range(400))))
-    asked = backlog.question()
-    assert not homes.contested
-    backlog.settle(asked, looked_up([Answer.PRESENT] * len(asked), 1, names=(OTHER,)), NOW_NS, 0.0)
-    assert homes.contested
-    assert [each.trusted for each in homes.status()] == [True]
-    assert to.counting.live[Verdict.ELSEWHERE] == 400

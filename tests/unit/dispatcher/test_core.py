@@ -1,442 +1,400 @@
-"""The core's rules, one by one."""
+"""The core over its state. Its stories: ``core.txt``, ``waiting.txt`` and ``lookups.txt``."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import OversizedRecord
+from photon.batch.columns import split_digests
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.committing import HELD_LONG
-from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Retimed
+from photon.dispatcher.events import Batch
+from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
-from photon.dispatcher.state import Changes
-from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
-from tests.unit.dispatcher.world import HERE, HOUR, Held, block, core, stored_rows, take
+from photon.dispatcher.lookups import Backlog, divergences, must_know, settle
+from photon.dispatcher.queues import Shares
+from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry_loader import RetryLoader
+from photon.dispatcher.state import Changes, State
+from photon.dispatcher.status import oldest, oldest_stretches
+from photon.dispatcher.two_clocks import Heard, passed_by_both
+from photon.eventstore.api import Progress
+from photon.idregistry.api import Answer, Kind
+from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome
+from photon.joiner.verdicts import tags_of
+from tests.kit.stories import Story, stories
+from tests.unit.dispatcher import world
+from tests.unit.dispatcher.world import HERE, StoredRow, looked_up
+from tests.unit.joiner.helpers import event
 from tests.unit.joiner.told import TakenBy, answers_of
 
 S = 1_000_000_000
-LIVE = Patience(unmatched_after_ns=3600 * S)
+PATIENCE = ("unmatched_after", "slack", "after")
+REGISTRY = {"new": Answer.ABSENT, "late": Answer.BELOW_BOUNDARY, "unknown": Answer.UNKNOWN}
 
 
-def lines(*words: str) -> bytes:
-    return b"".join(f"{word} k 1\n".encode() for word in words)
+class Dispatcher:
+    """A core, its state, and a loader of its rows. All times are seconds, by one clock unless ``at`` says otherwise.
+
+    An event is ``id:key:hour``, ``id`` alone for ``id:k:1``. A joiner's answers are outcomes, with ``:here`` or
+    ``:there`` for who took an id, its kind, and ``:same`` for the very line; the registry's are ``mine`` (this very
+    line), ``other`` (another line of ours), ``there``, ``new``, ``late`` or ``unknown``.
+    ``x*3`` is ``x x x``, ``x#3`` is ``x0 x1 x2``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.states = 0
+        self.kept: State | None = None
+        self.core()
+
+    def core(self, *flags: str, **options: str) -> None:
+        """Begins with a new state. Flags and options: as in ``Patience`` and ``Limits``; the others see below."""
+        self.close()
+        self.states, self.now, self.wall_ahead = self.states + 1, 0.0, 0.0
+        self.flags, self.options = flags, options
+        self._open()
+
+    def restart(self, *flags: str, **options: str) -> None:
+        """Another process, over the same state."""
+        self.close()
+        self.flags, self.options = flags, options
+        self._open()
+
+    def close(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+
+    def _open(self) -> None:
+        given, flags = self.options, self.flags
+        seconds = {f"{name}_ns": int(given[name]) * S for name in PATIENCE if name in given}
+        switches = {name: name in flags for name in ("once", "keep_pending", "whole_sets")}
+        limits: Any = {
+            each.name: type(each.default)(given[each.name]) for each in fields(Limits) if each.name in given
+        }
+        self.homes = Homes(HERE, ["there"]) if "shared" in flags else None
+        self.kept = State(self.directory / f"{self.states}.db")
+        self.dispatcher = world.core(
+            self.kept,
+            patience=Patience(**switches, **seconds),  # type: ignore[arg-type]
+            limits=Limits(**limits),
+            highs={"log1": int(given["high"])} if "high" in given else self.kept.highs(),
+            retry_rows=self.kept.retry_rows,
+            identical_copies="identical_copies" in flags,
+            uncertainty_ns=int(given.get("uncertainty", 0)) * S,
+            shares=Shares(float(given.get("share", 1)), 8000),
+            homes=self.homes,
+        )
+        self.backlog = Backlog(self.dispatcher)
+        self.loader = RetryLoader(self.dispatcher.waiting, self.kept, once="once" in flags, now_ns=self._wall())
+        self.batches: list[Batch] = []
+        self.ends: Counter[str] = Counter()
+        self.names: dict[int, str] = {}
+
+    def _wall(self) -> int:
+        return int((self.now + self.wall_ahead) * S)
+
+    def at(self, now: str, wall: str = "") -> None:
+        """``next``: when something is due."""
+        self.now = float(now) if now != "next" else self.dispatcher.next_due(0.25) or 0.0
+        self.wall_ahead = float(wall) - self.now if wall else self.wall_ahead
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+    def read(self, *events: str, **of: str) -> None:
+        """``log``, ``from`` (an offset; else where the last block of the log ended), ``rewritten``, ``oversized``."""
+        for _ in self.dispatcher.intake.take(self._block(events, **of), self._wall(), self.now):
+            pass
+
+    def backlogged(self, *events: str, **of: str) -> str:
+        """Reads them, to ask the registry about all of them first."""
+        block = self._block(events, **of)
+        repeats = self.dispatcher.logs.repeats(block)
+        for _ in self.backlog.take(block, self._wall(), self.now):
+            pass
+        return "repeats" if repeats else ""
+
+    def parse_one(self, *events: str) -> None:
+        """Reads only the first record of a block; ``parse_rest`` reads the others."""
+        self._parsed = iter(self.dispatcher.intake.take(self._block(events), self._wall(), self.now))
+        next(self._parsed)
+
+    def parse_rest(self) -> None:
+        assert list(self._parsed)
+
+    def _block(self, events: Iterable[str], log: str = "log1", oversized: str = "0", **of: str) -> Any:
+        data = b""
+        for each in _each(events):
+            event_id, key, hour = (*each.split(":"), *("", "k", "1")[len(each.split(":")) :])
+            data += b"bad\n" if each == "bad" else f"{event_id} {key} {hour}\n".encode()
+        begin = int(of.get("from", self.ends[log]))
+        block = world.block(data, begin, identity=log, path=f"{log}.log")
+        long = (OversizedRecord(block.end, int(oversized), b"xxx"),) if oversized != "0" else ()
+        block = replace(block, end=block.end + int(oversized), oversized=long, rewritten="rewritten" in of)
+        self.ends[log] = block.end
+        return block
+
+    def put(self, *names: str, next: str = "", point: str = "", read: str = "0", tries: str = "5") -> None:
+        """Rows of the retry store. ``next`` try and ``point`` of the primary logs: without them, none in this run."""
+        ends = [int(float(each) * S) if each else SETTLED_NS for each in (next, point)]
+        events = [event(name.partition(":")[0].encode(), (name.partition(":")[2] or "k").encode()) for name in names]
+        rows = world.stored([StoredRow(each, int(read) * S, int(tries), *ends) for each in events])
+        assert self.kept is not None
+        self.kept.commit(Changes(stored=rows))
+        self.names |= dict(zip(rows.row_ids.tolist(), [name.partition(":")[0] for name in names], strict=True))
+
+    # -- a joiner ----------------------------------------------------------------------------------------------------
+    def batch(self, *filling: str, wait: str = "", most: str = "") -> str:
+        batch = self.dispatcher.next_batch(
+            self.now,
+            flush=not filling,
+            wait_s=float(wait) if wait else None,
+            most=int(most) if most else None,
+        )
+        return "" if batch is None else self._shown(batch)
+
+    def _shown(self, batch: Batch) -> str:
+        self.batches.append(batch)
+        asked = dict.fromkeys(batch.events.as_of.tolist())
+        final = [_seconds(each) for each in asked if each != WAIT_NS]
+        return f"{len(self.batches)}: {_names(batch)}{f', as of {final[0]}' if final else ''}"
+
+    def reply(self, number: str, *answers: str, ambiguous: str = "", unpaired: str = "") -> None:
+        overloaded = "overloaded" in answers
+        given = [each.split(":") for each in _each(answers) if each != "overloaded"]
+        taken = {
+            at: TakenBy(by[0], _kind(by), "same" in by, *_registered(by)) for at, (_, *by) in enumerate(given) if by
+        }
+        rows = [[int(each) for each in some.split(",") if each] for some in (ambiguous, unpaired)]
+        found = answers_of([Outcome[each[0]] for each in given], taken, overloaded=overloaded, ambiguous=rows[0],
+                           unpaired=rows[1])  # fmt: skip
+        self.dispatcher.answered(self.batches[int(number) - 1], found, self._wall(), self.now)
+
+    def tried(self, outcome: str, *more: str) -> str:
+        """Sends all that can be sent to a joiner that has one answer for all."""
+        names = []
+        while (batch := self.dispatcher.next_batch(self.now, flush=True)) is not None:
+            names.append(self._shown(batch).partition(" ")[2])
+            answers = JoinAnswers.alike(len(batch), Outcome[outcome], overloaded="overloaded" in more)
+            self.dispatcher.answered(batch, answers, self._wall(), self.now)
+        return " | ".join(names)
+
+    # -- the registry ------------------------------------------------------------------------------------------------
+    def ask(self) -> str:
+        """A question about all that was ``backlogged``."""
+        question = self.backlog.question()
+        return f"{self._shown(question)}{', read again' * question.repeated}"
+
+    def ask_next(self) -> str:
+        question = self.dispatcher.next_question(self.now)
+        return "" if question is None else self._shown(question)
+
+    def clear(self, number: str) -> str:
+        return str(self.dispatcher.logs.clear(self.batches[int(number) - 1].stretches)).lower()
+
+    def diverge(self, number: str, *answers: str, waiting: str = "") -> Iterator[str]:
+        """Where the registry's answers say that logs read again diverge from what was counted."""
+        question = self.batches[int(number) - 1]
+        found = self._found(question, answers)
+        if must_know(question, found):
+            yield "an answer is missing"
+        elif found is not None:
+            for log, at in divergences(question, found, self._lines(question, waiting)).items():
+                self.dispatcher.logs.diverge(log, at)
+                yield f"{log} at {at}"
+
+    def settle(self, number: str, *answers: str, waiting: str = "") -> None:
+        question = self.batches[int(number) - 1]
+        lines = self._lines(question, waiting)
+        self.backlog.settle(question, self._found(question, answers), self._wall(), self.now, lines)
+
+    def looked_up(self, number: str, *answers: str) -> str:
+        """The events of a batch, or an ordinary question, that are left."""
+        batch = self.batches[int(number) - 1]
+        left = settle(self.dispatcher, batch, self._found(batch, answers), self._wall(), self.now)
+        return " ".join(each.decode() for each in self.dispatcher._table.ids[left])
+
+    def _found(self, question: Batch, answers: Iterable[str]) -> Verdicts | None:
+        words = [each.split(":") for each in _each(answers)]
+        if not words:
+            return None
+        kinds = [_kind(each) for each in words]
+        codes = [REGISTRY.get(who, Answer.PRESENT) for who, *_ in words]
+        tags = np.where([who == "mine" for who, *_ in words], tags_of(question.events), 0)
+        return looked_up(codes, kinds, tags, [who != "there" for who, *_ in words], ("there", HERE))
+
+    def _lines(self, question: Batch, waiting: str) -> set[tuple[bytes, int]]:
+        events = question.events
+        lines = zip(events.ids, split_digests(events.digests), tags_of(events).tolist(), strict=True)
+        return {(digest, tag) for event_id, digest, tag in lines if event_id.decode() in waiting.split(",")}
+
+    # -- news --------------------------------------------------------------------------------------------------------
+    def heard(self, ahead: str) -> None:
+        """The event store's clock, as it is now."""
+        self.dispatcher.waiting.first_read.hear(Heard(self._wall(), self.now, int(ahead) * S))
+
+    def progressed(self, to: str, lag: str = "") -> None:
+        """``lag``: the store's, whose own clock then says ``to``."""
+        to_ns = NEVER_NS if to == "the_end" else int(float(to) * S)
+        if lag:
+            to_ns = passed_by_both(Progress(to_ns - int(lag) * S, int(lag) * S), self._wall())
+        self.dispatcher.waiting.progressed(to_ns)
+
+    def arrived(self, *keys: str) -> None:
+        self.dispatcher.waiting.arrived([key.encode() for key in keys])
+        self.loader.arrived([key.encode() for key in keys])
+
+    def store_forgot(self) -> None:
+        self.dispatcher.waiting.recent.lose()
+
+    def look(self) -> None:
+        """Loads rows of the retry store."""
+        self.loader.look(self._wall(), self.now)
+
+    def clock_went_back(self) -> None:
+        self.loader.clock_went_back(self._wall())
+
+    # -- what comes of it --------------------------------------------------------------------------------------------
+    def commit(self, *store_all: str) -> Iterator[str]:
+        changes = self.dispatcher.committing.changes(self._wall(), self.now, store_all=bool(store_all))
+        if not changes:
+            yield "nothing"
+            return
+        assert self.kept is not None
+        self.kept.commit(changes)
+        self.dispatcher.committing.committed()
+        stored, names = changes.stored, [each.decode() for each in changes.stored.events.ids]
+        self.names |= dict(zip(stored.row_ids.tolist(), names, strict=True))
+        yield from (f"{log} to {position.offset}" for log, position in changes.positions.items())
+        if counts := _counted(changes.cells.items()):
+            yield counts
+        for what, rows in (("stored", stored), ("updated", changes.updated)):
+            if len(rows):
+                yield f"{what} {' '.join(self.names[row] for row in rows.row_ids.tolist())}"
+        if changes.deleted:
+            yield f"deleted {' '.join(self.names[row] for row in changes.deleted)}"
+        for export in changes.exports:
+            line = json.loads(export.line)
+            yield f"{export.log} {line['record']!r} at {line['source']['offset']}: {line['reason']}"
+        yield from (f"{log} is rewritten to {end}" for log, end in changes.rewritten.items())
+        yield from (f"{log} has diverged" for log in changes.diverged)
+
+    def counts(self) -> str:
+        live = sorted(self.dispatcher.counting.live.items())
+        arrived = self.dispatcher.waiting.arrivals
+        counts = [f"{Verdict(verdict).name.lower()} {n}" for verdict, n in live if n]
+        return ", ".join(counts + [f"tried as their primary event came {arrived}"] * bool(arrived))
+
+    def retimed(self) -> str:
+        return str(self.dispatcher.counting.retimed)
+
+    def pending(self, limit: str = "20") -> Iterator[str]:
+        """As ``status`` shows events without a verdict."""
+        assert self.kept is not None
+        heads = oldest_stretches(self.dispatcher.logs.heads(), int(limit))
+        held, rows = [self.dispatcher.held(head) for head in heads], self.kept.oldest_rows(int(limit))
+        for each in oldest(held, rows, self._wall(), int(limit)):
+            due = "" if each.next_try_ns is None else f", next {each.next_try_ns / S:.2f}"
+            yield f"{each.event_id}: {each.reason.partition(':')[0]}, tries {each.tries}{due}"
+
+    def state(self) -> str:
+        core = self.dispatcher
+        shown = [f"{core.waiting.open} open"]
+        if keys := sorted(key.decode() for key in core.waiting.room.keys()):  # noqa: SIM118
+            shown.append(f"for {' '.join(keys)}")
+        if (due := core.next_due(0.25)) is not None:
+            shown.append(f"next {due:.3f}")
+        if (trigger := core.waiting.room.next_trigger_ns()) is not None and trigger < NEVER_NS - 9:
+            shown.append(f"or read past {_seconds(trigger)}")
+        if (since := core.logs.oldest_first_read_ns()) is not None:
+            shown.append(f"since {_seconds(since)}")
+        if len(core.waiting.loaded):
+            shown.append(f"{len(core.waiting.loaded)} rows")
+        shown += ["memory full"] * (not core.intake.room()) + ["memory empty"] * (not core.logs.window_bytes)
+        if self.homes is not None:
+            shown += [f"{each.datacentre} trusted" for each in self.homes.status() if each.trusted]
+            shown += ["contested"] * self.homes.contested
+        return ", ".join(shown)
 
 
-def having(*words: str, now_ns: int = 0, **of_core: Any) -> Core:
-    """A core that has read these."""
-    c = core(**of_core)
-    take(c, block(lines(*words)), now_ns=now_ns)
-    return c
+def _each(words: Iterable[str]) -> Iterator[str]:
+    for word in words:
+        name, _, count = word.partition("*")
+        start, _, numbers = name.partition("#")
+        yield from [f"{start}{n}" for n in range(int(numbers))] if numbers else [name] * int(count or 1)
 
 
-def batch_of(c: Core, now: float = 0.0, *, flush: bool = True) -> Batch:
-    batch = c.next_batch(now, flush=flush)
-    assert batch is not None
-    return batch
+def _names(batch: Batch) -> str:
+    names = [each.decode() for each in batch.events.ids]
+    return " ".join(names) if len(names) < 9 else f"{names[0]} .. {names[-1]} ({len(names)})"
 
 
-def ids(batch: Batch) -> list[bytes]:
-    return list(batch.events.ids)
+def _kind(words: list[str]) -> Kind:
+    return next((Kind[each.upper()] for each in words if each.upper() in Kind.__members__), Kind.JOINED)
 
 
-def reply(c: Core, batch: Batch, *outcomes: Outcome, now: float = 0.0, **more: object) -> None:
-    c.answered(batch, answers_of(list(outcomes), **more), int(now * S), now)  # type: ignore[arg-type]
+def _registered(by: list[str]) -> list[int]:
+    """Hours of the event's time, if that was given."""
+    return [int(each) * world.HOUR for each in by if each.lstrip("-").isdigit()]
 
 
-def counts(changes: Changes) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for number, count in changes.cells.items():
-        name = split_cell(number)[1].name.lower()
-        found[name] = found.get(name, 0) + count
-    return {name: n for name, n in found.items() if n}
+def _seconds(ns: int) -> str:
+    return "the end" if ns == NEVER_NS else f"{ns / S:g}"
 
 
-def test_events_of_ambiguous_keys_are_counted_apart_once_they_have_a_verdict() -> None:
-    c = having("a", "b", "c", "d")
-    batch = batch_of(c)
-    outcomes = (Outcome.JOINED, Outcome.REJECTED, Outcome.RETRY, Outcome.JOINED)
-    reply(c, batch, *outcomes, ambiguous=[0, 1, 2])
-    reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0, ambiguous=[0])
-    assert counts(c.committing.changes(0, 100.0)) == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
+def _counted(cells: Iterable[tuple[int, int]]) -> str:
+    counts: Counter[str] = Counter()
+    for number, count in cells:
+        counts[split_cell(number)[1].name.lower()] += count
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
-def test_events_out_of_bounds_are_counted_apart_once_they_are_unmatched() -> None:
-    c = having("a", "b", "c")
-    batch = batch_of(c)
-    reply(c, batch, Outcome.UNMATCHED, Outcome.UNMATCHED, Outcome.RETRY, unpaired=[1, 2])
-    reply(c, batch_of(c, 100.0), Outcome.UNMATCHED, now=100.0, unpaired=[0])
-    assert counts(c.committing.changes(0, 100.0)) == {"read": 3, "unmatched": 3, "unpaired": 2}
+STORIES = [each for name in ("core.txt", "waiting.txt", "lookups.txt") for each in stories(__file__, name)]
 
 
-def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
-    c = having("a", "b", "c", limits=Limits(batch_events=2))
-    first, second = batch_of(c), batch_of(c)
-    assert (ids(first), ids(second)) == ([b"a", b"b"], [b"c"])
-    reply(c, second, Outcome.JOINED)
-    assert not c.committing.changes(0, 0.0)
-    reply(c, first, Outcome.JOINED, Outcome.UNMATCHED)
-    changes = c.committing.changes(0, 0.0)
-    assert changes.positions["log1"].offset == 18
-    assert counts(changes) == {"read": 3, "joined": 2, "unmatched": 1}
-    assert (c.logs.window_bytes, c.waiting.open) == (0, 0)
-
-
-def test_a_later_stretch_does_not_overtake() -> None:
-    c = having("a")
-    take(c, block(lines("b"), 6))
-    batch = batch_of(c)
-    assert ids(batch) == [b"a", b"b"]
-    reply(c, batch, Outcome.RETRY, Outcome.JOINED)
-    assert not c.committing.changes(0, 0.0)
-    take(c, block(lines("z"), identity="log2"))
-    other = batch_of(c)
-    reply(c, other, Outcome.JOINED)
-    changes = c.committing.changes(0, 0.0)
-    assert set(changes.positions) == {"log2"}
-    assert counts(changes) == {"read": 1, "joined": 1}
-
-
-def test_a_block_that_is_still_being_parsed_is_not_committed() -> None:
-    c = core(limits=Limits(parse_records=1))
-    steps = iter(c.intake.take(block(lines("a", "b")), 0, 0.0))
-    next(steps)
-    reply(c, batch_of(c), Outcome.JOINED)
-    assert not c.committing.changes(0, 0.0, store_all=True)
-    assert list(steps) == [None]
-    reply(c, batch_of(c), Outcome.JOINED)
-    assert counts(c.committing.changes(0, 0.0)) == {"read": 2, "joined": 2}
-
-
-def test_fresh_events_wait_for_others_while_batches_are_on_their_way() -> None:
-    c = core(limits=Limits(batch_events=3))
-    take(c, block(lines("a")), now=100.0)
-    assert c.next_batch(100.0, flush=True, wait_s=0.25) is None
-    assert (c.next_due(0.25), c.waiting.room.next_due()) == (100.25, None)
-    take(c, block(lines("b"), offset=len(lines("a"))), now=100.125)
-    batch = c.next_batch(100.25, flush=True, wait_s=0.25)
-    assert batch is not None
-    assert ids(batch) == [b"a", b"b"]
-    assert c.next_due(0.25) is None
-
-
-def test_batches_fill_up_for_a_moment() -> None:
-    c = core(limits=Limits(batch_events=2, batch_wait_s=0.005))
-    take(c, block(lines("a", "b", "c")), now=1.0)
-    assert ids(batch_of(c, 1.0, flush=False)) == [b"a", b"b"]
-    assert c.next_batch(1.001, flush=False) is None
-    assert ids(batch_of(c, 1.1, flush=False)) == [b"c"]
-
-
-def test_batches_are_bounded_in_bytes() -> None:
-    c = having("a", "b", "c", limits=Limits(batch_bytes=14))
-    assert [len(batch_of(c)) for _ in range(2)] == [2, 1]
-    one = core(limits=Limits(batch_bytes=1))
-    take(one, block(lines("a", "b")))
-    assert len(batch_of(one)) == 1
-
-
-@pytest.mark.parametrize(
-    ("by", "found"),
-    [
-        (TakenBy("there", Kind.JOINED, False), {"elsewhere": 1, "wasted": 1}),
-        (TakenBy(HERE, Kind.JOINED, False), {"duplicate": 1}),  # another line
-        *[(TakenBy(HERE, kind, True), {kind.name.lower(): 1}) for kind in Kind],  # this very line, before a crash
-    ],
-)
-def test_what_is_taken_counts_as_what_its_owner_made_of_it(by: TakenBy, found: dict[str, int]) -> None:
-    c = having("a")
-    reply(c, batch_of(c), Outcome.TAKEN, taken={0: by})
-    assert counts(c.committing.changes(0, 0.0)) == {"read": 1} | found
-
-
-def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
-    c = having("a", "b", "c", uncertainty_ns=HOUR)
-    batch = batch_of(c)
-    time_ns = int(batch.events.times[0])
-    by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
-    reply(c, batch, *[Outcome.TAKEN] * 3, taken=dict(enumerate(by)))
-    assert c.counting.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
-    assert c.counting.retimed == Retimed(b"a", "a.log", 0, time_ns, time_ns - 2 * HOUR, "there", Kind.JOINED, 7)
-    assert counts(c.committing.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
-
-
-def test_a_line_that_was_counted_before_is_a_reread() -> None:
-    c = core()
-    for _ in range(2):
-        take(c, block(lines("a", "b")))
-        batch = batch_of(c)
-        mine = TakenBy(HERE, Kind.JOINED, True)
-        reply(c, batch, Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
-        last = c.committing.changes(0, 0.0)
-    assert counts(last) == {"read": 1, "joined": 1, "reread": 1}
-
-
-def test_what_a_log_has_from_the_one_that_it_begins_like_was_counted_there() -> None:
-    c = core()
-    mine = TakenBy(HERE, Kind.JOINED, True)
-    take(c, block(lines("a", "b"), identity="log1"))
-    reply(c, batch_of(c), Outcome.JOINED, Outcome.JOINED)
-    c.committing.changes(0, 0.0)
-    take(c, block(lines("a", "c"), identity="log1~1"))
-    reply(c, batch_of(c), Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
-    assert counts(c.committing.changes(0, 0.0)) == {"read": 1, "joined": 1, "reread": 1}
-
-
-@pytest.mark.parametrize(
-    ("words", "outcomes", "more"),
-    [
-        pytest.param("a", [Outcome.TAKEN], {}, id="taken without an owner"),
-        pytest.param("ab", [Outcome.JOINED], {}, id="too few"),
-        pytest.param(
-            "ab",
-            [Outcome.JOINED, Outcome.JOINED, Outcome.TAKEN],
-            {"taken": {2: TakenBy("there", Kind.JOINED, False)}, "ambiguous": [2]},
-            id="too many",
-        ),
-    ],
-)
-def test_an_answer_that_does_not_fit_the_batch_is_no_answer(
-    words: str, outcomes: list[Outcome], more: dict[str, Any]
-) -> None:
-    c = having(*words)
-    reply(c, batch_of(c), *outcomes, **more)
-    assert (c.waiting.open, +c.counting.live) == (len(words), {Verdict.READ: len(words)})
-    assert not c.committing.changes(0, 0.0)
-    assert ids(batch_of(c, 100.0)) == [word.encode() for word in words]
+@pytest.mark.parametrize("story", STORIES, ids=str)
+def test_it_answers_as_its_stories_tell(story: Story, golden: Any, tmp_path: Path) -> None:
+    with closing(Dispatcher(tmp_path)) as dispatcher:
+        golden(story, story.told_by(dispatcher))
 
 
 def test_the_line_of_a_late_event_weighs_until_its_stretch_is_written() -> None:
-    c = having("a", "b")
-    before = c.logs.window_bytes
-    reply(c, batch_of(c), Outcome.LATE, Outcome.RETRY)
-    late = c.logs.window_bytes - before
-    reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0)
-    assert late == sum(len(export.line) for export in c.committing.changes(0, 100.0).exports) > 0
-    assert c.logs.window_bytes == 0
+    core = world.core()
+    world.take(core, world.block(b"a k 1\nb k 1\n"))
+    before = core.logs.window_bytes
+    batch = core.next_batch(0.0, flush=True)
+    core.answered(batch, answers_of([Outcome.LATE, Outcome.RETRY]), 0, 0.0)
+    late = core.logs.window_bytes - before
+    core.answered(core.next_batch(100.0, flush=True), answers_of([Outcome.JOINED]), 0, 100.0)
+    assert late == sum(len(export.line) for export in core.committing.changes(0, 100.0).exports) > 0
+    assert core.logs.window_bytes == 0
 
 
-def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
-    c = core()
-    what = replace(block(b"a k 1\nbad\n"), end=5000, oversized=(OversizedRecord(10, 4000, b"xxx"),))
-    take(c, what)
-    reply(c, batch_of(c), Outcome.LATE)
-    changes = c.committing.changes(0, 0.0)
-    assert counts(changes) == {"read": 3, "late": 1, "rejected": 2}
-    assert changes.positions["log1"].offset == 5000
-    by_log = sorted((e.log, e.line) for e in changes.exports)
-    assert [log for log, _ in by_log] == ["late", "rejected", "rejected"]
-    assert b'"record":"a k 1"' in by_log[0][1]
-    assert b'"offset":0' in by_log[0][1]
-    assert any(b"4000 bytes long" in line and b'"offset":10' in line for _, line in by_log)
-    assert any(
-        b"1 words" in line and b'"record":"bad","source":{"file":"a.log","offset":6}' in line for _, line in by_log
-    )
+def test_redispatched_events_that_wait_for_the_next_run_are_not_kept() -> None:
+    core = world.core(patience=Patience(once=True, keep_pending=True))
+    core.waiting.progressed(NEVER_NS)
+    stretch = core.intake.redispatch(Events.of([event(b"a", b"k")]), 0, 0.0)
+    core.answered(core.next_batch(0.0, flush=True), answers_of([Outcome.NOT_YET]), 0, 0.0)
+    assert (core.waiting.open, len(core._table), stretch.left) == (0, 0, 1)
 
 
-def test_held_events_go_to_the_store_after_a_while() -> None:
-    c = having("a", "b", limits=Limits(hold_s=5.0), patience=LIVE, now_ns=9 * S)
-    reply(c, batch_of(c), Outcome.JOINED, Outcome.NOT_YET)
-    assert not c.committing.changes(0, 4.9)
-    changes = c.committing.changes(0, 5.0)
-    assert counts(changes) == {"read": 2, "joined": 1}
-    [row] = stored_rows(changes.stored)
-    assert (row.event.event_id, row.first_read_ns, row.attempts) == (b"b", 9 * S, 1)
-    assert c.waiting.open == 0
-    assert c.waiting.room.next_due() is None or c.next_batch(999.0, flush=True) is None
-
-
-def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
-    c = having("a", "b", limits=Limits(window_bytes=1000, hold_bytes=500, retry_store_bytes=100), patience=LIVE)
-    reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
-    assert len(c.committing.changes(0, 0.0).stored) == 2
-    take(c, block(lines("c", "d", "e"), 12))
-    assert not c.intake.room()
-    reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
-    assert not c.committing.changes(0, 9.0)  # the store is full: back-pressure
-    assert not c.intake.room()
-
-
-def test_no_more_stretches_go_to_the_store_at_a_time_than_have_its_rows() -> None:
-    c = having("a", "b", limits=Limits(hold_s=1.0, new_rows=2), patience=LIVE)
-    take(c, block(lines("c"), 12))
-    take(c, block(lines("d"), 18))
-    reply(c, batch_of(c), *[Outcome.NOT_YET] * 4)
-    assert len(c.committing.changes(0, HELD_LONG).stored) == 2
-    c.committing.committed()
-    assert len(c.committing.changes(0, HELD_LONG).stored) == 2
-
-
-def test_with_once_reading_pauses_before_anything_is_stored() -> None:
-    c = having("a", "b", "c", limits=Limits(window_bytes=1000, hold_bytes=500, hold_s=1.0, hold_once_s=60.0))
-    reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
-    assert not c.intake.room()
-    assert not c.committing.changes(0, 59.0)
-    assert len(c.committing.changes(0, 60.0).stored) == 3
-    assert c.intake.room()
-
-
-def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
-    c = having("a", "b", "c", limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
-    batch = batch_of(c)
-    reply(c, batch_of(c), Outcome.NOT_YET)
-    assert not c.committing.changes(0, HELD_LONG - 0.1)  # an event in flight is worth waiting for
-    changes = c.committing.changes(0, HELD_LONG)
-    changes.stored.row_ids[:] = range(1, 4)
-    c.committing.committed()
-    assert c.waiting.loaded.without([1, 2, 3]) == [3]  # it waits in the store
-    assert c.waiting.open == 2
-    reply(c, batch, Outcome.JOINED, Outcome.NOT_YET)
-    assert c.waiting.open == 0
-    changes = c.committing.changes(0, 2.0)
-    assert changes.deleted == [1]
-    assert changes.updated.row_ids.tolist() == [2]
-    assert counts(changes) == {"joined": 1}
-    assert c.waiting.loaded.without([1, 2]) == [1, 2]
-
-
-def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: float = 0.0) -> Held:
-    take(c, block(lines("a")), now_ns=first_read_ns)
-    batch = batch_of(c)
-    reply(c, batch, outcome, now=now)
-    return Held(c, batch.rows[0])
-
-
-def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -> None:
-    c = core(patience=Patience(unmatched_after_ns=100, slack_ns=7))
-    c.waiting.progressed(10)
-    item = waiting_item(c, Outcome.NOT_YET)
-    assert (item.trigger_ns, item.as_of) == (50, WAIT_NS)
-    c.waiting.progressed(49)
-    assert c.next_batch(0.0, flush=True) is None
-    c.waiting.progressed(50)
-    batch = batch_of(c)
-    assert ids(batch) == [b"a"]
-    reply(c, batch, Outcome.NOT_YET)
-    assert item.trigger_ns == 157
-    c.waiting.progressed(157)
-    batch = batch_of(c)
-    assert item.as_of == 157
-    reply(c, batch, Outcome.UNMATCHED)
-    assert counts(c.committing.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
-
-
-def test_progress_made_during_the_attempt_counts() -> None:
-    c = having("a", patience=Patience(unmatched_after_ns=100), now_ns=50)
-    batch = batch_of(c)
-    c.waiting.progressed(60)
-    reply(c, batch, Outcome.NOT_YET)
-    assert ids(batch_of(c)) == [b"a"]
-
-
-def test_back_off_grows_and_is_random() -> None:
-    c = core()
-    item = waiting_item(c, Outcome.RETRY)
-    assert 0 < c.waiting.room.next_due() <= 0.1
-    dues = []
-    now = 0.0
-    for _ in range(12):
-        now = c.waiting.room.next_due() or 0.0
-        reply(c, batch_of(c, now), Outcome.RETRY, now=now)
-        dues.append((c.waiting.room.next_due() or 0.0) - now)
-    assert item.attempts == 13
-    assert max(dues) > 1.0
-    assert max(dues) <= 10.0
-    assert len(set(dues)) == len(dues)
-
-
-def test_overload_is_no_attempt() -> None:
-    c = having("a")
-    batch = batch_of(c)
-    reply(c, batch, Outcome.RETRY, overloaded=True)
-    assert Held(c, batch.rows[0]).attempts == 0
-
-
-def test_an_event_of_the_future_is_parked_until_then() -> None:
-    c = core(patience=Patience(unmatched_after_ns=1))
-    take(c, block(b"a k 2\n"))  # two hours after the epoch
-    reply(c, batch_of(c), Outcome.TOO_NEW, now=7195.0)
-    assert c.waiting.room.next_due() == pytest.approx(7200.0)
-
-
-def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
-    c = having("a", patience=Patience(once=True, keep_pending=True), now_ns=50)
-    batch = batch_of(c)
-    assert batch.events.as_of.tolist() == [WAIT_NS]
-    c.waiting.progressed(60)
-    reply(c, batch, Outcome.NOT_YET)
-    reply(c, batch_of(c), Outcome.NOT_YET)
-    assert Held(c, batch.rows[0]).trigger_ns == COMPLETE_NS
-    assert c.waiting.open == 1
-    c.waiting.progressed(NEVER_NS)
-    reply(c, batch_of(c), Outcome.NOT_YET)
-    assert c.waiting.open == 0
-    assert c.next_batch(1e9, flush=True) is None
-    [row] = stored_rows(c.committing.changes(0, 0.0).stored)  # at once: it waits for the next run
-    assert (row.next_try_ns, row.trigger_ns) == (SETTLED_NS, SETTLED_NS)
-
-
-def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
-    c = core(patience=Patience(once=True))
-    c.waiting.progressed(NEVER_NS)
-    item = waiting_item(c, Outcome.NOT_YET)  # the store started again in this moment
-    assert item.as_of == NEVER_NS
-    assert c.waiting.open == 1
-    assert c.waiting.room.next_due() is not None
-
-
-def test_retries_and_news_take_turns() -> None:
-    c = having("a", "b", limits=Limits(batch_events=1))
-    for _ in range(2):
-        reply(c, batch_of(c), Outcome.RETRY)
-    take(c, block(lines("c", "d"), 12))
-    order = b"".join(ids(batch_of(c, 100.0))[0] for _ in range(4))
-    assert sorted(order) == [97, 98, 99, 100]
-    assert {order[0:1], order[2:3]} in ({b"a", b"b"}, {b"c", b"d"})
-
-
-def test_a_log_that_was_put_back_counts_new_verdicts_and_moves_back() -> None:
-    c = having("a", "b", "c")
-    reply(c, batch_of(c), *[Outcome.JOINED] * 3)
-    c.committing.changes(0, 0.0)
-    take(c, block(lines("x")))  # rewritten from its start
-    reply(c, batch_of(c), Outcome.JOINED)
-    changes = c.committing.changes(0, 0.0)
-    assert changes.positions["log1"].offset == 6
-    assert counts(changes) == {"read": 1, "joined": 1}
-
-
-def test_oldest_first_read() -> None:
-    c = core()
-    assert c.logs.oldest_first_read_ns() is None
-    take(c, block(lines("a")), now_ns=5)
-    take(c, block(lines("b"), identity="log2"), now_ns=3)
-    assert c.logs.oldest_first_read_ns() == 3
-
-
-def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
-    c = core(patience=Patience(once=True, keep_pending=True))
-    c.waiting.progressed(NEVER_NS)
-    events = Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)])
-    stretch = c.intake.redispatch(events, 0, 0.0)
-    reply(c, batch_of(c), Outcome.NOT_YET)
-    assert (c.waiting.open, len(c._table), stretch.left) == (0, 0, 1)
-
-
-def test_only_what_was_joined_counts_in_the_times_of_joins() -> None:
-    c = core()
+def test_only_joined_events_count_in_the_times_of_joins() -> None:
+    core = world.core()
     for name, read_h, event_h in (("a", 99, 90), ("b", 50, 40), ("c", 98, 60)):
-        take(c, block(b"%b k %d\n" % (name.encode(), event_h), identity=name), now_ns=read_h * HOUR)
-    reply(c, batch_of(c), Outcome.JOINED, Outcome.RETRY, Outcome.JOINED, now=100 * 3600.0)
-    assert (c.counting.times.since_read.count, c.counting.times.since_read.sum_s) == (2, 3 * 3600.0)
-    assert (c.counting.times.since_event.count, c.counting.times.since_event.sum_s) == (2, 50 * 3600.0)
-    reply(c, batch_of(c, 1e6), Outcome.RETRY, now=1e6)
-    assert c.counting.times.since_read.count == 2
+        line = f"{name} k {event_h}\n".encode()
+        world.take(core, world.block(line, identity=name), now_ns=read_h * world.HOUR)
+    outcomes = [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
+    core.answered(core.next_batch(0.0, flush=True), answers_of(outcomes), 100 * world.HOUR, 0.0)
+    times = core.counting.times
+    assert (times.since_read.count, times.since_read.sum_s) == (2, 3 * 3600.0)
+    assert (times.since_event.count, times.since_event.sum_s) == (2, 50 * 3600.0)

@@ -8,14 +8,9 @@ import pytest
 
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.flow import EJECTION, LAST_S, OWES_S, PROBE_EVENTS, USELESS_EVENTS, Flow, Target
-from photon.dispatcher.ledger import Verdict
-from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, settle
+from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
-from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
-from photon.joiner.verdicts import tag_of
-from tests.unit.dispatcher.test_core import batch_of, having
-from tests.unit.dispatcher.world import HERE, Held, looked_up
 from tests.unit.joiner.told import answers_of
 
 GOOD = answers_of([Outcome.JOINED])
@@ -258,24 +253,3 @@ def test_when_to_look_up() -> None:
     assert shared.look(0, False, 0.3)
     assert not shared.look(0, True, 0.4)
     assert shared.look(0, True, 0.4 + 2 * STALL_S)  # it was stopped for a while
-
-
-def test_what_the_registry_knows_needs_no_joiner() -> None:
-    c = having("mine", "other", "there", "new", "old", "unknown")
-    batch = batch_of(c)
-    codes = [Answer.PRESENT] * 3 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]
-    tags = [tag_of(batch.events.row(0)), 1, tag_of(batch.events.row(2)), 0, 0, 0]
-    found = looked_up(
-        codes, [Kind.FILTERED, Kind.JOINED, Kind.JOINED, 0, 0, 0], tags, [1, 1, 0, 0, 0, 0], ("there", HERE)
-    )
-    left = settle(c, batch, found, 0, 0.0)
-    assert [Held(c, row).ids for row in left] == [b"new", b"unknown"]
-    assert c.waiting.open == 2
-    decided = (Verdict.FILTERED, Verdict.DUPLICATE, Verdict.ELSEWHERE, Verdict.LATE)
-    assert +c.counting.live == {Verdict.READ: 6} | dict.fromkeys(decided, 1)
-
-
-def test_a_registry_that_knows_nothing_changes_nothing() -> None:
-    c = having("a")
-    batch = batch_of(c)
-    assert settle(c, batch, looked_up([0]), 0, 0.0).tolist() == batch.rows.tolist()

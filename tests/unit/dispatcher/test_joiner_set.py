@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import structlog
@@ -24,20 +25,17 @@ from photon.dispatcher.discovery import Discovery, FoundHere
 from photon.dispatcher.flow import Flow
 from photon.dispatcher.joiner_set import (
     ASK_MOST_S,
-    ASK_S,
     CANDIDATES_MAX,
-    FIRST_S,
-    FORGET_S,
     Changes,
     Heard,
     JoinerSet,
-    Removed,
 )
 from photon.dispatcher.reporting import Troubles
 from photon.idregistry.client.whereabouts import noted
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import JoinAnswers, Outcome
+from tests.kit.stories import Story, stories
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
 
@@ -46,119 +44,54 @@ def slot(name: str, address: str, newest: int = 1, *, retired: bool = False, dat
     return KnownSlot(name, datacentre, noted(address, "box:1:2"), newest, 1, retired, ())
 
 
-def used(*slots: KnownSlot) -> JoinerSet:
-    """All of them serve."""
-    joiners = JoinerSet("east")
-    joiners.listed(slots, 0.0)
-    for address in joiners.due(0.0):
-        joiners.heard(address, Heard.SERVES, 0.0)
-    return joiners
+class Joiners:
+    """A ``JoinerSet``. Slots are ``name@host``, ``name@host/incarnation``; west's are not of this datacentre."""
+
+    def __init__(self) -> None:
+        self.joiners = JoinerSet("east")
+        self.now = 0.0
+
+    def at(self, now: str) -> None:
+        self.now = float(now)
+
+    def listed(self, *slots: str) -> Iterator[str]:
+        known = []
+        for each in slots:
+            name, _, place = each.partition("@")
+            host, _, newest = place.partition("/")
+            datacentre, retired = "west" if name == "west" else "east", name == "retired"
+            address = f"{host}:1" if host else ""
+            known.append(slot(name, address, int(newest or 1), retired=retired, datacentre=datacentre))
+        return self._told(self.joiners.listed(known, self.now))
+
+    def due(self) -> str:
+        return f"ask {' '.join(due)}" if (due := self.joiners.due(self.now)) else ""
+
+    def heard(self, host: str, what: str) -> Iterator[str]:
+        return self._told(self.joiners.heard(f"{host}:1", Heard[what], self.now))
+
+    def asked(self, **answers: str) -> Iterator[str]:
+        """Asks those that are due, which are these; each answers as told here."""
+        due = self.joiners.due(self.now)
+        assert sorted(due) == sorted(f"{host}:1" for host in answers)
+        for address in due:
+            yield from self._told(self.joiners.heard(address, Heard[answers[address.partition(":")[0]]], self.now))
+
+    def answered(self, host: str) -> None:
+        """A batch."""
+        self.joiners.answered(f"{host}:1", self.now)
+
+    def used(self) -> str:
+        return f"used {' '.join(sorted(self.joiners.used))}"
+
+    def _told(self, changes: Changes) -> Iterator[str]:
+        yield from (f"add {each}" for each in changes.add)
+        yield from (f"remove {each.address}{', gone' * each.gone}" for each in changes.remove)
 
 
-def test_a_joiner_is_used_from_the_moment_that_it_serves() -> None:
-    joiners = JoinerSet("east")
-    assert joiners.listed([slot("a", "a:1")], 0.0) == Changes()
-    assert joiners.due(0.0) == ["a:1"]
-    assert joiners.due(0.0) == []  # its answer is awaited
-    assert joiners.heard("a:1", Heard.SERVES_NOT, 0.5) == Changes()
-    assert joiners.due(0.5 + FIRST_S - 0.01) == []
-    assert joiners.due(0.5 + FIRST_S) == ["a:1"]
-    assert joiners.heard("a:1", Heard.SERVES, 3.0) == Changes(add=["a:1"])
-    assert joiners.used == ["a:1"]
-
-
-def test_only_joiners_of_this_datacentre_that_can_be_called() -> None:
-    joiners = JoinerSet("east")
-    listed = [
-        slot("a", "a:1", retired=True),
-        slot("b", "b:1", datacentre="west"),
-        slot("c", ""),  # only redone by another joiner
-        slot("d", "0.0.0.0:1"),
-        slot("g", "g:1"),
-    ]
-    joiners.listed(listed, 0.0)
-    assert joiners.due(0.0) == ["g:1"]
-
-
-def test_one_that_ends_in_order_is_used_no_more_at_once() -> None:
-    joiners = used(slot("a", "a:1"))
-    joiners.due(ASK_S)
-    assert joiners.heard("a:1", Heard.SERVES_NOT, ASK_S) == Changes(remove=[Removed("a:1", False)])
-    assert joiners.used == []
-
-
-def test_one_that_is_silent_is_forgotten_after_a_while_and_found_again() -> None:
-    joiners = used(slot("a", "a:1"), slot("z", "z:1"))
-    now = 0.0
-    while now + ASK_S < FORGET_S:
-        now += ASK_S
-        assert joiners.due(now) == ["a:1", "z:1"]
-        joiners.heard("z:1", Heard.SERVES, now)
-        assert joiners.heard("a:1", Heard.NOTHING, now) == Changes()
-    now += ASK_S
-    joiners.due(now)
-    assert joiners.heard("a:1", Heard.NOTHING, now) == Changes(remove=[Removed("a:1", True)])
-    gaps = []
-    for _ in range(8):
-        before = now
-        while "a:1" not in joiners.due(now):
-            now += ASK_S / 4
-        gaps.append(now - before)
-        joiners.heard("a:1", Heard.NOTHING, now)
-    assert gaps == sorted(gaps)  # less and less often
-    assert max(gaps) == pytest.approx(ASK_MOST_S, abs=ASK_S)
-    while "a:1" not in joiners.due(now):
-        now += 1.0
-    assert joiners.heard("a:1", Heard.SERVES, now) == Changes(add=["a:1"])
-
-
-def test_one_that_answers_batches_is_not_forgotten() -> None:
-    """It is too busy to report its state."""
-    joiners = used(slot("a", "a:1"), slot("z", "z:1"))
-    late = 2 * FORGET_S
-    joiners.due(late)
-    joiners.heard("z:1", Heard.SERVES, late)
-    joiners.answered("a:1", late - ASK_S)
-    assert joiners.heard("a:1", Heard.NOTHING, late) == Changes()
-    joiners.answered("nobody:1", late)
-
-
-def test_while_all_are_silent_none_is_forgotten() -> None:
-    joiners = used(slot("a", "a:1"), slot("z", "z:1"))
-    late = 2 * FORGET_S
-    for address in joiners.due(late):
-        assert joiners.heard(address, Heard.NOTHING, late) == Changes()
-    late += ASK_S
-    joiners.due(late)
-    joiners.heard("z:1", Heard.SERVES, late)
-    assert joiners.heard("a:1", Heard.NOTHING, late) == Changes(remove=[Removed("a:1", True)])
-
-
-def test_one_answer_is_enough_not_to_be_forgotten() -> None:
-    joiners = used(slot("a", "a:1"))
-    for step in range(1, 20):
-        now = step * FORGET_S / 2
-        joiners.due(now)
-        what = Heard.SERVES if step % 2 else Heard.NOTHING
-        assert joiners.heard("a:1", what, now) == Changes()
-
-
-def test_a_slot_that_was_opened_elsewhere_moves_its_address() -> None:
-    joiners = used(slot("a", "a:1", 1), slot("b", "b:1", 2))
-    assert joiners.listed([slot("a", "c:1", 3), slot("b", "b:1", 2)], 1.0) == Changes(remove=[Removed("a:1", False)])
-    assert joiners.due(1.0) == ["c:1"]
-    assert joiners.heard("a:1", Heard.SERVES, 1.0) == Changes()  # its old address answers too late
-    joiners.heard("c:1", Heard.SERVES, 1.0)
-    assert sorted(joiners.used) == ["b:1", "c:1"]
-
-
-def test_a_new_process_at_a_silent_address_is_asked_at_once() -> None:
-    joiners = JoinerSet("east")
-    joiners.listed([slot("a", "a:1", 1)], 0.0)
-    joiners.due(0.0)
-    joiners.heard("a:1", Heard.NOTHING, 0.0)
-    joiners.listed([slot("a", "a:1", 1), slot("b", "a:1", 7)], 1.0)  # it took another slot
-    assert joiners.due(1.0) == ["a:1"]
+@pytest.mark.parametrize("story", stories(__file__, "joiner_set.txt"), ids=str)
+def test_it_answers_as_its_stories_tell(story: Story, golden: Any) -> None:
+    golden(story, story.told_by(Joiners()))
 
 
 def test_the_newest_are_kept_when_there_are_too_many() -> None:

@@ -1,56 +1,15 @@
-"""The oldest events without a verdict, and why they wait."""
+"""The oldest rows of the retry store, and why they wait; ``core.txt`` has those in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from photon.dispatcher import status as words
-from photon.dispatcher.core import Core
-from photon.dispatcher.limits import Limits
-from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
+from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.status import OldRow, Pending, oldest, oldest_stretches
-from photon.joiner.api import Outcome
-from tests.unit.dispatcher.test_core import batch_of, having
+from photon.dispatcher.status import OldRow, oldest
 from tests.unit.dispatcher.test_state import item
-from tests.unit.dispatcher.world import block, core, stored, take
-from tests.unit.joiner.told import answers_of
+from tests.unit.dispatcher.world import stored
 
 S = 1_000_000_000
-
-
-def _oldest(c: Core, limit: int = 20, rows: Sequence[OldRow] = ()) -> list[Pending]:
-    return oldest([c.held(head) for head in oldest_stretches(c.logs.heads(), limit)], rows, 0, limit)
-
-
-def _ids(c: Core) -> list[tuple[str, str, int]]:
-    return [(each.event_id, each.reason, each.tries) for each in _oldest(c)]
-
-
-def test_events_in_memory_say_why_they_wait() -> None:
-    c = having("a", "b", "c", limits=Limits(batch_events=2), patience=Patience(unmatched_after_ns=3600 * S))
-    assert _ids(c) == [(name, words.ON_ITS_WAY, 0) for name in "abc"]
-    c.answered(batch_of(c), answers_of([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
-    assert _ids(c) == [("a", words.NOT_YET, 1), ("b", words.UNANSWERED, 1), ("c", words.ON_ITS_WAY, 0)]
-    first = _oldest(c, 1)[0]
-    assert (first.log, first.offset) == ("a.log", 0)
-    assert first.next_try_ns > 5 * S
-
-
-def test_what_has_a_verdict_is_not_pending() -> None:
-    c = having("a", "b")
-    c.answered(batch_of(c), answers_of([Outcome.JOINED, Outcome.RETRY]), 0, 0.0)
-    assert [name for name, _, _ in _ids(c)] == ["b"]
-
-
-def test_the_oldest_come_first_and_no_more_than_asked_for() -> None:
-    c = core()
-    for n in range(30):
-        take(c, block(b"n%d k 1\nm%d k 1\n" % (n, n), identity=f"log{n}"), now_ns=(30 - n) * S)
-    found = _oldest(c, 4)
-    assert [each.event_id for each in found] == ["n29", "m29", "n28", "m28"]
-    rows = [_row(first_read_ns=S // 2)]
-    assert [each.event_id for each in _oldest(c, 2, rows)] == ["stored", "n29"]
 
 
 def _row(**changes: int) -> OldRow:

@@ -14,7 +14,6 @@ from photon.dispatcher.events import Batch
 from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.queues import BEHIND_S, CALM_S, STOCK_EVENTS, Shares
 from photon.dispatcher.retry import (
-    LONGEST_S,
     NOT_YET_BACKOFF,
     NOT_YET_MOST_S,
     SETTLED_NS,
@@ -100,36 +99,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.state.close()
 
 
-def test_rows_are_woken_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
-    """Whatever their points, and even if their back-offs are far from over."""
-    middle = NOW_NS - 100 * S
-    points = [middle - 1, middle - 500 * S, middle + 1]
-    store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
-    store.core.waiting.progressed(NOW_NS - 700 * S)
-    store.look()
-    assert store.tried() == []
-    store.core.waiting.progressed(middle)
-    store.look()
-    assert sorted(store.tried()) == [b"id0", b"id1"]
-    store.look()
-    assert store.tried() == []  # and once
-    store.core.waiting.progressed(middle + 2)
-    store.look()
-    assert store.tried() == [b"id2"]
-
-
-def test_a_point_passed_while_the_attempt_was_on_its_way_wakes_the_row(store: Store) -> None:
-    store.put(item(1, next_try_ns=NOW_NS, read_ns=NOW_NS))
-    store.core.waiting.progressed(NOW_NS - 1)
-    store.look()
-    batch = store.batch()
-    store.core.waiting.progressed(NOW_NS + 1)
-    store.core.answered(batch, answers_of([Outcome.NOT_YET]), store.now_ns(), store.now)
-    store.state.commit(store.core.committing.changes(store.now_ns(), store.now))
-    store.look()
-    assert store.tried() == [b"id1"]
-
-
 def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """If each primary comes a little late, all events go this way: they are the fresh ones."""
     monkeypatch.setattr(retry_loader, "LOOK_ROWS", 1000)
@@ -150,15 +119,6 @@ def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, mon
     assert len(store.core.waiting.loaded) > 2900
 
 
-def test_due_rows_are_tried_longest_waiting_first(store: Store) -> None:
-    store.put(*(item(n, next_try_ns=NOW_NS - n * S) for n in range(5)), item(9, next_try_ns=NOW_NS + 2 * S))
-    store.look()
-    assert store.tried() == [b"id4", b"id3", b"id2", b"id1", b"id0"]
-    store.now += 2.0
-    store.look()
-    assert b"id9" in store.tried()
-
-
 def test_one_look_takes_up_a_bounded_number_of_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put(*(item(n, next_try_ns=0) for n in range(3 * LOOK_ROWS)))
     store.look()
@@ -170,52 +130,6 @@ def test_one_look_takes_up_a_bounded_number_of_rows_and_bytes(store: Store, monk
     assert len(store.core.waiting.loaded) == LOOK_ROWS
     store.tried()
     assert (len(store.core.waiting.loaded), store.core.waiting.loaded.bytes) == (0, 0)
-
-
-def test_a_start_tries_what_no_back_off_can_have_put_off_so_far_and_nothing_else(store: Store) -> None:
-    far = NOW_NS + int((LONGEST_S + 100) * S)
-    store.put(*(item(n) for n in range(3)), item(3, next_try_ns=far), item(4, next_try_ns=NOW_NS + 3000 * S))
-    store.look()
-    assert store.tried() == []  # of this process
-    store.reopen()
-    assert not store.loader.swept
-    store.look()
-    assert sorted(store.tried()) == [b"id0", b"id1", b"id2", b"id3"]
-    assert store.loader.swept
-
-
-def test_when_the_clock_has_gone_back_no_row_waits_until_it_has_come_there_again(store: Store) -> None:
-    store.put(*(item(n, next_try_ns=NOW_NS + (n + 1) * 1000 * S) for n in range(3)))
-    store.look()
-    assert store.tried() == []
-    store.loader.clock_went_back(store.now_ns())
-    store.look()
-    assert sorted(store.tried()) == [b"id0", b"id1", b"id2"]
-    assert store.loader.swept
-
-
-def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_that_waits(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An outcome that is not committed yet, and an event that is no row yet."""
-    ahead_s = 86_400.0
-    monkeypatch.setattr(store, "now_ns", lambda: NOW_NS + int((store.now + ahead_s) * S))
-    store.put(item(1, next_try_ns=NOW_NS))
-    world.take(store.core, world.block(b"held k 0\n"), now_ns=store.now_ns(), now=store.now)
-    store.look()
-    answered = set()
-    while (batch := store.batch()) is not None:
-        answered |= set(batch.events.ids)
-        store.core.answered(batch, JoinAnswers.alike(len(batch), Outcome.NOT_YET), store.now_ns(), store.now)
-    assert answered == {b"id1", b"held"}
-    ahead_s = 0.0
-    store.loader.clock_went_back(store.now_ns())
-    store.look()  # of which neither is a row to be found
-    assert store.loader.swept
-    store.state.commit(store.core.committing.changes(store.now_ns(), store.now, store_all=True))
-    store.core.committing.committed()
-    store.look()
-    assert set(store.tried()) == answered
 
 
 def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed_once(store: Store) -> None:
@@ -236,21 +150,6 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
         store.core.committing.committed()
         store.now += 5.0
     assert 60.0 <= given_up_s <= 60.0 + NOT_YET_BACKOFF.most
-
-
-def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried(tmp_path: Path) -> None:
-    """Its clock was ahead, or it had settled them. The same applies to own rows when the clock goes back."""
-    store = Store(tmp_path / "s")
-    far = NOW_NS + int((LONGEST_S + 100) * S)
-    store.put(item(0), item(1, next_try_ns=far), item(2, next_try_ns=NOW_NS + 3000 * S))
-    store.reopen()
-    store.look()
-    assert sorted(store.tried()) == [b"id0", b"id1"]
-    store.put(item(3, next_try_ns=far))
-    store.loader.clock_went_back(store.now_ns())
-    store.look()
-    assert {b"id2", b"id3"} <= set(store.tried())
-    store.state.close()
 
 
 def _left_after_steps(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, *, noticed: bool) -> set[bytes]:

@@ -8,14 +8,12 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Attempt, Likeness, NextTries, Patience
+from photon.dispatcher.retry import COMPLETE_NS, Attempt, Likeness, NextTries, Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
-from tests.unit.dispatcher.test_core import batch_of, lines, reply
-from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
-from tests.unit.joiner.told import answers_of
+from tests.unit.dispatcher.world import StoredRow, opened
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
@@ -84,62 +82,6 @@ def _limited(first: FirstRead, read_ns: int, now_ns: int, now: float) -> int:
     return int(table.first_read_ns[rows[0]])
 
 
-def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_both_clocks_go_back() -> None:
-    c = core(patience=PATIENCE)
-    c.waiting.first_read.hear(Heard(READ + DAY, 0.0, 0))
-    take(c, block(lines("a")), now_ns=READ + DAY)
-    batch = batch_of(c)
-    (row,) = batch.rows
-    item = Held(c, row)
-    c.waiting.first_read.hear(Heard(READ, 1.0, 0))
-    c.answered(batch, answers_of([Outcome.NOT_YET]), READ + S, 2.0)
-    began = item.first_read_ns
-    assert began == READ + S + PATIENCE.slack_ns
-    c.waiting.first_read.hear(Heard(READ + 10 * S, 11.0, 0))
-    c.waiting.progressed(READ + 10 * S)
-    batch = batch_of(c, 400.0)
-    c.answered(batch, answers_of([Outcome.NOT_YET]), READ + 10 * S, 11.0)
-    assert item.first_read_ns == began
-    c.waiting.progressed(PATIENCE.as_of_ns(began))
-    assert batch_of(c, 400.0).events.as_of[0] == PATIENCE.as_of_ns(began)
-
-
-def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
-    c = core(patience=PATIENCE)
-    c.waiting.first_read.hear(Heard(READ, 0.0, 60 * S))
-    take(c, block(lines("a")), now_ns=READ)
-    c.waiting.progressed(passed_by_both(told(READ + 60 * S, 0), READ))
-    batch = batch_of(c)
-    item = Held(c, batch.rows[0])
-    assert item.as_of == WAIT_NS
-    reply(c, batch, Outcome.NOT_YET)
-    c.waiting.progressed(READ + 75 * S - 1)
-    reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
-    assert item.as_of == WAIT_NS
-    c.waiting.progressed(READ + 75 * S)
-    batch_of(c, 400.0)
-    assert item.as_of == READ + 75 * S
-
-
-def test_an_event_read_by_a_clock_that_is_behind_waits_by_the_other() -> None:
-    c = core(patience=PATIENCE)
-    c.waiting.first_read.hear(Heard(READ - 60 * S, 0.0, 60 * S))
-    c.waiting.progressed(READ)
-    take(c, block(lines("a")), now_ns=READ - 60 * S)
-    batch = batch_of(c)
-    reply(c, batch, Outcome.NOT_YET)
-    c.waiting.progressed(READ + 14 * S)
-    reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
-    item = Held(c, batch.rows[0])
-    assert (item.as_of, item.first_read_ns) == (WAIT_NS, READ)
-
-
-def test_with_once_the_first_attempt_may_be_final() -> None:
-    c = core(patience=Patience(once=True))
-    take(c, block(lines("a")), now_ns=READ)
-    assert batch_of(c).events.as_of[0] == NEVER_NS
-
-
 SETS = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S, whole_sets=True, after_ns=4 * S)
 
 
@@ -150,37 +92,6 @@ def test_a_set_is_final_when_its_window_is_over_by_the_event_and_by_the_clock() 
     assert SETS.final_as_of_ns(2**62, 2**62) <= COMPLETE_NS
     assert replace(SETS, once=True).final_as_of_ns(100 * S, 130 * S) == NEVER_NS
     assert replace(SETS, unmatched_after_ns=None).final_as_of_ns(100 * S, 130 * S) == WAIT_NS
-
-
-def test_a_set_is_waited_for_whether_there_is_anything_or_not() -> None:
-    c = core(patience=SETS)
-    c.waiting.first_read.hear(Heard(READ, 0.0, 0))
-    c.waiting.progressed(READ + 1)
-    take(c, block(lines("a")), now_ns=READ)
-    batch = batch_of(c)
-    item = Held(c, batch.rows[0])
-    c._table.times[batch.rows] = READ
-    assert item.as_of == WAIT_NS
-    reply(c, batch, Outcome.NOT_YET)
-    c.waiting.progressed(READ + 15 * S - 1)
-    assert c.waiting.room.next_trigger_ns() == READ + 15 * S
-    c.waiting.progressed(READ + 15 * S)
-    batch_of(c, 1.0)
-    assert item.as_of == READ + 15 * S
-
-
-def test_a_set_whose_patience_is_over_at_its_first_attempt_is_soon_asked_for_its_verdict() -> None:
-    c = core(patience=SETS)
-    c.waiting.first_read.hear(Heard(READ, 0.0, 0))
-    take(c, block(lines("a")), now_ns=READ)
-    c.waiting.progressed(READ + 30 * S)
-    c._table.times[:] = READ
-    batch = batch_of(c)
-    item = Held(c, batch.rows[0])
-    assert item.as_of == WAIT_NS
-    reply(c, batch, Outcome.NOT_YET)
-    batch_of(c, NOT_YET_BACKOFF.first)
-    assert item.as_of == READ + 15 * S
 
 
 @pytest.mark.parametrize(
