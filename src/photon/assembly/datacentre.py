@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from photon.assembly.room import Room, Serve, Up
 from photon.config.errors import UsageError
 from photon.config.serving import listen_shared
 from photon.config.settings import Part
+from photon.config.structured import get_logger
 from photon.eventstore.columns import EVENT_STORE
 from photon.fleet.explain.service import EXPLAIN
 from photon.fleet.processes import DATACENTRE, KINDS, coroutine_of
 from photon.joiner.copies.wire import COPIES
 from photon.joiner.wire import JOINER
+
+log = get_logger(__name__)
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, up: Up = lambda: None) -> list[object]:
@@ -72,6 +75,8 @@ async def serve_datacentre(
         "joiner": {"accept_damaged_log": accept_damaged_log},
         "relay": {"accept_lost_offsets": accept_lost_offsets},
     }
+    if apart := [part for part in get_args(Part) if room.pipeline.is_apart(part)]:
+        log.info("parts of this datacentre are apart: start each by photon serve PART", datacentre=name, parts=apart)
     server = await listen_shared(address, room.listen or address, KINDS[DATACENTRE].health, SERVICES, room.tls())
 
     def part(kind: str, member: str | None = None) -> Serve:
