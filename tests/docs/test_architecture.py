@@ -39,6 +39,7 @@ MODULES = ("subprocess", "multiprocessing", "pty")
 OTHERS = {
     "adapters/testkit/other_process.py": "a test: asks an adapter once more, in another process",
     "cli/spark/demo.py": "runs the commands that it shows, one after another",
+    "config/own_process.py": "one call, for code that may loop or crash; a time limit ends it",
     "eventstore/key_finding/process_finder.py": "a helper on another core; one that ends is done without",
     "lab": "makes faults, and uses the commands of an operator from outside",
     "spark/worker_python.py": "asks a Python for its version",

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from photon.fleet.counters import VERDICTS
-from tests.deployments import addresses
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 from tests.spark.cluster import Cluster
@@ -156,7 +155,7 @@ def executors_of(cluster: Cluster) -> list[psutil.Process]:
 def test_a_datacentre_moves_to_spark_and_back(tmp_path: Path) -> None:
     """Only small batches, which need no Java."""
     site = make_site(tmp_path, seed=3)
-    own = f'[datacentre.east]\npipeline = "spark"\napart.spark = "{next(addresses(1))}"\n'
+    own = '[datacentre.east]\npipeline = "spark"\n'
     texts = {True: site.file.read_text().replace("[datacentre.east]\n", own), False: site.file.read_text()}
     site.file.write_text(texts[True])
     assert photon("up", site.file, "--detach", "--timeout", "200", timeout=240).code == 0

@@ -12,15 +12,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from photon.assembly.room import Room, Serve, Up
 from photon.config.errors import UsageError
 from photon.config.serving import listen_shared
+from photon.config.settings import Part
+from photon.config.structured import get_logger
 from photon.fleet.processes import DATACENTRE, KINDS, coroutine_of
 
 if TYPE_CHECKING:
     from photon.config.serving import SharedServer
+
+log = get_logger(__name__)
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, up: Up = lambda: None) -> list[object]:
@@ -76,6 +80,8 @@ async def serve_datacentre(
         "joiner": {"accept_damaged_log": accept_damaged_log},
         "relay": {"accept_lost_offsets": accept_lost_offsets},
     }
+    if apart := [part for part in get_args(Part) if room.pipeline.is_apart(part)]:
+        log.info("parts of this datacentre are apart: start each by photon serve PART", datacentre=name, parts=apart)
     server = None if room.alone is not None else await _listen(room)
 
     def part(kind: str, member: str | None = None) -> Serve:

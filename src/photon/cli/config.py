@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from photon.cli.errors import DONE
 from photon.config.loader import load
-from photon.config.settings import SIDES
+from photon.config.settings import ADAPTER_PORTS, SIDES
 from photon.objects.paths import placed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Checked(NamedTuple):
     survives: list[str]
     """The losses that the registry survives, in words."""
     hints: list[str]
-    """Things outside this machine that are made once; their existence is not checked here."""
+    """Things outside this machine that are made once; their existence is not checked here. And what runs apart."""
     missing: list[str]
     """Things to be made before the services can start."""
 
@@ -49,7 +49,12 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     check_extras(settings)
     for name in settings.join:
         adapter_of(settings, name, file.parent)
-    return Checked(settings, survives(settings), hbase.check(settings), _missing(settings, file.parent))
+    apart = [
+        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} are processes of their own, calling {each.join}'s adapter"
+        for name, each in settings.datacentre.items()
+        if settings.join[each.join].runs_user_code
+    ]
+    return Checked(settings, survives(settings), [*apart, *hbase.check(settings)], _missing(settings, file.parent))
 
 
 def _missing(settings: Settings, base: Path) -> list[str]:

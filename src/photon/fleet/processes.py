@@ -224,10 +224,15 @@ def processes(settings: Settings) -> list[Process]:
 
 
 def stages(settings: Settings) -> list[list[Process]]:
-    """Processes that ``photon up`` starts; each stage needs those before it."""
-    started = [each for each in processes(settings) if each.arguments is not None]
-    order = sorted({kind.stage for kind in KINDS.values()})
-    return [found for at in order if (found := [each for each in started if KINDS[each.kind].stage == at])]
+    """Processes that ``photon up`` starts; each stage needs those before it. The process of a datacentre that runs a
+    replica is in the stage of replicas: parts that are apart need it."""
+    hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
+    found: dict[int, list[Process]] = {}
+    for each in processes(settings):
+        if each.arguments is not None:
+            kind = "registry" if each.kind == DATACENTRE and each.name in hosts else each.kind
+            found.setdefault(KINDS[kind].stage, []).append(each)
+    return [found[at] for at in sorted(found)]
 
 
 def asked_of(settings: Settings, datacentre: str) -> list[Process]:

@@ -196,22 +196,37 @@ class Mine:
     time_limit_s, crumbs = 0.5, None
 def backtracks(item):
     re.match(r"(a+)+b", "a" * 64)
+def counts(item):
+    sum(range(10**12))
 def burns(item):
     sum(range(3_000_000))
 def call():
     print(len(Guard(Mine()).each(range(60), {ask})), flush=True)
-thread = threading.Thread(target=call)
-thread.start()
-thread.join()
+if {own_thread}:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+else:
+    call()
 """
 
 
-@pytest.mark.parametrize(("ask", "said", "code"), [("backtracks", "", -24), ("burns", "60\n", 0)])
-def test_code_that_keeps_the_interpreter_from_all_threads_ends_the_process(ask: str, said: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("ask", "own_thread", "said", "code"),
+    [
+        ("backtracks", True, "", -signal.SIGXCPU),
+        ("counts", True, "", -signal.SIGXCPU),
+        ("counts", False, "", -signal.SIGXCPU),
+        ("burns", True, "60\n", 0),
+        ("burns", False, "60\n", 0),
+    ],
+)
+def test_code_that_keeps_the_interpreter_from_all_threads_ends_the_process(
+    ask: str, own_thread: bool, said: str, code: int
+) -> None:
     """But records that take long together do not."""
-    done = subprocess.run(
-        [sys.executable, "-c", KEPT.format(ask=ask)], capture_output=True, text=True, check=False, timeout=120
-    )
+    program = KEPT.format(ask=ask, own_thread=own_thread)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.returncode) == (said, code), done.stderr
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deployments import write
 from tests.unit.refusals import photon, refused
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "config" / "examples").glob("*.toml"))
@@ -11,6 +12,14 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "config" / "examples").glob("*.to
 def test_each_example_is_good(example: Path) -> None:
     result = photon("doctor", "config", "--config", example)
     assert result.exit_code == 0, result.output
+
+
+def test_parts_that_call_an_adapter_of_users_are_named(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("from tests.unit.eventstore.helpers import LineAdapter as Lines\n")
+    east = '[datacentre.east]\njoin = "j"\nprimary = "p"\nforeign = "f"\naddress = "h:7100"\n'
+    file = write(tmp_path, '[join.j]\nadapter = "own.py:Lines"\n', east)
+    said = photon("doctor", "config", "--config", file).output
+    assert "datacentre east: joiner, dispatcher, eventstore, verifier are processes of their own" in said
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,16 @@ from tests.unit.deploy.scripts import refusal
 from tests.unit.refusals import photon
 
 HELM = Path(__file__).parents[3] / "deploy" / "helm"
+SIDES = """\
+[join.clicks.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query_id"
+id = "click_id"
+time = { field = "time_us", unit = "us" }
+"""
 
 
 def made(file: Path, to: Path) -> dict[str, Any]:
@@ -136,6 +146,11 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
             "v.a:1: is called in its own cluster",
         ),
         ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must name a Service"),
+        (
+            SIDES,
+            'adapter = "acme-billing"\n',  # the parts that call it are at ports of the datacentre's host
+            "joiner a-1: datacentre-a:7110: is the service of dispatcher a too; give each its own host",
+        ),
         ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
         (
             '"datacentre-a:7100"',

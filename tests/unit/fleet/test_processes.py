@@ -102,7 +102,7 @@ def test_several_joiners_and_dispatchers_are_processes_at_ports_above_their_data
 def test_a_replica_runs_in_its_datacentres_process_if_it_is_told_to() -> None:
     settings = load(TOGETHER, environment={}, flags=["registry.replicas.r1.together=true"])
     labels = [each.label for stage in stages(settings) for each in stage]
-    assert labels == ["wan", "registry r2", "registry r3", "datacentre east", "datacentre west"]
+    assert labels == ["wan", "datacentre east", "registry r2", "registry r3", "datacentre west"]  # in their order
     assert listening(settings)["127.0.0.1:7501"].arguments is None
 
 
