@@ -1,7 +1,8 @@
-"""Cost of the hot path per event, in calls instead of seconds: ``python -m bench.counts [--accept]``.
+"""Cost of the hot path per event, in calls and messages instead of seconds: ``python -m bench.counts [--accept]``.
 
 Each stage works through a small fixed set in one process; cProfile counts calls of Photon's functions, and the calls
-they make to anything else (library, built-in). A loop that runs once per event and not once per batch shows at once,
+they make to anything else (library, built-in). Three registry replicas over memory count turns, frames, messages and
+syncs, of an entry and of a second at rest. A loop that runs once per event and not once per batch shows at once,
 however busy the machine. Work inside library calls and in other threads is not seen.
 ``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` rewrites it.
 """
@@ -15,7 +16,7 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import CodeType
 
@@ -28,6 +29,7 @@ from photon.idregistry.api import Answer, token_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.raft.api import Applied
 
 BASELINE = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.05
@@ -82,6 +84,43 @@ def _registry(commands: list[bytes], machine: ShardMachine) -> None:
         assert (answers.inserts.outcomes == Answer.COMMITTED).all(), "or nothing was counted"
 
 
+def _replicated(base: Path, command: bytes, entries: int = 50) -> dict[str, float]:
+    """Of an entry of three replicas in a stream of 20 a second, and of a second in which all their groups rest."""
+    group = stages.ReplicaGroup(base, {name: {1: _machine(), 2: _Idle(), 3: _Idle()} for name in "abc"})
+
+    def stream(count: int) -> None:
+        for _ in range(count):
+            group.propose(command)
+            group.rest(0.05)
+
+    try:
+        group.rest(5.0)
+        stream(2)
+        begun = group.counts()
+        stream(entries)
+        streamed = group.counts()
+        group.rest(5.0)
+        resting = group.counts()
+        group.rest(float(entries))
+        rested = group.counts()
+    finally:
+        group.close()
+    assert sum(isinstance(each, Applied) for each in group.outcomes) == 2 + entries
+    found = {f"registry, {what} an entry": (streamed[what] - begun[what]) / entries for what in begun}
+    return found | {f"registry, {what} a second at rest": (rested[what] - resting[what]) / entries for what in begun}
+
+
+class _Idle:
+    """The machine of a group in which nothing happens."""
+
+    def apply(self, index: int, command: bytes) -> None: ...
+
+    def snapshot(self) -> list[bytes]:
+        return []
+
+    def restore(self, chunks: Iterable[bytes]) -> None: ...
+
+
 def _machine() -> ShardMachine:
     machine = ShardMachine()
     machine.apply(1, c.encode(c.Configure(1, single_range(1))))
@@ -122,7 +161,7 @@ def count() -> dict[str, float]:
         counts = {stage: round(calls_of(work) / EVENTS, 3) for stage, work in work_of.items()}
         counts["event store, a key of a batch"] = _look_ups(base, keys, BATCH)
         counts["event store, a key alone"] = _look_ups(base, keys, 1)
-        return counts
+        return counts | _replicated(base / "replicas", commands[0])
 
 
 def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
@@ -131,11 +170,10 @@ def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> li
     for stage, calls in found.items():
         before = baseline.get(stage)
         if before is None:
-            out.append(f"{stage}: {calls:g} calls an event, and no baseline")
+            out.append(f"{stage}: {calls:g}, and no baseline")
         elif calls > before * (1 + TOLERANCE):
-            out.append(
-                f"{stage}: {calls:g} calls an event, {calls / before - 1:.0%} more than the {before:g} accepted"
-            )
+            more = f"{calls / before - 1:.0%} more than" if before else "and not"
+            out.append(f"{stage}: {calls:g}, {more} the {before:g} accepted")
     return out
 
 
@@ -152,7 +190,7 @@ def main() -> int:
     given = parser.parse_args()
     found = count()
     for stage, calls in found.items():
-        print(f"{stage:<36}{calls:10.3f} calls an event")
+        print(f"{stage:<40}{calls:10.3f}")
     if given.accept:
         kept = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
         BASELINE.write_text(json.dumps({**kept, python(): found}, indent=1, sort_keys=True) + "\n")

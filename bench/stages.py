@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from photon.batch.ids import Ids
 from photon.batch.records import PrimaryRecord, Records
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import NEVER_NS, SystemClock
-from photon.config.disk import RealDisk
+from photon.config.disk import AppendFile, RealDisk
 from photon.dispatcher.database import STATE_NAME, read_ledger
 from photon.dispatcher.engine import Options, Policy
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
@@ -39,6 +39,9 @@ from photon.eventstore.primary_reader import BlockCache, PrimaryReader
 from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.tiered import TieredEventStore
 from photon.idregistry.api import Answer, Digester, Opened, Slot
+from photon.idregistry.raft.api import ProposalOutcome, StateMachine
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.engine import JoinerEngine
@@ -244,3 +247,111 @@ async def join(n: int, batch: int, base: Path) -> None:
         assert (answers.verdicts.outcomes == Outcome.JOINED).all(), "or nothing was counted"
     assert await engine.settle(30.0)
     await engine.close()
+
+
+# -- registry ----------------------------------------------------------------------------------------------------
+class _CountedDisk(RealDisk):
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def append(self, path: Path) -> AppendFile:
+        file = super().append(path)
+        sync = file.sync
+
+        def counted() -> None:
+            self.syncs += 1
+            sync()
+
+        file.sync = counted  # type: ignore[method-assign]
+        return file
+
+
+class _Stopped(SystemClock):
+    """Moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class _Frames:
+    """A network between replicas of one thread: a frame arrives before the receiver's next turn."""
+
+    def __init__(self, receivers: dict[str, Receiver]) -> None:
+        self._receivers = receivers
+        self.frames = self.messages = 0
+
+    def start(self, hello: Hello, receiver: Receiver) -> None:
+        self._hello = hello
+        self._receivers[hello.name] = receiver
+
+    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
+        self.frames += 1
+        self.messages += len(messages)
+        self._receivers[peer].receive(self._hello, messages)
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+
+class ReplicaGroup:
+    """Replicas that take their turns on this thread, in a time of their own; group 1's leader is ``leader``."""
+
+    def __init__(self, directory: Path, machines: Mapping[str, Mapping[int, StateMachine]]) -> None:
+        self._clock, self._disk = _Stopped(), _CountedDisk()
+        receivers: dict[str, Receiver] = {}
+        self._networks = [_Frames(receivers) for _ in machines]
+        self.turns = 0
+        self.outcomes: list[ProposalOutcome] = []
+        self.hosts = [
+            RaftHost(
+                name=name,
+                peers=dict.fromkeys(machines, "nowhere:1"),
+                directory=directory / name,
+                machines=of_groups,
+                disk=self._disk,
+                clock=self._clock,
+                network=network,
+                random=random.Random(number),
+            )
+            for number, ((name, of_groups), network) in enumerate(zip(machines.items(), self._networks, strict=True))
+        ]
+        for host in self.hosts:
+            host.open()
+        self._due = [0.0 for _ in self.hosts]
+        while not (leaders := [host for host in self.hosts if host.group(1).state().is_leader]):
+            self.rest(0.1)
+        self.leader = leaders[0]
+
+    def rest(self, seconds: float) -> None:
+        """Lets time pass: a replica takes a turn when it is woken, or has planned one."""
+        until = self._clock.now + seconds
+        while self._clock.now < until:
+            ready = [n for n, host in enumerate(self.hosts) if self._due[n] <= self._clock.now]
+            while ready:
+                for n in ready:
+                    self.hosts[n]._wake.clear()
+                    self._due[n] = self.hosts[n].pump()
+                    self.turns += 1
+                ready = [n for n, host in enumerate(self.hosts) if host._wake.is_set()]
+            self._clock.now = min(max(min(self._due), self._clock.now + 0.001), until)
+
+    def propose(self, command: bytes, group: int = 1) -> None:
+        """Proposes at the leader. It is committed within the next ``rest``."""
+        self.leader.group(group).propose(command, timeout=10.0, done=self.outcomes.append)
+        self._due[self.hosts.index(self.leader)] = self._clock.now
+
+    def counts(self) -> dict[str, int]:
+        """Everything since the beginning."""
+        return {
+            "turns": self.turns,
+            "frames": sum(network.frames for network in self._networks),
+            "messages": sum(network.messages for network in self._networks),
+            "syncs": self._disk.syncs,
+        }
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.close()

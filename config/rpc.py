@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # a call's context, as passed to its handler
+# Option of both ends of a connection: gRPC measures no bandwidth, for which it pings after nearly every message and
+# wakes three threads. Its windows stay as they are: a receiver of much sets ``grpc.http2.lookahead_bytes``.
+UNPROBED = (("grpc.http2.bdp_probe", 0),)
 # Top-level fields of a request, unless its service sets a number. A larger request with more is not parsed.
 FIELDS_MAX = 64
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from photon.config.roles import Role, identity
-from photon.config.rpc import Service, back_off
+from photon.config.rpc import UNPROBED, Service, back_off
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.core.outcomes import Refusal, Status
@@ -38,6 +38,7 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
     ("grpc.enable_retries", 0),
+    *UNPROBED,
 )
 
 

@@ -102,7 +102,6 @@ class RaftHost:
         self._ended = False
         self._inbox: deque[tuple[str, int, bytes]] = deque()
         self._inbox_bytes = 0
-        self._signs: set[str] = set()
         self._heard: dict[str, float] = {}
         self._connected: set[str] = set()
         self._sent: dict[str, float] = {}
@@ -200,16 +199,15 @@ class RaftHost:
         refusal = self._identity.check(hello)
         if refusal is not None:
             return refusal
+        self._heard[hello.name] = self._clock.monotonic()
         with self._lock:
-            new = hello.name not in self._signs
-            self._signs.add(hello.name)
             for number, payload in messages:
                 if self._inbox_bytes + len(payload) > INBOX_BYTES_MAX or number not in self._groups:
                     self.dropped += 1
                     continue
                 self._inbox.append((hello.name, number, payload))
                 self._inbox_bytes += len(payload)
-        if messages or new:
+        if messages or hello.name not in self._connected:
             self._wake.set()
         return None
 
@@ -263,11 +261,11 @@ class RaftHost:
             raise self.failure
         now = self._clock.monotonic()
         self._change_groups(now)
-        messages = self._take_inbox(now)
+        messages = self._take_inbox()
         self._mark_connected(now)
         out: dict[str, list[GroupMessage]] = {}
         outcomes: list[Outcome] = []
-        due = now + self._options.ping if self._others else _NEVER
+        due = _NEVER
         for number, group in self._groups.items():
             arrived = messages.get(number)
             if arrived or group.has_work(now):
@@ -281,7 +279,7 @@ class RaftHost:
         self._send(out, now)
         _answer(outcomes)
         self._tell_of_room()
-        return due
+        return min(due, self._signs_due())
 
     def close(self) -> None:
         self._running = False
@@ -415,13 +413,10 @@ class RaftHost:
             else:
                 log.info("raft.disk_has_room", replica=self._name)
 
-    def _take_inbox(self, now: float) -> dict[int, list[tuple[str, Message]]]:
+    def _take_inbox(self) -> dict[int, list[tuple[str, Message]]]:
         with self._lock:
             inbox, self._inbox = self._inbox, deque()
             self._inbox_bytes = 0
-            signs, self._signs = self._signs, set()
-        for name in signs:
-            self._heard[name] = now
         messages: dict[int, list[tuple[str, Message]]] = {}
         for name, number, payload in inbox:
             try:
@@ -445,9 +440,16 @@ class RaftHost:
             return
         for peer in self._others:
             messages = out.get(peer, [])
-            if messages or now - self._sent.get(peer, -_NEVER) >= self._options.ping:
+            # sooner than needed, so that peers to whom nothing else is sent are told together
+            if messages or now - self._sent.get(peer, -_NEVER) >= self._options.ping / 2:
                 self._sent[peer] = now
                 self._network.send(peer, messages)
+
+    def _signs_due(self) -> float:
+        """When to send the next sign of life, or to miss one: a silent peer is noticed at that very moment."""
+        sent = (at + self._options.ping for at in self._sent.values())
+        missed = (self._heard[peer] + self._options.peer_silence for peer in self._connected)
+        return min((*sent, *missed), default=_NEVER)
 
 
 def _answer(outcomes: Sequence[Outcome]) -> None:

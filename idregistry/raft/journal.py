@@ -132,7 +132,6 @@ class Journal:
         self._move_wanted = False
         self._move: Move | None = None  # the move to the next segment under way
         self._move_end = 0  # bytes of the next segment, including those still to be written
-        self.syncs = 0
         disk.make_dir(directory)
         segments = segments_in(disk, directory)
         self._segment = segments[-1] if segments else 0
@@ -280,7 +279,6 @@ class Journal:
         if self._move is not None:
             self._move_on(self._move)
         self._log.forget_commands(self._memory)
-        self.syncs += 1
 
     def _write_pending(self) -> None:
         payload = bytes(self._pending)

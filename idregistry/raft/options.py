@@ -45,8 +45,8 @@ class RaftOptions:
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
     leader_patience: float = 1.6  # a leader that hears no majority for this time steps down
-    peer_silence: float = 2.0  # a peer silent for this time counts as disconnected: it gets only pings
-    ping: float = 0.5
+    peer_silence: float = 2.5  # a peer silent for this time counts as disconnected: it gets only pings
+    ping: float = 1.0  # a peer to which nothing was sent for this time gets an empty frame
     disk_retry: float = 0.5  # interval of retries after a write failed on a full disk
     transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this time
     in_flight: int = 4  # entries of one group that are proposed and not yet committed

@@ -2,7 +2,7 @@
 
 When everything in a group has been committed on all replicas for a while, its leader tells its followers to sleep
 (``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on the
-leader's process shows if it lives: replicas hear from each other twice a second, regardless of the groups they share,
+leader's process shows if it lives: replicas hear from each other once a second, regardless of the groups they share,
 and a peer that falls silent, or comes back, wakes all groups. So does any message that is not part of going to sleep,
 and any proposal.
 

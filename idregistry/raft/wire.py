@@ -18,7 +18,7 @@ import grpc.aio
 from photon.config.back_off import BackOff
 from photon.config.clock import Clock
 from photon.config.roles import Role, identity
-from photon.config.rpc import Context, Service, abort, back_off
+from photon.config.rpc import UNPROBED, Context, Service, abort, back_off
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, Towards, caller, open_channel, towards
 from photon.idregistry.raft import peer_pb2
@@ -37,6 +37,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     *back_off(100, 1000, attempt_ms=1000),  # an attempt takes several round trips
     ("grpc.enable_retries", 0),
+    *UNPROBED,
 )
 
 

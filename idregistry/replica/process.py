@@ -34,7 +34,7 @@ from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, 
 
 log = get_logger(__name__)
 
-_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 0.5  # interval of looking at the replica, until it is ready and afterwards
+_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 1.0  # interval of looking at the replica, until it is ready and afterwards
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
 """A replica that must not serve stays up this long: others started like it learn of the conflict only with a

@@ -10,12 +10,12 @@ from functools import wraps
 from typing import Any
 
 from photon.config.rights import OWNED_SLOT, DatacentreOf
-from photon.config.rpc import Context, seconds_left
+from photon.config.rpc import UNPROBED, Context, seconds_left
 from photon.config.telemetry.spans import span
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Slot
 from photon.idregistry.client import messages
-from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.client.channels import MESSAGE_BYTES_MAX, REGISTRY
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Refusal, SlotClaim
@@ -33,6 +33,8 @@ SERVER_OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
+    *UNPROBED,
+    ("grpc.http2.lookahead_bytes", MESSAGE_BYTES_MAX),
 )
 
 

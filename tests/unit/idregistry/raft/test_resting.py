@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.stages import ReplicaGroup
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.raft.group import RaftGroup
 from photon.idregistry.raft.options import RaftOptions
-from tests.unit.idregistry.raft.cluster import Cluster, propose, wait_until
+from tests.unit.idregistry.raft.cluster import Cluster, Recorder, propose, wait_until
 
 OPTIONS = RaftOptions(rest_after=0.1, ping=0.1, peer_silence=2.0)  # longer than a busy machine keeps a thread waiting
 
@@ -107,3 +108,20 @@ def test_a_resting_leader_that_is_cut_off_gives_way(cluster: Cluster) -> None:
     cluster.hub.cut.clear()
     wait_until(lambda: all(machine.commands == [b"one", b"two"] for machine in cluster.machines.values()))
     wait_until(lambda: rests(cluster))
+
+
+def test_a_resting_replica_that_falls_silent_is_missed_when_its_time_is_over(tmp_path: Path) -> None:
+    """In simulated time: no turn is taken at any other moment, so the host must have planned one for this."""
+    options = RaftOptions()
+    replicas = ReplicaGroup(tmp_path, {name: {1: Recorder()} for name in "abc"})
+    replicas.rest(10.0)
+    leader = replicas.leader
+    others = [host.group(1) for host in replicas.hosts if host is not leader]
+    leader._network.send = lambda peer, messages: None  # type: ignore[union-attr, method-assign]
+    replicas.rest(options.peer_silence - options.ping - 0.1)  # its last sign may be that old
+    assert all(group.hears(leader._name) for group in others)
+    replicas.rest(options.ping + 0.15)
+    assert not any(group.hears(leader._name) for group in others)
+    replicas.rest(2 * options.election_max)
+    assert any(group.state().is_leader for group in others)
+    replicas.close()
