@@ -32,7 +32,6 @@ from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
-from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.room import Alone, Room, Serve
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -119,8 +118,6 @@ async def run(
         check_rule(site, adapter, disk)
         site.key(disk)
         identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
-        if not adapter.has_foreign_time:
-            say(WITHOUT_TIME)
         before = read_ledger(site.state)["rejected"]
         with store_reports(site) as report:
             inferred = options.config is None
