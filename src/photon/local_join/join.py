@@ -1,6 +1,6 @@
-"""``photon join``: dispatcher, joiner, event store, registry and verifier of one pipeline.
+"""``photon join``: a datacentre with one joiner and one replica, in one process, like ``photon serve datacentre``.
 
-These are the services' components, with direct calls between them instead of gRPC. All that must survive is in
+What is its own is in this room: given sides, inference, the lock, and parts.py. All that must survive is in
 ``OUTPUT/.photon`` (see site.py), so that running the command again repairs a kill at any instruction.
 """
 
