@@ -1,6 +1,6 @@
-"""``photon join``: dispatcher, joiner, event store, registry and verifier of one pipeline.
+"""``photon join``: a datacentre with one joiner and one replica, in one process, like ``photon serve datacentre``.
 
-These are the services' components, with direct calls between them instead of gRPC. All that must survive is in
+What is its own is in this room: given sides, inference, the lock, and parts.py. All that must survive is in
 ``OUTPUT/.photon`` (see site.py), so that running the command again repairs a kill at any instruction.
 """
 
@@ -32,7 +32,6 @@ from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
-from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.room import Alone, Room, Serve
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -119,8 +118,6 @@ async def run(
         check_rule(site, adapter, disk)
         site.key(disk)
         identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
-        if not adapter.has_foreign_time:
-            say(WITHOUT_TIME)
         before = read_ledger(site.state)["rejected"]
         with store_reports(site) as report:
             inferred = options.config is None

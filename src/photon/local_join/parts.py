@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from photon.adapters.logs.elsewhere import is_final
+from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.registry import rule_hash
 from photon.assembly.room import Room, Serve, Up
 from photon.config.errors import UsageError
@@ -104,6 +105,8 @@ class OwnParts:
         findings = OnlyTimes(watermarks.published)
         verifier = Verifier(room.disk, slot, room.output, room.digester, near.registry, findings=findings)
         watermarks.open()
+        if not room.adapter().has_foreign_time:
+            self.say(WITHOUT_TIME)
         ending = asyncio.Event()
         tasks = [asyncio.create_task(verifier.run(ending)), asyncio.create_task(_sample(watermarks, ending))]
         up()
