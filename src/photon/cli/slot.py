@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.looking import Progress
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -209,10 +209,11 @@ def retire(
     if dry_run:
         return _dry_run(at, here, checked, asked)
     _confirm(here, checked, asked, yes)
-    report = asyncio.run(operating.carry_out(here, checked, asked, _Progress().tell))
+    progress = Progress()
+    steps = operating.carry_out(here, checked, asked, lambda line: progress.tell(line, line.partition(":")[0]))
+    report = asyncio.run(steps)
+    progress.end()
     readers = asyncio.run(operating.dispatchers(here, checked.slot))
-    if sys.stderr.isatty() and not at.json:
-        click.echo("", err=True)  # below the figures
     at.show(_as_json(report, dry_run=False) | {"dispatchers": readers}, *_shown(report, readers))
     lacking = report.copy is not None and report.copy.lacking
     return ATTENTION if lacking or (report.reopened and not any(readers.values())) else DONE
@@ -228,22 +229,6 @@ def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
         "back, nothing of it can be used",
         yes=yes or checked.slot.retired,
     )
-
-
-class _Progress:
-    """A line on standard error for each step; on a terminal, figures are updated in place."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._step = ""
-
-    def tell(self, line: str) -> None:
-        step = line.partition(":")[0]
-        if self._live:
-            click.echo(f"{'' if step == self._step or not self._step else chr(10)}\r\x1b[K{line}", nl=False, err=True)
-        elif step != self._step:
-            click.echo(line, err=True)
-        self._step = step
 
 
 # -- a dry run -------------------------------------------------------------------------------------------------------

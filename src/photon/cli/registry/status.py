@@ -156,25 +156,15 @@ def findings_of(at: Deployed) -> int:
 
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
     """Certificates in this machine's directory."""
-    from photon.config.certificates import CertificateError, facts, read_certificate
-    from photon.fleet.processes import identities
+    from photon.config.certificates import EXPIRES_SOON
+    from photon.fleet.here import pairs
     from photon.idregistry.operate.findings import CertificateEnd
 
-    if settings.tls is None:
-        return []
-    directory = base / settings.tls.directory
     now = datetime.now(UTC)
-    ends = []
-    for name in ["ca", *identities(settings)]:
-        path = directory / f"{name}.crt"
-        if not path.exists():
-            continue
-        try:
-            said = facts(read_certificate(path.read_bytes(), str(path)))
-        except CertificateError as error:
-            ends.append(CertificateEnd(name, None, why=str(error)))
-        else:
-            expired = said.ends <= now
-            why = f"expired on {said.ends:%Y-%m-%d}" if expired else ""
-            ends.append(CertificateEnd(name, None if expired else said.ends, said.expires_soon(now), why))
-    return ends
+    return [
+        CertificateEnd(each.identity, None, why=each.problem)
+        if each.problem or each.ends is None
+        else CertificateEnd(each.identity, each.ends, each.ends - now < EXPIRES_SOON)
+        for each in pairs(settings, base, now)
+        if each.there
+    ]
