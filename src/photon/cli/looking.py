@@ -58,6 +58,14 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
             runner.run(asker.close())
 
 
+def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float, pause_s: float) -> T:
+    """Looks until it is so, or the time is over. Returns the last look."""
+    until_s = time.monotonic() + timeout_s
+    while not is_so(found := look()) and time.monotonic() < until_s:
+        time.sleep(pause_s)
+    return found
+
+
 class Progress:
     """What is under way, on standard error: in place on a terminal, elsewhere a line for each step."""
 

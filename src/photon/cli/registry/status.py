@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
+from photon.cli.looking import waited
 from photon.config.errors import PhotonError
 from photon.fleet.parts import Column, Part, moment, picked
 
@@ -31,11 +31,7 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
-        found = client.inspect_all()
-        deadline = time.monotonic() + timeout
-        while wait and not _all_is_well(found) and time.monotonic() < deadline:
-            time.sleep(PAUSE_S)
-            found = client.inspect_all()
+        found = waited(client.inspect_all, _all_is_well, timeout if wait else 0.0, PAUSE_S)
     if all(each.reply is None for each in found.values()):
         why = "; ".join(f"{each.name} at {client.addresses[each.name]}: {each.why}" for each in found.values())
         raise PhotonError(f"no registry replica answers ({why})")
