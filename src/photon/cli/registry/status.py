@@ -55,15 +55,9 @@ def _all_is_well(found: Mapping[str, Inspection]) -> bool:
 
 def _group(row: GroupRow) -> dict[str, Any]:
     return {
-        "group": row.group,
+        **picked(row, "group term applied ids bytes boundary_ns closed"),
         "leader": row.leader or None,
-        "term": row.term,
-        "applied": row.applied,
         "lag": {each.replica: each.behind for each in row.lags},
-        "ids": row.ids,
-        "bytes": row.bytes,
-        "boundary_ns": row.boundary_ns,
-        "closed": row.closed,
         "batch_mean": round(row.batch_mean, 1),
         "commit_ms_p50": round(row.commit_ms_p50, 2),
         "commit_ms_p99": round(row.commit_ms_p99, 2),
