@@ -61,9 +61,10 @@ class Look:
 
     def seen_from(self, datacentre: str) -> Look:
         """Without other datacentres: its own processes, then those that belong to no single one."""
-        common = self.of(*COMMON)
-        own = [each for each in self.heard if each.process.datacentre == datacentre and each not in common]
-        return replace(self, heard=[*own, *common])
+        own = [
+            each for each in self.heard if each.process.datacentre == datacentre and each.process.kind not in COMMON
+        ]
+        return replace(self, heard=[*own, *self.of(*COMMON)])
 
 
 def processes_of(settings: Settings, datacentre: str, slots: Iterable[KnownSlot]) -> list[Process]:
