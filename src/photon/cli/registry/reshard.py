@@ -133,11 +133,10 @@ def verify_shards(at: Deployed, timeout: float) -> int:
 # -- inside ----------------------------------------------------------------------------------------------------------
 def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
     """Connects to the registry as its operator, and does one thing."""
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.fleet.access import registry_client
 
-    addresses = {name: replica.address for name, replica in at.with_registry.registry.replicas.items()}
-    tls = at.tls
-    return through(lambda: RegistryClient(addresses, tls=tls), what)
+    settings, tls = at.with_registry, at.tls
+    return through(lambda: registry_client(settings, tls), what)
 
 
 def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[RegistryClient], Awaitable[Resharding]]:

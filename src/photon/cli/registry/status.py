@@ -134,8 +134,7 @@ def findings_of(at: Deployed) -> int:
     settings = at.with_registry
     with at.registry() as client:
         found = client.measure_all()
-    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
-    expected = Expected(addresses, settings.clock.uncertainty)
+    expected = Expected(client.addresses, settings.clock.uncertainty)
     said = findings(found, expected, _certificates(settings, at.base))
 
     rows = [picked(each, "level where what do") for each in said]
