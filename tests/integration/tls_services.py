@@ -20,8 +20,9 @@ from photon.eventstore.cache_nodes.service import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
 from photon.eventstore.columns import EVENT_STORE
 from photon.fleet.explain.evidence import Evidence
+from photon.fleet.explain.explain_pb2 import EventRequest
 from photon.fleet.explain.question import Question
-from photon.fleet.explain.service import EXPLAIN, ExplainService, Scope
+from photon.fleet.explain.service import EXPLAIN, ExplainService
 from photon.fleet.processes import KINDS
 from photon.idregistry.client.channels import REGISTRY
 from photon.idregistry.replica.process import serve_registry
@@ -45,7 +46,7 @@ DATACENTRE = "photon.v1.Datacentre"
 def _explain(server: grpc.aio.Server) -> None:
     """Explained by a process that knows of no event."""
 
-    async def nothing(question: Question, scope: Scope) -> Evidence:
+    async def nothing(question: Question, scope: EventRequest, seconds: float) -> Evidence:
         return Evidence()
 
     EXPLAIN.add(server, ExplainService(nothing))

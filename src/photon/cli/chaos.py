@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,6 @@ from photon.config.errors import UsageError
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from photon.lab.chaos.api import Step
     from photon.lab.chaos.command import Where
     from photon.lab.chaos.report import Report, Spread
@@ -98,7 +96,7 @@ def run(
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
-    from photon.lab.chaos.command import Wishes, carry_out, planned
+    from photon.lab.chaos.command import Wishes, as_json, carry_out, planned
 
     if (scenario is not None) + drawn + listing != 1:
         raise UsageError("name a SCENARIO or say --random, one of them; photon chaos run --list shows the scenarios")
@@ -119,7 +117,7 @@ def run(
         _show_plan(out, found, steps, drawn_seed)
         return DONE
     report, kept = carry_out(wishes, tables.say)
-    _show_report(out, report, kept)
+    out.show(as_json(report), *tables.facts(_said_of(report)), f"kept in {kept}")
     return DONE if report.good else ATTENTION
 
 
@@ -190,57 +188,41 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
     out.show({**whole, "plan": [asdict(step) for step in steps]}, line, Part("plan", rows, PLAN))
 
 
-def _show_report(out: Printed, report: Report, kept: Path) -> None:
-    if out.json:
-        from photon.lab.chaos.command import as_json
-
-        tables.print_json(as_json(report))
-        return
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    good = (
-        f"[green]every one of {report.events:,} events exactly once[/green]"
-        if report.events
-        else "[green]all is right[/green]"
-    )
-    table.add_row("verdict", good if report.good else f"[bold red]{len(report.problems)} problems[/bold red]")
-    for problem in report.problems:
-        table.add_row("", problem)
-    table.add_row("verified by", report.verified)
-    table.add_row("scenario", f"{report.scenario}, seed {report.seed}, {report.faults} faults, {report.seconds:g} s")
+def _said_of(report: Report) -> Iterator[tuple[str, str]]:
+    if report.good:
+        good = f"every one of {report.events:,} events exactly once" if report.events else "all is right"
+        yield "verdict", click.style(good, fg="green")
+    else:
+        yield "verdict", click.style(f"{len(report.problems)} problems", fg="red", bold=True)
+    yield from (("", problem) for problem in report.problems)
+    yield "verified by", report.verified
+    yield "scenario", f"{report.scenario}, seed {report.seed}, {report.faults} faults, {report.seconds:g} s"
     if report.events:
-        within = ", ".join(f"{share:.4%} in {limit} s" for limit, share in report.latency.within.items())
-        table.add_row("end to end", _spread(report.latency.overall))
-        table.add_row("during faults", _spread(report.latency.during))
-        table.add_row("unmatched", _spread(report.latency.unmatched))
-        table.add_row("verdict within", within)
+        yield "end to end", _spread(report.latency.overall)
+        yield "during faults", _spread(report.latency.during)
+        yield "unmatched", _spread(report.latency.unmatched)
+        within = report.latency.within.items()
+        yield "verdict within", ", ".join(f"{share:.4%} in {limit} s" for limit, share in within)
     for back in report.backs:
         took = "never seen at the head of its logs" if back.seconds is None else f"caught up in {back.seconds:g} s"
         what = f"away {back.away_s:g} s, {took}, {back.read:,} events read, {back.wasted} joins wasted"
-        table.add_row(f"back: {back.datacentre}", what)
-    table.add_row("settled", f"{report.settle_s:g} s after the heal; {report.wasted} joins wasted in all")
-    _add_uses(table, report)
-    table.add_row("load average", f"{report.load_before:.1f} before, {report.load_after:.1f} after")
-    table.add_row("history", report.history)
-    tables.draw(table)
-    click.echo(f"kept in {kept}")
+        yield f"back: {back.datacentre}", what
+    yield "settled", f"{report.settle_s:g} s after the heal; {report.wasted} joins wasted in all"
+    yield from _uses(report)
+    yield "load average", f"{report.load_before:.1f} before, {report.load_after:.1f} after"
+    yield "history", report.history
 
 
-def _add_uses(table: Table, report: Report) -> None:
+def _uses(report: Report) -> Iterator[tuple[str, str]]:
     judged = [use for use in report.uses if use.judged]
-    if not judged:
-        return
-    if not report.growing:
+    if judged and not report.growing:
         most = max(judged, key=lambda use: use.memory_after)
         flat = f"flat in {len(judged)} processes; most: {most.name} {most.memory_after / MIB:.0f} MiB"
-        table.add_row("memory, files", flat)
-    for use in report.growing:
+        yield "memory, files", flat
+    for use in report.growing if judged else ():
         memory = f"{use.memory_before / MIB:.0f} to {use.memory_after / MIB:.0f} MiB"
         files = f"{use.files_before} to {use.files_after} files"
-        table.add_row("growing", f"[yellow]{use.name}: {memory}, {files} in {use.lived_s:.0f} s[/yellow]")
+        yield "growing", click.style(f"{use.name}: {memory}, {files} in {use.lived_s:.0f} s", fg="yellow")
 
 
 def _spread(spread: Spread) -> str:

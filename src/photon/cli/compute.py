@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
+from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, on_spark, taken
 from photon.cli.tables import say
 from photon.config.clock import utc
 from photon.config.errors import UsageError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
-_HERE, _SPARK = "processes metrics share", "master spark_settings partitions records"
+_HERE, _SPARK = "processes metrics share", "master spark partitions records"
 """Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
 SILENT_S = 30.0
 """An owner silent for this time is gone."""
@@ -95,8 +95,7 @@ def init(
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
               help="spark: the same by Structured Streaming, on a cluster; its state is another one.")  # fmt: skip
-@click.option("--master", metavar="URL", help="On Spark: its master; default: as spark-submit says, else local[*].")
-@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@on_spark
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
               help="On Spark: number of parts for the keys of a new state; it cannot be changed.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
@@ -107,7 +106,7 @@ def init(
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
     file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, on: str, master: str | None,
-    spark_settings: tuple[str, ...], partitions: int, records: int, share: tuple[int, int] | None, quiet: bool,
+    spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None, quiet: bool,
     stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
@@ -137,11 +136,10 @@ def run(
         {},
     )
     if on == "spark":
-        from photon.cli.spark.backfill import pairs
         from photon.operations.compute_on_spark import run as run_on_spark
 
         said = run_on_spark(
-            file, state, once=once, master=master, settings=pairs(spark_settings), partitions=partitions,
+            file, state, once=once, master=master, settings=spark, partitions=partitions,
             records=records, stop=stop, tell=say,
         )  # fmt: skip
         _show(out, [said], topology=said.topology)

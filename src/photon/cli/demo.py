@@ -6,18 +6,18 @@ import dataclasses
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.looking import LiveView
-from photon.cli.tables import table_of
+from photon.cli.tables import facts, table_of
 from photon.config.errors import UsageError
 from photon.config.words import size
 from photon.fleet.parts import Column, Part, bad_if
@@ -73,7 +73,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-    out.show(whole, lambda: Console().print(_result(report, directory, kept=keep is not None)))
+    out.show(whole, *_result(report, directory, kept=keep is not None))
     return DONE if report.good else FAILED
 
 
@@ -137,28 +137,28 @@ def _live_table(seen: Observation) -> Group:
     )
 
 
-def _result(report: Report, directory: Path, *, kept: bool) -> Group:
+def _result(report: Report, directory: Path, *, kept: bool) -> Iterator[str | Part]:
     names, rows = list(report.ledgers), list[dict[str, Any]]()
     right = [Column(f">{name}") for name in names]
     for verdict in VERDICTS:
         rows.append({"verdict": verdict, **{name: report.ledgers[name][verdict] for name in names}})
-    ledgers = table_of(Part("", rows, (Column("", "verdict"), *right)), "Ledgers (clicks)")
+    yield from ("Ledgers (clicks)", Part("", rows, (Column("", "verdict"), *right)))
     rows = []
     for phase in report.phases:
         shares = {name: f"{phase.made[name]:,} ({phase.share(name):.0%})" for name in names}
         wasted = f"{phase.wasted:,} ({phase.wasted_share:.1%})"
         rows.append({"phase": phase.name, "seconds": f"{phase.seconds:.0f}", **shares, "wasted": wasted})
-    phases = table_of(Part("", rows, (Column("phase"), Column(">seconds"), *right, Column(">wasted"))), "Who decided")
+    columns = (Column("phase"), Column(">seconds"), *right, Column(">wasted"))
+    yield from ("", "Who decided", Part("", rows, columns), "")
     p50, p90, p99 = report.latencies_ms
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_row("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")
+    said = [("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")]
     if report.killed:
-        facts.add_row("kill -9", report.killed)
-        facts.add_row("return", report.catch_up)
-    facts.add_row("click written to joined", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms")
-    facts.add_row("every click exactly once", "yes, over both datacentres" if report.good else "NO")
-    for problem in report.problems:
-        facts.add_row("problem", problem)
-    facts.add_row("output", f"{directory}" if kept else "removed (keep it with --keep DIR)")
-    facts.add_row("took", f"{report.seconds:.0f} s")
-    return Group(ledgers, "", phases, "", facts)
+        said += [("kill -9", report.killed), ("return", report.catch_up)]
+    said += [
+        ("click written to joined", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"),
+        ("every click exactly once", "yes, over both datacentres" if report.good else "NO"),
+        *(("problem", problem) for problem in report.problems),
+        ("output", f"{directory}" if kept else "removed (keep it with --keep DIR)"),
+        ("took", f"{report.seconds:.0f} s"),
+    ]
+    yield from facts(said)

@@ -81,12 +81,12 @@ def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
     }
 
 
-def _heard(at: Deployed) -> list[Heard]:
-    from photon.fleet.polling import dispatchers_of, gathered
+def _heard(at: Deployed) -> Sequence[Heard]:
+    from photon.fleet.look import look_at
+    from photon.fleet.processes import READERS
 
     name, _ = at.pipeline
-    asked = dispatchers_of(at.settings, name)
-    heard = asyncio.run(gathered(at.tls, asked, details=True, timeout=ASK_S))
+    heard = asyncio.run(look_at(at.settings, name, READERS, at.tls, ASK_S)).heard
     if not heard:
         raise UsageError(
             f"{at.config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"

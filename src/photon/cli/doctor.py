@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
+from photon.cli.looking import Progress
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import many
 from photon.fleet.parts import Column, Part, picked
@@ -62,10 +63,10 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
         return findings_of(at)
     if at.given is not None and not at.given.exists():
         raise UsageError(f"{at.given}: no such file; name the deployment file")
-    look = _look(at, here)
+    progress = Progress(passing=True)
+    look = _look(at, here, lambda what: progress.tell(f"looking at {what} …"))
     said = findings(str(at.given or "-"), look, datetime.now(UTC))
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    progress.end()
     assert look.here is not None
     named, counts = look.here.datacentres, Counter(each.level for each in said)
     lines = [f"{many(counts[Level.PROBLEM], 'problem')}, {many(counts[Level.WARNING], 'warning')}"]
@@ -75,12 +76,12 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     return DONE if worst(said) is Level.OK else ATTENTION
 
 
-def _look(at: Deployed, here: tuple[str, ...]) -> Look:
+def _look(at: Deployed, here: tuple[str, ...], tell: Callable[[str], None]) -> Look:
     """All that can be found out: with a mistake in the file, only this machine."""
     from photon.fleet.here import Here, machine
     from photon.fleet.look import Look, whole
 
-    _tell("this machine")
+    tell("this machine")
     if at.given is None:
         return Look(time.time(), here=Here(machine()))
     try:
@@ -91,10 +92,4 @@ def _look(at: Deployed, here: tuple[str, ...]) -> Look:
     if unknown:
         known = ", ".join(sorted(settings.datacentre)) or "none"
         raise UsageError(f"--datacentre {unknown[0]}: not in the configuration; there are: {known}")
-    return whole(settings, at.base, here, _tell)
-
-
-def _tell(what: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[Klooking at {what} …")
-        sys.stderr.flush()
+    return whole(settings, at.base, here, tell)

@@ -23,6 +23,7 @@ from photon.fleet.parts import Column, Part, moment
 if TYPE_CHECKING:
     from photon.eventstore.api import Forgotten
     from photon.eventstore.client import EventStoreClient
+    from photon.fleet.numbers import Numbers
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
@@ -186,24 +187,20 @@ COLUMNS = (
 
 def caches(at: Deployed) -> int:
     """Exit code 3: not all nodes answer; look-ups then read the logs."""
-    from photon.fleet.polling import gathered
-    from photon.fleet.processes import asked_of
+    from photon.fleet.look import look_at
 
-    name, _ = at.pipeline
-    nodes = [each for each in asked_of(at.settings, name) if each.kind == "cache"]
-    rows = [_row(each) for each in asyncio.run(gathered(at.tls, nodes))]
+    look = asyncio.run(look_at(at.settings, at.pipeline[0], ["cache"], at.tls))
+    rows = [_row(each, look.now) for each in look.heard]
     at.part(Part("nodes", rows, COLUMNS))
     return DONE if all(row["answers"] for row in rows) else ATTENTION
 
 
-def _row(heard: Heard) -> dict[str, Any]:
-    from photon.fleet.numbers import Numbers
-
-    row: dict[str, Any] = {"node": heard.process.name, "address": heard.process.address, "answers": heard.up}
+def _row(heard: Heard, now: Numbers) -> dict[str, Any]:
+    who = heard.process
+    row: dict[str, Any] = {"node": who.name, "address": who.address, "answers": heard.up}
     if not heard.up:
         return row | {"error": heard.problem}
-    now = Numbers([heard])
-    return row | {field: int(now.sum(f"photon_cache_{metric}")) for field, metric in METRICS.items()}
+    return row | {field: int(now.of(who, f"photon_cache_{metric}") or 0) for field, metric in METRICS.items()}
 
 
 def _asked(row: dict[str, Any]) -> int | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
+from photon.cli.looking import Progress
 from photon.config.errors import UsageError
 from photon.fleet.parts import Column, Part
 
@@ -25,7 +24,7 @@ SHOW_AFTER_S = 2.0
 """A search longer than this reports its progress."""
 SHOW_EVERY_S = 0.5
 
-Progress = Callable[[str, int], None]
+Searched = Callable[[str, int], None]
 
 
 @click.command()
@@ -54,17 +53,24 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
     question = question_of(event_id, raw=raw)
     if (output is None) == (at.given is None):
         raise UsageError("name an output of photon join, or the deployment file with --config")
-    with _progress() as progress:
+    progress = Progress(passing=True, after_s=SHOW_AFTER_S, every_s=SHOW_EVERY_S)
+
+    def searched(what: str, total: int) -> None:
+        progress.tell(f"searched {total >> 20:,} MiB, now {what}")
+
+    try:
         if output is None:
-            story = _of_deployment(at, question, timeout, progress)
+            story = _of_deployment(at, question, timeout, searched)
         else:
-            story = _of_join(output, question, timeout, progress)
+            story = _of_join(output, question, timeout, searched)
+    finally:
+        progress.end()
     document = story.as_json()
     at.show(document, *shown(document))
     return DONE if story.complete else ATTENTION
 
 
-def _of_deployment(at: Deployed, question: Question, seconds: float, progress: Progress) -> Story:
+def _of_deployment(at: Deployed, question: Question, seconds: float, progress: Searched) -> Story:
     from photon.fleet.explain.inquiry import Asking
     from photon.fleet.explain.inquiry import explain as ask
 
@@ -72,7 +78,7 @@ def _of_deployment(at: Deployed, question: Question, seconds: float, progress: P
     return asyncio.run(ask(asking, question))
 
 
-def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
+def _of_join(output: Path, question: Question, seconds: float, progress: Searched) -> Story:
     from photon.fleet.explain.question import Budget
     from photon.fleet.explain.service import look
     from photon.fleet.explain.story import Heard, tell
@@ -81,29 +87,6 @@ def _of_join(output: Path, question: Question, seconds: float, progress: Progres
     place = OutputPlace.of_join(output)
     evidence = look(place, question, Budget(seconds, time.monotonic, progress))
     return tell(question, [Heard(output.name or str(output), evidence)], None, "")
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Shows progress on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what, total: None
-        return
-    begun, last, shown = time.monotonic(), 0.0, False
-
-    def progress(what: str, total: int) -> None:
-        nonlocal last, shown
-        now = time.monotonic()
-        if now - begun > SHOW_AFTER_S and now - last > SHOW_EVERY_S:
-            last, shown = now, True
-            sys.stderr.write(f"\r\x1b[Ksearched {total >> 20:,} MiB, now {what}")
-            sys.stderr.flush()
-
-    try:
-        yield progress
-    finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 def _where(file: str | None, offset: int | None) -> str:

@@ -9,6 +9,7 @@ import click
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
+from photon.cli.looking import waited
 from photon.cli.units import DURATION, SIZE
 from photon.config.errors import UsageError
 
@@ -90,17 +91,11 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed)
       photon feed check --of east/logs --output east/output --output west/output --wait 60s
     Exit codes: 0 every click came out exactly once over all outputs and rightly joined, 1 not.
     """
-    import time
-
     from photon.lab.demo.check import check as compare
     from photon.lab.demo.endless import truth_of
 
     truth = truth_of(directory)
-    deadline = time.monotonic() + wait
-    findings = compare(outputs, truth)
-    while findings.problems and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-        findings = compare(outputs, truth)
+    findings = waited(lambda: compare(outputs, truth), lambda found: not found.problems, wait, POLL_S)
     clicks = len(truth.joined) + len(truth.unmatched)
     verdict = "not as it should be" if findings.problems else "each exactly once"
     people = f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"

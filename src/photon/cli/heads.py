@@ -216,6 +216,24 @@ def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) 
     return command
 
 
+def _pairs(context: click.Context, parameter: click.Parameter, settings: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for each in settings:
+        key, equals, value = each.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise UsageError(f"--spark {each}: must be spark.…=VALUE")
+        found[key] = value
+    return found
+
+
+def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--master`` and ``--spark`` (``spark``: a dict)."""
+    default = "default: as spark-submit says, else local[*]"
+    master = click.option("--master", metavar="URL", help=f"Spark's master; {default}.")
+    spark = click.option("--spark", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="A Spark setting.")
+    return added(command, [master, spark])
+
+
 def words_of(context: click.Context) -> list[str]:
     """``["joiner", "drain"]``, regardless of the program's name."""
     names: list[str] = []

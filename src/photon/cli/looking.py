@@ -58,6 +58,41 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
             runner.run(asker.close())
 
 
+def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float, pause_s: float) -> T:
+    """Looks until it is so, or the time is over. Returns the last look."""
+    until_s = time.monotonic() + timeout_s
+    while not is_so(found := look()) and time.monotonic() < until_s:
+        time.sleep(pause_s)
+    return found
+
+
+class Progress:
+    """What is under way, on standard error: in place on a terminal, elsewhere a line for each step."""
+
+    def __init__(self, *, passing: bool = False, after_s: float = 0.0, every_s: float = 0.0) -> None:
+        """``passing``: only on a terminal, and gone at the end. ``after_s``, ``every_s``: first and next lines."""
+        self._passing, self._every_s = passing, every_s
+        self._due_s, self._step, self._open = time.monotonic() + after_s, "", False
+
+    def tell(self, line: str, step: str = "") -> None:
+        """Replaces the line of the same step."""
+        now_s, live = time.monotonic(), sys.stderr.isatty()
+        if now_s < self._due_s or (self._passing and not live) or (not live and step and step == self._step):
+            return
+        if live:
+            below = "\n" if self._open and step != self._step else ""
+            sys.stderr.write(f"{below}\r\x1b[K{line}")
+            sys.stderr.flush()
+        else:
+            sys.stderr.write(f"{line}\n")
+        self._due_s, self._step, self._open = now_s + self._every_s, step, live
+
+    def end(self) -> None:
+        if self._open:
+            sys.stderr.write("\r\x1b[K" if self._passing else "\n")
+            self._open = False
+
+
 class LiveView:
     """A table in place on a terminal, on standard error, so that standard output stays free for results."""
 

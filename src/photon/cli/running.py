@@ -13,6 +13,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, Printed, added, deployed, dry_run, file_and_names, formatted, run_option
+from photon.cli.looking import waited
 from photon.config.words import duration
 from photon.fleet.parts import Column, Part
 
@@ -86,15 +87,13 @@ def _words(state: ServiceState) -> str:
 def show_processes(at: Deployed, run: Path | None = None, wait: bool = False, timeout: float = WAIT_S) -> int:
     """Exit code 0 means that all are up."""
     directory = place(at.config, run)
-    deadline = time.monotonic() + (timeout if wait else 0.0)
-    while True:
-        states = tell(directory, "ps")
-        all_up = all(state.state == "up" for state in states)
-        if all_up or time.monotonic() >= deadline:
-            break
-        time.sleep(POLL_S)
+    states = waited(lambda: tell(directory, "ps"), _all_up, timeout if wait else 0.0, POLL_S)
     show(at, states, directory)
-    return DONE if all_up else ATTENTION
+    return DONE if _all_up(states) else ATTENTION
+
+
+def _all_up(states: Sequence[ServiceState]) -> bool:
+    return all(state.state == "up" for state in states)
 
 
 def show(at: Deployed, states: Sequence[ServiceState], run: Path) -> None:

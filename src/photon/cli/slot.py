@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +12,17 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.looking import Progress
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.fleet.parts import Column, Part, moment
+from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
     from photon.operations.slots.id_list import Listed
     from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
     from photon.operations.slots.operating import Asked, Checked, Here
-    from photon.operations.slots.retiring import Report, ShardCount
+    from photon.operations.slots.retiring import Report
 
 WAIT_S = 30.0
 SHOWN_MAX = 20
@@ -58,7 +58,7 @@ def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
     row = rows[name]
     counts = asyncio.run(owned_by(here, name, WAIT_S)).counts if row.registry is not None else []
     witness = [_witness_json(each) for each in witness_rows(RealDisk(), row)]
-    found = {"owned": [_count_json(each) for each in counts], "witness": witness}
+    found = {"owned": [picked(each, COUNT) for each in counts], "witness": witness}
     nothing = f"owns no id in {len(counts)} shards"
     at.show(
         _slot_json(row) | found, *_lines(row), Part("witness", witness, WITNESS, ""), _owned(found["owned"], nothing)
@@ -123,6 +123,7 @@ WITNESS = (
     Column("output"), Column(">file", "file", str), Column(">witnessed"), Column(">published here", "published"),
     Column("", lambda row: "an older copy" if row["lacking"] else "", str),
 )  # fmt: skip
+COUNT = "shard ids oldest_ns"
 OWNED = (Column(">shard", "shard", str), Column(">owned ids", "ids"), Column("oldest event", "oldest_ns", moment))
 LISTED = (
     Column("digest"), Column("event time", "event_time_ns", moment), Column("kind"), Column("token", "token", str),
@@ -156,18 +157,8 @@ def _slot_json(row: SlotRow) -> dict[str, Any]:
     }
 
 
-def _count_json(each: ShardCount) -> dict[str, Any]:
-    return {"shard": each.shard, "ids": each.ids, "oldest_ns": each.oldest_ns}
-
-
 def _witness_json(each: WitnessRow) -> dict[str, Any]:
-    return {
-        "output": each.kind,
-        "file": each.number,
-        "witnessed": each.witnessed,
-        "published": each.published,
-        "lacking": each.lacking,
-    }
+    return {"output": each.kind, "file": each.number, **picked(each, "witnessed published lacking")}
 
 
 # -- retire ----------------------------------------------------------------------------------------------------------
@@ -209,10 +200,11 @@ def retire(
     if dry_run:
         return _dry_run(at, here, checked, asked)
     _confirm(here, checked, asked, yes)
-    report = asyncio.run(operating.carry_out(here, checked, asked, _Progress().tell))
+    progress = Progress()
+    steps = operating.carry_out(here, checked, asked, lambda line: progress.tell(line, line.partition(":")[0]))
+    report = asyncio.run(steps)
+    progress.end()
     readers = asyncio.run(operating.dispatchers(here, checked.slot))
-    if sys.stderr.isatty() and not at.json:
-        click.echo("", err=True)  # below the figures
     at.show(_as_json(report, dry_run=False) | {"dispatchers": readers}, *_shown(report, readers))
     lacking = report.copy is not None and report.copy.lacking
     return ATTENTION if lacking or (report.reopened and not any(readers.values())) else DONE
@@ -228,22 +220,6 @@ def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
         "back, nothing of it can be used",
         yes=yes or checked.slot.retired,
     )
-
-
-class _Progress:
-    """A line on standard error for each step; on a terminal, figures are updated in place."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._step = ""
-
-    def tell(self, line: str) -> None:
-        step = line.partition(":")[0]
-        if self._live:
-            click.echo(f"{'' if step == self._step or not self._step else chr(10)}\r\x1b[K{line}", nl=False, err=True)
-        elif step != self._step:
-            click.echo(line, err=True)
-        self._step = step
 
 
 # -- a dry run -------------------------------------------------------------------------------------------------------
@@ -267,17 +243,14 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
 
 
 def _id_json(each: Listed) -> dict[str, Any]:
-    found: dict[str, Any] = {"digest": each.digest, "event_time_ns": each.event_time_ns, "kind": each.kind}
-    found["token"] = each.token
-    if each.event_id_raw_base64 is not None:
-        return found | {"event_id_raw_base64": each.event_id_raw_base64}
-    return found | {"event_id": each.event_id}
+    named = "event_id" if each.event_id_raw_base64 is None else "event_id_raw_base64"
+    return picked(each, f"digest event_time_ns kind token {named}")
 
 
 # -- what was done ---------------------------------------------------------------------------------------------------
 def _counts(report: Report) -> Iterator[str | Part]:
     copy = report.copy
-    yield _owned([_count_json(each) for each in report.counts])
+    yield _owned([picked(each, COUNT) for each in report.counts])
     if copy is not None:
         size = sum(copy.lengths.values())
         yield f"the copy {copy.root}: {len(copy.files)} files, {size:,} bytes of whole records"
@@ -306,7 +279,7 @@ def _as_json(report: Report, *, dry_run: bool) -> dict[str, Any]:
     return {
         "slot": report.slot,
         "dry_run": dry_run,
-        "shards": [_count_json(each) for each in report.counts],
+        "shards": [picked(each, COUNT) for each in report.counts],
         "ids": report.ids,
         "given_up": report.reopened,
         "cleared_meanwhile": report.cleared_meanwhile,

@@ -335,20 +335,17 @@ ORACLE = (
 
 def oracle(at: Deployed) -> int:
     """Exit code 3: no replica leads it, or not all answer."""
-    from photon.fleet.numbers import Numbers
-    from photon.fleet.polling import gathered
-    from photon.fleet.processes import processes
+    from photon.fleet.look import look_at
 
     settings = at.with_registry
     if settings.tables is None or not settings.tables.thrift:
         raise UsageError("tables.thrift: is not in the configuration: SQLite has its timestamps in its file")
-    rows = []
-    for each in asyncio.run(gathered(at.tls, [each for each in processes(settings) if each.kind == "registry"])):
-        now = Numbers([each])
-        row: dict[str, Any] = {"replica": each.process.name, "answers": each.up}
-        row["leads"] = bool(each.up and now.sum("photon_oracle_leader"))
+    look, rows = asyncio.run(look_at(settings, "", ["registry"], at.tls)), list[dict[str, Any]]()
+    for each in look.heard:
+        row = {"replica": each.process.name, "answers": each.up}
+        row["leads"] = bool(look.now.of(each.process, "photon_oracle_leader"))
         for name in ("timestamps", "requests", "entries"):
-            row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
+            row[name] = int(look.now.of(each.process, f"photon_oracle_{name}_total") or 0)
         rows.append(row)
 
     at.part(Part("replicas", rows, ORACLE))

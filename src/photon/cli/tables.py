@@ -4,7 +4,7 @@ unwrapped and without spaces at the lines' ends."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,11 +71,11 @@ def draw(table: RenderableType) -> None:
         click.echo(line.rstrip())
 
 
-def table_of(part: Part, title: str = "") -> Table:
+def table_of(part: Part) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
+    table = Table(box=None, pad_edge=False)
     for column in part.columns:
         table.add_column(column.head, justify="right" if column.right else "left", overflow="fold")
     for row, cells in zip(part.rows, part.cells(), strict=True):
@@ -84,6 +84,13 @@ def table_of(part: Part, title: str = "") -> Table:
     if not part.rows and part.none:
         table.add_row(part.none)
     return table
+
+
+def facts(said: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each: its name, then what is said of it."""
+    named = list(said)
+    width = max((len(name) for name, _ in named), default=0)
+    return [f"{name:<{width}}  {what}" for name, what in named]
 
 
 def counted(counts: Mapping[str, int], meanings: Mapping[str, str], what: str = "events") -> Part:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
@@ -51,17 +51,13 @@ class Level(enum.StrEnum):
     PROBLEM = "problem"
 
 
-AREAS = ("configuration", "versions", "clocks", "disks", "logs", "output", "descriptors", "ports", "certificates",
-         "registry", "watermarks", "computations", "tables")  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
-    area: str
     level: Level
     what: str
     where: str = ""
     do: str = ""
+    area: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,11 @@ class _Facts:
     here: Here
     settings: Settings
     look: Look
-    at_s: float
+    now: datetime
+
+    @property
+    def at_s(self) -> float:
+        return self.now.timestamp()
 
 
 def findings(file: str, look: Look, now: datetime) -> list[Finding]:
@@ -78,32 +78,25 @@ def findings(file: str, look: Look, now: datetime) -> list[Finding]:
     machine."""
     here, settings = look.here, look.settings
     assert here is not None
-    facts = _Facts(file, here, settings or Settings(), look, now.timestamp())
-    checks = [_configuration(facts), _versions(facts)]
-    if settings is None:
-        checks.append(_descriptors(facts))
-    else:
-        checks += [_clocks(facts), _disks(here), _logs(facts), _output(here), _descriptors(facts)]
-        checks += [_ports(facts), _certificates(facts, now), _registry(facts), _watermarks(facts)]
-        checks += [_computations(facts), _tables(here)]
+    facts = _Facts(file, here, settings or Settings(), look, now)
     said: list[Finding] = []
-    for found in checks:
-        listed = list(found)
-        wrong = [each for each in listed if each.level is not Level.OK]
-        said += sorted(wrong, key=lambda each: each.level is not Level.PROBLEM) or listed
+    for area in AREAS if settings is not None else OF_ANY_MACHINE:
+        found = [replace(each, area=area) for each in RULES[area](facts)]
+        wrong = [each for each in found if each.level is not Level.OK]
+        said += sorted(wrong, key=lambda each: each.level is not Level.PROBLEM) or found
     return said
 
 
-def _problem(area: str, where: str, what: str, do: str) -> Finding:
-    return Finding(area, Level.PROBLEM, what, where, do)
+def _problem(where: str, what: str, do: str) -> Finding:
+    return Finding(Level.PROBLEM, what, where, do)
 
 
-def _warning(area: str, where: str, what: str, do: str) -> Finding:
-    return Finding(area, Level.WARNING, what, where, do)
+def _warning(where: str, what: str, do: str) -> Finding:
+    return Finding(Level.WARNING, what, where, do)
 
 
-def _ok(area: str, what: str) -> Finding:
-    return Finding(area, Level.OK, what)
+def _ok(what: str) -> Finding:
+    return Finding(Level.OK, what)
 
 
 def _some(names: Iterable[str]) -> str:
@@ -116,51 +109,47 @@ def _some(names: Iterable[str]) -> str:
 def _configuration(facts: _Facts) -> Iterator[Finding]:
     here, settings, key = facts.here, facts.settings, facts.here.key
     for mistake in here.mistakes:
-        yield _problem(
-            "configuration", facts.file, mistake, "correct the file; photon doctor config says when it is good"
-        )
+        yield _problem(facts.file, mistake, "correct the file; photon doctor config says when it is good")
     for state in here.states:
-        yield _problem(
-            "configuration", state.path, state.problem, "see docs/operations; never delete it to get going"
-        )
+        yield _problem(state.path, state.problem, "see docs/operations; never delete it to get going")
     if key is not None and key.problem:
-        yield _problem("configuration", key.path, key.problem, f"head -c 32 /dev/urandom > {key.path}")
+        yield _problem(key.path, key.problem, f"head -c 32 /dev/urandom > {key.path}")
     elif key is not None and key.mode & GROUP_AND_OTHERS:
         what = f"the key of the digests has mode {key.mode:04o}: others on this machine can read it"
-        yield _warning("configuration", key.path, what, f"chmod 600 {key.path}")
+        yield _warning(key.path, what, f"chmod 600 {key.path}")
     for each in facts.look.heard:
         if waits := each.details.get("unmatched_waits"):
             what = f"calls no event unmatched now; {waits}"
             do = "restart each process of an older file with the newer one (docs/operations/change-a-join.md)"
-            yield _warning("configuration", each.process.title, what, do)
+            yield _warning(each.process.title, what, do)
     if facts.look.settings is None:
-        yield _ok("configuration", "no deployment file was named: only this machine is looked at")
+        yield _ok("no deployment file was named: only this machine is looked at")
         return
     told = f"joins {', '.join(sorted(settings.join))}; " if settings.join else ""
-    yield _ok("configuration", f"{told}adapters load; {'; '.join(survives(settings)) or 'one datacentre'}")
+    yield _ok(f"{told}adapters load; {'; '.join(survives(settings)) or 'one datacentre'}")
 
 
 def _versions(facts: _Facts) -> Iterator[Finding]:
     machine = facts.here.machine
     if not machine.python_fits:
         what = f"Python {machine.python}: Photon needs 3.11 or later"
-        yield _problem("versions", "this machine", what, "run Photon with a newer Python")
+        yield _problem("this machine", what, "run Photon with a newer Python")
     for package in machine.packages:
         if not package.found:
             what = f"package {package.name} is not installed ({package.wanted or 'any version'} is needed)"
-            yield _problem("versions", "this machine", what, f"pip install '{package.name}{package.wanted}'")
+            yield _problem("this machine", what, f"pip install '{package.name}{package.wanted}'")
         elif not package.fits:
             what = f"package {package.name} is {package.found}, {package.wanted} is needed"
-            yield _warning("versions", "this machine", what, f"pip install '{package.name}{package.wanted}'")
+            yield _warning("this machine", what, f"pip install '{package.name}{package.wanted}'")
     by_version: dict[str, list[str]] = {}
     for who, sample in facts.look.now.each("photon_build_info"):
         by_version.setdefault(sample.labels.get("version", ""), []).append(who.title)
     if len(by_version) > 1:
         what = "; ".join(f"{version}: {_some(names)}" for version, names in sorted(by_version.items()))
-        yield _warning("versions", "processes", f"several releases run: {what}", "finish the upgrade")
+        yield _warning("processes", f"several releases run: {what}", "finish the upgrade")
     elif by_version and machine.version not in by_version:
         what = f"this command is release {machine.version}, the processes run {next(iter(by_version))}"
-        yield _warning("versions", "this machine", what, "use the command of the same release, or finish the upgrade")
+        yield _warning("this machine", what, "use the command of the same release, or finish the upgrade")
     adapters: dict[str, dict[str, list[str]]] = {}
     for each in facts.look.heard:
         if code := each.details.get("adapter"):
@@ -169,11 +158,11 @@ def _versions(facts: _Facts) -> Iterator[Finding]:
     for join, codes in sorted(adapters.items()):
         if len(codes) > 1:
             what = "; ".join(f"{code}: {_some(names)}" for code, names in sorted(codes.items()))
-            yield _warning("versions", f"join {join}", f"several adapters run: {what}", "finish the upgrade")
+            yield _warning(f"join {join}", f"several adapters run: {what}", "finish the upgrade")
         else:
-            yield _ok("versions", f"join {join}: adapter {next(iter(codes))}")
+            yield _ok(f"join {join}: adapter {next(iter(codes))}")
     run = f", as all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
-    yield _ok("versions", f"Photon {machine.version}{run}; Python {machine.python}, {len(machine.packages)} packages")
+    yield _ok(f"Photon {machine.version}{run}; Python {machine.python}, {len(machine.packages)} packages")
 
 
 # -- clocks ----------------------------------------------------------------------------------------------------------
@@ -189,16 +178,14 @@ def _clocks(facts: _Facts) -> Iterator[Finding]:
     one_machine = all(address.startswith(LOOPBACK) for address in listening(facts.settings))
     if facts.here.machine.synchronised is False and not one_machine:
         what = "the kernel says that this machine's clock is not synchronised"
-        yield _warning(
-            "clocks", "this machine", what, "run chrony or ntpd; photon needs clocks within clock.uncertainty"
-        )
+        yield _warning("this machine", what, "run chrony or ntpd; photon needs clocks within clock.uncertainty")
     told = [
         _Clock(each.process, said - (each.asked_s + each.answered_s) / 2, (each.answered_s - each.asked_s) / 2)
         for each in facts.look.heard
         if (said := facts.look.now.of(each.process, "photon_clock_seconds")) is not None
     ]
     if not told:
-        yield _ok("clocks", f"no process says its time; S is {allowed:g} s")
+        yield _ok(f"no process says its time; S is {allowed:g} s")
         return
     middle = median([each.ahead_s for each in told])
     within = middle_s((each.ahead_s, each.error_s) for each in told)
@@ -208,17 +195,17 @@ def _clocks(facts: _Facts) -> Iterator[Finding]:
             yield _clock(each, middle, allowed, least)
     if surely_apart_s(0.0, 0.0, within) > allowed:
         what = f"this machine's clock is {abs(middle):.1f} s {'behind' if middle > 0 else 'ahead of'} the processes'"
-        yield _warning("clocks", "this machine", what, f"synchronise it: S is {allowed:g} s")
+        yield _warning("this machine", what, f"synchronise it: S is {allowed:g} s")
     yield from _between(told, allowed)
     worst = max(abs(each.ahead_s - middle) for each in told)
-    yield _ok("clocks", f"{len(told)} processes within {worst:.3f} s of their median; S is {allowed:g} s")
+    yield _ok(f"{len(told)} processes within {worst:.3f} s of their median; S is {allowed:g} s")
 
 
 def _clock(each: _Clock, middle: float, allowed: float, least: float) -> Finding:
     off = each.ahead_s - middle
     what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
     make = _problem if least > allowed else _warning
-    return make("clocks", each.who.title, what, f"synchronise its machine: S (clock.uncertainty) is {allowed:g} s")
+    return make(each.who.title, what, f"synchronise its machine: S (clock.uncertainty) is {allowed:g} s")
 
 
 def _between(told: list[_Clock], allowed: float) -> Iterator[Finding]:
@@ -233,17 +220,18 @@ def _between(told: list[_Clock], allowed: float) -> Iterator[Finding]:
             if abs(apart) - error - other_error > allowed:
                 what = f"the clocks of {one} are {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} {other}'s"
                 do = "synchronise both with the same time servers: events of the future wait, boundaries may be wrong"
-                yield _problem("clocks", f"{one}, {other}", what, do)
+                yield _problem(f"{one}, {other}", what, do)
 
 
 # -- disks, logs, descriptors ----------------------------------------------------------------------------------------
-def _disks(here: Here) -> Iterator[Finding]:
+def _disks(facts: _Facts) -> Iterator[Finding]:
+    here = facts.here
     for each in here.directories:
         yield from _directory(each)
     slowest = max((each.sync_s for each in here.directories if not each.problem), default=0.0)
     least = min((each.free for each in here.directories if not each.problem), default=0)
     if not here.directories:
-        yield _ok("disks", "no directory of the deployment is on this machine")
+        yield _ok("no directory of the deployment is on this machine")
         return
     apart = [
         state.datacentre
@@ -255,29 +243,27 @@ def _disks(here: Here) -> Iterator[Finding]:
     ]
     note = f"; state and output of {_some(apart)} are on different file systems" if apart else ""
     said = f"{len(here.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
-    yield _ok("disks", said + note)
+    yield _ok(said + note)
 
 
 def _directory(each: Directory) -> Iterator[Finding]:
     where = f"{each.what} of {each.datacentre}: {each.path}" if each.datacentre else f"{each.what}: {each.path}"
     if each.problem:
-        yield _problem(
-            "disks", where, each.problem, "give Photon's user a directory on a local disk that it may write"
-        )
+        yield _problem(where, each.problem, "give Photon's user a directory on a local disk that it may write")
         return
     share = each.free / max(each.size, 1)
     free = f"{size(each.free)} free, {share:.1%}"
     if each.free < FREE_BYTES_NONE:
-        yield _problem("disks", where, free, "make room at once: a full disk stops what is written there")
+        yield _problem(where, free, "make room at once: a full disk stops what is written there")
     elif each.free < FREE_BYTES_LOW or (share < FREE_SHARE_LOW and each.free < FREE_BYTES_ENOUGH):
-        yield _warning("disks", where, free, "make room: a full disk stops what is written there")
+        yield _warning(where, free, "make room: a full disk stops what is written there")
     if each.network and each.what != "output":
         what = f"is on a network file system ({each.file_system}), whose locks and fsync cannot be relied on"
-        yield _problem("disks", where, what, "put it on a local disk")
+        yield _problem(where, what, "put it on a local disk")
     if each.sync_s > SYNC_SLOW_S:
         make = _problem if each.sync_s > SYNC_BAD_S else _warning
         what = f"an fsync takes {each.sync_s * 1000:,.0f} ms; each batch waits for one"
-        yield make("disks", where, what, "use a faster disk, or one that others do not keep busy")
+        yield make(where, what, "use a faster disk, or one that others do not keep busy")
 
 
 def _logs(facts: _Facts) -> Iterator[Finding]:
@@ -287,31 +273,32 @@ def _logs(facts: _Facts) -> Iterator[Finding]:
         if keys := facts.look.now.of(who, "photon_eventstore_ambiguous_keys_total"):
             what = f"{keys:,.0f} of the keys that events name have several different primary events"
             do = "photon status eventstore shows one; primary.duplicates says what becomes of such events"
-            yield _warning("logs", who.title, what, do)
+            yield _warning(who.title, what, do)
     total = sum(each.matched for each in facts.here.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.here.logs))
-    yield _ok("logs", f"{total:,} log files of {here}" if here else "no log directory is on this machine")
+    yield _ok(f"{total:,} log files of {here}" if here else "no log directory is on this machine")
 
 
 def _side(each: Logs) -> Iterator[Finding]:
     where = f"{each.side} logs of {each.datacentre}: {each.path}"
     if each.problem:
-        yield _problem("logs", where, each.problem, "make the directory, or name the right one in the file")
+        yield _problem(where, each.problem, "make the directory, or name the right one in the file")
         return
     if each.unreadable:
         what = f"{len(each.unreadable)} files cannot be read: {_some(each.unreadable)}"
-        yield _problem("logs", where, what, "make them readable for Photon's user")
+        yield _problem(where, what, "make them readable for Photon's user")
     for text, count in each.absent_keys.items():
         what = f"{count:,} sampled records have the key {text!r}, which usually stands for no value"
         table = f"[join.{each.join}.{each.side}]"
-        yield _warning("logs", where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
+        yield _warning(where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
         what = f"no file matches {patterns}" + (f"; {each.others:,} files match nothing" if each.others else "")
-        yield _warning("logs", where, what, f"write logs there, or change {each.side}_files of the join")
+        yield _warning(where, what, f"write logs there, or change {each.side}_files of the join")
 
 
-def _output(here: Here) -> Iterator[Finding]:
+def _output(facts: _Facts) -> Iterator[Finding]:
+    here = facts.here
     for each in here.ranges:
         if each.marked:
             continue
@@ -319,10 +306,10 @@ def _output(here: Here) -> Iterator[Finding]:
         why = "is gone: archived, or lost" if each.moved else each.why
         what = f"{why}; readers that have not read its bytes {each.start:,} to {each.end:,} stop there"
         do = "put it back from a copy, or run photon spark verify, then photon spark recover with its report"
-        yield make("output", each.path, what, do)
+        yield make(each.path, what, do)
     skipped = [f"{each.path} from {each.start:,} to {each.end:,} ({each.why})" for each in here.ranges if each.marked]
     said = f"; readers skip {many(len(skipped), 'damaged range')}: {_some(skipped)}" if skipped else ""
-    yield _ok("output", f"all that is published here is there{said}")
+    yield _ok(f"all that is published here is there{said}")
 
 
 def _descriptors(facts: _Facts) -> Iterator[Finding]:
@@ -335,13 +322,13 @@ def _descriptors(facts: _Facts) -> Iterator[Finding]:
         many = f"with {needed - FILES_OF_A_PROCESS:,} logs it may need {needed:,}"
         what = f"a process may open {machine.files_soft:,} files; {many}"
         make = _warning if machine.files_hard >= needed else _problem
-        yield make("descriptors", "this machine", what, f"ulimit -n {2 * needed}, or LimitNOFILE= of the unit")
+        yield make("this machine", what, f"ulimit -n {2 * needed}, or LimitNOFILE= of the unit")
     for who in now:
         used, most = now.of(who, "process_open_fds") or 0.0, now.of(who, "process_max_fds")
         if most and used > FILES_USED_SHARE * most:
             what = f"has {used:,.0f} files open of {most:,.0f}"
-            yield _problem("descriptors", who.title, what, "raise its limit (ulimit -n) and restart it")
-    yield _ok("descriptors", f"{machine.files_soft:,} files a process, {needed:,} may be needed")
+            yield _problem(who.title, what, "raise its limit (ulimit -n) and restart it")
+    yield _ok(f"{machine.files_soft:,} files a process, {needed:,} may be needed")
 
 
 # -- ports, certificates, registry -----------------------------------------------------------------------------------
@@ -352,45 +339,41 @@ def _ports(facts: _Facts) -> Iterator[Finding]:
             what = f"{port.who} shall listen there, and something else does" + (
                 f" ({port.problem})" if port.problem else ""
             )
-            yield _problem("ports", port.address, what, "stop that process (ss -ltnp shows it), or use another port")
+            yield _problem(port.address, what, "stop that process (ss -ltnp shows it), or use another port")
     for each in facts.look.heard if running else ():
         if not each.up:
             what = f"does not answer at {each.process.address}: {each.problem}"
-            yield _problem("ports", each.process.title, what, "start it (photon up), or look at its log")
+            yield _problem(each.process.title, what, "start it (photon up), or look at its log")
     counts = Counter(port.state for port in facts.here.ports)
     said = ", ".join(f"{counts[name]} {name}" for name in ("ours", "free", "elsewhere") if counts[name])
     said = said or "none is named"
-    yield _ok("ports", f"{said}{'' if running else '; no process of the deployment answers'}")
+    yield _ok(f"{said}{'' if running else '; no process of the deployment answers'}")
 
 
-def _certificates(facts: _Facts, now: datetime) -> Iterator[Finding]:
+def _certificates(facts: _Facts) -> Iterator[Finding]:
     if facts.settings.tls is None:
-        yield _ok("certificates", "no [tls]: connections are plain text, for one machine that nobody else uses")
+        yield _ok("no [tls]: connections are plain text, for one machine that nobody else uses")
         return
     there = [pair for pair in facts.here.pairs if pair.there]
     if not there:
         where = facts.here.pairs[0].path if facts.here.pairs else facts.file
-        yield _problem("certificates", where, "there are none", "photon certs for FILE")
+        yield _problem(where, "there are none", "photon certs for FILE")
     elif facts.look.unasked:
-        yield _problem("certificates", facts.file, facts.look.unasked, "photon certs for FILE, or run where it is")
+        yield _problem(facts.file, facts.look.unasked, "photon certs for FILE, or run where it is")
     for pair in there:
         if pair.problem:
-            yield _problem("certificates", pair.path, pair.problem, "photon certs for FILE --force, then restart")
-        elif pair.ends is not None and pair.ends - now < EXPIRES_WITHIN:
+            yield _problem(pair.path, pair.problem, "photon certs for FILE --force, then restart")
+        elif pair.ends is not None and pair.ends - facts.now < EXPIRES_WITHIN:
             what = f"expires on {pair.ends:%Y-%m-%d}"
-            yield _warning(
-                "certificates", pair.path, what, "photon certs for FILE --renew, then restart its processes"
-            )
+            yield _warning(pair.path, what, "photon certs for FILE --renew, then restart its processes")
         if pair.key_mode & GROUP_AND_OTHERS:
             what = f"its private key has mode {pair.key_mode:04o}"
             make = _problem if pair.key_mode & OTHERS else _warning
-            yield make("certificates", pair.path, what, f"chmod 600 {pair.path.removesuffix('.crt')}.key")
+            yield make(pair.path, what, f"chmod 600 {pair.path.removesuffix('.crt')}.key")
     missing = [pair.identity for pair in facts.here.pairs if not pair.there]
     note = f"; not here: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
-    yield _ok(
-        "certificates", f"{len(there)} are here, the first expires on {first:%Y-%m-%d}{note}" if first else note
-    )
+    yield _ok(f"{len(there)} are here, the first expires on {first:%Y-%m-%d}{note}" if first else note)
 
 
 def _registry(facts: _Facts) -> Iterator[Finding]:
@@ -399,19 +382,19 @@ def _registry(facts: _Facts) -> Iterator[Finding]:
     up = sum(each.reply is not None for each in found.values())
     if not up and not facts.look.running:
         asked = "it was not asked" if facts.look.unasked else f"{len(replicas)} replicas, none runs"
-        yield _ok("registry", asked)
+        yield _ok(asked)
         return
     try:
         for each in of_registry(found, Expected(replicas, settings.clock.uncertainty), ()) if found else ():
             make = _problem if each.level == "error" else _warning
-            yield make("registry", each.where, each.what, each.do)
+            yield make(each.where, each.what, each.do)
     except PhotonError as error:
-        yield _problem("registry", "registry", str(error), "photon doctor registry")
+        yield _problem("registry", str(error), "photon doctor registry")
     retention_s = settings.registry.retention
     if retention_s is not None:
         yield from _boundaries(facts, retention_s)
     kept = "permanently" if retention_s is None else f"for {retention_s / 3600:,.1f} h"
-    yield _ok("registry", f"{up} of {len(replicas)} replicas answer; ids are kept {kept}")
+    yield _ok(f"{up} of {len(replicas)} replicas answer; ids are kept {kept}")
 
 
 def _boundaries(facts: _Facts, retention_s: float) -> Iterator[Finding]:
@@ -426,12 +409,12 @@ def _boundaries(facts: _Facts, retention_s: float) -> Iterator[Finding]:
         if shard and at_ns != NO_BOUNDARY and age_s > retention_s + slack_s:
             what = f"its boundary lies {age_s / 3600:,.1f} h back, retention is {retention_s / 3600:,.1f} h"
             do = "look for an objection of its leader's clock: photon doctor registry"
-            yield _warning("registry", f"shard {shard}", what, do)
+            yield _warning(f"shard {shard}", what, do)
 
 
 def _watermarks(facts: _Facts) -> Iterator[Finding]:
     if not facts.look.running:
-        yield _ok("watermarks", "not looked at: nothing runs, or nobody was asked")
+        yield _ok("not looked at: nothing runs, or nobody was asked")
         return
     behind: list[float] = []
     for each in facts.look.watermarks:
@@ -448,48 +431,68 @@ def _watermarks(facts: _Facts) -> Iterator[Finding]:
             held = f"; held back by: {_some(pair.held_by)}" if pair.held_by else ""
             what = f"{which} has not moved for {max(still_s, exact_s):,.0f} s{held}"
             do = "see to what holds it back: photon watermark, photon status lag, docs/watermarks.md"
-            yield _warning("watermarks", each.datacentre, what, do)
-    yield _ok("watermarks", f"{max(behind):,.0f} s behind at most" if behind else "none is kept yet")
+            yield _warning(each.datacentre, what, do)
+    yield _ok(f"{max(behind):,.0f} s behind at most" if behind else "none is kept yet")
 
 
 def _computations(facts: _Facts) -> Iterator[Finding]:
     known = [each for each in facts.look.of("compute") if each.up]
     for each in known:
         for alarm in each.details.get("computing", {}).get("alarms", ()):
-            yield _warning("computations", each.process.title, alarm["what"], alarm["todo"])
+            yield _warning(each.process.title, alarm["what"], alarm["todo"])
     said = f"{len(known)} run, their watermarks move, nothing is put aside"
-    yield _ok("computations", said if known else "none is named, or none was asked")
+    yield _ok(said if known else "none is named, or none was asked")
 
 
-def _tables(here: Here) -> Iterator[Finding]:
-    tables = here.tables
+def _tables(facts: _Facts) -> Iterator[Finding]:
+    tables = facts.here.tables
     if tables is None:
         return
     if tables.problem:
-        yield _problem("tables", tables.where, tables.problem, "start the store; photon status processes")
+        yield _problem(tables.where, tables.problem, "start the store; photon status processes")
         return
     if tables.oracle_problem:
         what = f"there are no timestamps, so no transaction begins: {tables.oracle_problem}"
-        yield _problem("tables", "oracle", what, "photon status oracle; a majority of the replicas must answer")
+        yield _problem("oracle", what, "photon status oracle; a majority of the replicas must answer")
     if tables.stuck:
         what = (
             f"{many(tables.stuck, 'cell waits', 'cells wait')} for observers, and {tables.stuck_at} goes on waiting"
         )
         do = "see that observers run (photon serve observe, photon table observe) and that none raises: their log"
-        yield _warning("tables", tables.where, what, do)
+        yield _warning(tables.where, what, do)
     if tables.old_locks:
         what = f"{many(len(tables.old_locks), 'lock')} of dead or slow clients: {_some(tables.old_locks)}"
-        yield _warning("tables", tables.where, what, "photon table scan --locks; who reads these cells resolves them")
+        yield _warning(tables.where, what, "photon table scan --locks; who reads these cells resolves them")
     old_s = tables.safe_point_s
     if tables.observed and old_s is not None and old_s > tables.keep_s * SAFE_POINT_ROUNDS:
         what = f"the safe point was moved {duration(old_s)} ago: old versions pile up"
         do = "see that observers run, and that no snapshot is held (hold_s); photon table verify --collect"
-        yield _warning("tables", tables.where, what, do)
+        yield _warning(tables.where, what, do)
     moved = "never moved" if old_s is None else f"moved {duration(old_s)} ago"
     said = f"{tables.where} answers; {tables.looked_at:,} cells looked at; the safe point was {moved}"
-    yield _ok("tables", said)
+    yield _ok(said)
 
 
 def worst(said: Iterable[Finding]) -> Level:
     order = list(Level)
     return max((each.level for each in said), key=order.index, default=Level.OK)
+
+
+RULES: Mapping[str, Callable[[_Facts], Iterator[Finding]]] = {
+    "configuration": _configuration,
+    "versions": _versions,
+    "clocks": _clocks,
+    "disks": _disks,
+    "logs": _logs,
+    "output": _output,
+    "descriptors": _descriptors,
+    "ports": _ports,
+    "certificates": _certificates,
+    "registry": _registry,
+    "watermarks": _watermarks,
+    "computations": _computations,
+    "tables": _tables,
+}
+AREAS = tuple(RULES)
+OF_ANY_MACHINE = ("configuration", "versions", "descriptors")
+"""Areas that need no deployment file."""

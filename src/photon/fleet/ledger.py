@@ -101,11 +101,12 @@ def _on_spark(state: Path, name: str, slot: str) -> Account | None:
 
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
     from photon.fleet.access import tls_of
+    from photon.fleet.look import look_at
     from photon.fleet.numbers import counts_of
-    from photon.fleet.polling import dispatchers_of, gathered
+    from photon.fleet.processes import READERS
 
     async def ask(name: str) -> Account:
-        heard = await gathered(tls_of(settings, base, OPERATOR), dispatchers_of(settings, name), timeout=ASK_S)
+        heard = (await look_at(settings, name, READERS, tls_of(settings, base, OPERATOR), ASK_S)).heard
         if heard and all(each.up for each in heard):
             return Account(name, total_of(counts_of(heard)))
         silent = ", ".join(each.process.address or "" for each in heard if not each.up)

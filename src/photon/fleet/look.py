@@ -21,7 +21,7 @@ from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.fleet.access import registry_client, tls_of
 from photon.fleet.numbers import Numbers
-from photon.fleet.polling import LIST_S, Gatherer, Heard
+from photon.fleet.polling import ASK_S, LIST_S, Gatherer, Heard, gathered
 from photon.fleet.processes import COMMON, Process, asked_of, listening, of_datacentre
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.client.whereabouts import listed
@@ -61,9 +61,10 @@ class Look:
 
     def seen_from(self, datacentre: str) -> Look:
         """Without other datacentres: its own processes, then those that belong to no single one."""
-        common = self.of(*COMMON)
-        own = [each for each in self.heard if each.process.datacentre == datacentre and each not in common]
-        return replace(self, heard=[*own, *common])
+        own = [
+            each for each in self.heard if each.process.datacentre == datacentre and each.process.kind not in COMMON
+        ]
+        return replace(self, heard=[*own, *self.of(*COMMON)])
 
 
 def processes_of(settings: Settings, datacentre: str, slots: Iterable[KnownSlot]) -> list[Process]:
@@ -74,6 +75,14 @@ def processes_of(settings: Settings, datacentre: str, slots: Iterable[KnownSlot]
         *asked_of(settings, datacentre),
         *(of_datacentre("joiner", datacentre, name, at) for name, at in found),
     ]
+
+
+async def look_at(
+    settings: Settings, datacentre: str, kinds: Sequence[str], tls: Tls | None, timeout: float = ASK_S
+) -> Look:
+    """Asks only a datacentre's processes of these kinds, once."""
+    asked = [each for each in asked_of(settings, datacentre) if each.kind in kinds]
+    return Look(time.time(), await gathered(tls, asked, details=True, timeout=timeout), settings)
 
 
 class Asker:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,12 @@ def test_the_ledger_is_the_sum_over_dispatchers() -> None:
         "ledger": [{"hour_s": 7200, "read": 5}, {"hour_s": None, "read": 1}],
         "unbalanced_hours": 1,
     }
+
+
+def test_every_field_is_explained() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "watching.md").read_text()
+    named = re.findall(r"`(\w+)`", "".join(line for line in page.splitlines() if line.startswith("|")))
+    assert _twice().keys() <= set(named)
 
 
 def test_rates_are_unknown_at_first() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
+from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
+from photon.cli.looking import waited
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.operator_client import OperatorClient
@@ -115,13 +116,9 @@ def _barriers(client: OperatorClient) -> None:
 
     found = client.inspect_all()
     barriers = {group: client.barrier(group) for group in groups_of(found.values())}
-    deadline = time.monotonic() + BARRIER_SECONDS
-    while left := behind(client.inspect_all(), barriers):
-        if time.monotonic() >= deadline:
-            raise ReplaceRefused(
-                f"{', '.join(left)} did not reach the barrier within {BARRIER_SECONDS:g} s; try again"
-            )
-        time.sleep(PAUSE)
+    left = waited(lambda: behind(client.inspect_all(), barriers), not_, BARRIER_SECONDS, PAUSE)
+    if left:
+        raise ReplaceRefused(f"{', '.join(left)} did not reach the barrier within {BARRIER_SECONDS:g} s; try again")
 
 
 def _seeds(client: OperatorClient) -> Iterator[GroupSeed]:
@@ -143,12 +140,10 @@ def _wait(at: Deployed, timeout: float) -> None:
     from photon.idregistry.operate.replacing import ReplaceRefused, not_there_yet
 
     replicas = at.settings.registry.replicas
-    deadline = time.monotonic() + timeout
     with at.registry() as client:
-        while left := not_there_yet(found := client.inspect_all()):
-            if time.monotonic() >= deadline:
-                raise ReplaceRefused(f"not done after {timeout:g} s: {'; '.join(left)}")
-            time.sleep(PAUSE)
+        found = waited(client.inspect_all, lambda found: not not_there_yet(found), timeout, PAUSE)
+    if left := not_there_yet(found):
+        raise ReplaceRefused(f"not done after {timeout:g} s: {'; '.join(left)}")
     epoch = epoch_of(found)
     people = f"epoch {epoch}: {', '.join(replicas)} have everything"
     at.show({"done": True, "epoch": epoch, "members": sorted(replicas)}, people)

@@ -11,7 +11,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, deployed, dry_run
-from photon.cli.looking import through
+from photon.cli.looking import Progress, through
 from photon.cli.tables import say
 from photon.cli.units import DURATION
 from photon.config.clock import SystemClock
@@ -74,15 +74,29 @@ def reshard(
 def _applied(
     count: int, lead: float | None, tries: int, limit: float | None, *, dry_run: bool, at_once: bool
 ) -> Callable[[RegistryClient], Awaitable[Resharding]]:
+    from photon.cli.registry.reshard_view import sentence
     from photon.idregistry.core.resharding import Action, Ask
     from photon.idregistry.operate import resharding as applying
 
     if at_once:
         return _answered(Ask(Action.APPLY, count, dry_run, lead), TRY_SECONDS)
-    return lambda registry: applying.apply(
-        registry, count, lead_s=lead, tries=tries, timeout=TRY_SECONDS, limit=limit, clock=SystemClock(),
-        tell=_Progress().tell,
-    )  # fmt: skip
+    progress = Progress()
+
+    def tell(found: Resharding) -> None:
+        line = sentence(found)
+        if found.change is not None:
+            progress.tell(line, line.partition("(")[0] + line.partition(")")[2])  # without the time that is left
+
+    async def applied(registry: RegistryClient) -> Resharding:
+        try:
+            return await applying.apply(
+                registry, count, lead_s=lead, tries=tries, timeout=TRY_SECONDS, limit=limit, clock=SystemClock(),
+                tell=tell,
+            )  # fmt: skip
+        finally:
+            progress.end()
+
+    return applied
 
 
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
@@ -119,11 +133,10 @@ def verify_shards(at: Deployed, timeout: float) -> int:
 # -- inside ----------------------------------------------------------------------------------------------------------
 def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
     """Connects to the registry as its operator, and does one thing."""
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.fleet.access import registry_client
 
-    addresses = {name: replica.address for name, replica in at.with_registry.registry.replicas.items()}
-    tls = at.tls
-    return through(lambda: RegistryClient(addresses, tls=tls), what)
+    settings, tls = at.with_registry, at.tls
+    return through(lambda: registry_client(settings, tls), what)
 
 
 def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[RegistryClient], Awaitable[Resharding]]:
@@ -151,19 +164,3 @@ def _how_it_ended(found: Resharding) -> int:
         return DONE
     say("not waiting any longer; the change goes on: photon status shards")
     return ATTENTION
-
-
-class _Progress:
-    """A line on standard error for each news."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def tell(self, found: Resharding) -> None:
-        from photon.cli.registry import reshard_view as view
-
-        line = view.sentence(found)
-        key = line.partition("(")[0] + line.partition(")")[2]  # without the time that is left
-        if found.change is not None and key != self._last:
-            self._last = key
-            click.echo(line, err=True)

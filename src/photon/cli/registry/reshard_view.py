@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from photon.fleet.parts import Column, Part
+from photon.fleet.parts import Column, Part, picked
 from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome, ShardView, Stage
@@ -24,6 +24,12 @@ def moment(ns: int) -> str | None:
     return at.strftime("%Y-%m-%dT%H:%M:%S") + f".{ns // 10**6 % 1000:03d}Z"
 
 
+def _at(name: str, ns: int) -> dict[str, str | int | None]:
+    """As text and as nanoseconds; both null for the ends of time."""
+    said = moment(ns)
+    return {name: said, f"{name}_ns": None if said is None else ns}
+
+
 def numbers(shards: Iterable[int]) -> str:
     """``1 2 3``."""
     return " ".join(map(str, shards)) or "none"
@@ -33,26 +39,16 @@ def numbers(shards: Iterable[int]) -> str:
 
 
 def as_json(found: Resharding) -> dict[str, Any]:
-    """Times as nanoseconds and as text, or null."""
     return {
-        "replica": found.replica,
-        "config": found.config,
-        "now": moment(found.now_ns),
-        "now_ns": found.now_ns,
+        **picked(found, "replica config"),
+        **_at("now", found.now_ns),
         "ranges": [
-            {
-                "from": moment(each.start_ns),
-                "from_ns": _ns(each.start_ns),
-                "until": moment(each.end_ns),
-                "until_ns": _ns(each.end_ns),
-                "shards": list(each.shards),
-            }
+            {**_at("from", each.start_ns), **_at("until", each.end_ns), "shards": list(each.shards)}
             for each in found.ranges
         ],
         "change": None if found.change is None else _change(found.change),
-        "shards": [_shard(each) | {"state": _state(each, found)} for each in found.shards],
-        "removed": list(found.removed),
-        "why_not_sooner": list(found.why_not_sooner),
+        "shards": [_shard(each, found) for each in found.shards],
+        **picked(found, "removed why_not_sooner"),
     }
 
 
@@ -86,39 +82,26 @@ def troubles(found: Mapping[str, ReshardOutcome]) -> list[str]:
     return lines
 
 
-def _ns(ns: int) -> int | None:
-    return None if ns in (NO_TIME, END_OF_TIME) else ns
-
-
 def _change(change: Change) -> dict[str, object]:
     return {
         "number": change.config,
         "stage": change.stage.name.lower(),
         "settled": change.settled,
-        "starts": moment(change.starts_ns),
-        "starts_ns": change.starts_ns,
-        "shards": list(change.shards),
-        "added": list(change.added),
-        "leaving": list(change.leaving),
-        "reason": change.reason,
+        **_at("starts", change.starts_ns),
+        **picked(change, "shards added leaving reason"),
     }
 
 
-def _shard(view: ShardView) -> dict[str, object]:
+def _shard(view: ShardView, found: Resharding) -> dict[str, object]:
     return {
-        "shard": view.shard,
-        "leader": view.leader,
-        "config": view.config,
-        "decided": view.decided,
+        **picked(view, "shard leader config decided"),
         "prepared": view.prepared or None,
         "refused": view.refused or None,
         "ids": view.ids,
-        "latest": moment(view.latest_ns),
-        "latest_ns": _ns(view.latest_ns),
-        "boundary": moment(view.boundary_ns),
-        "boundary_ns": _ns(view.boundary_ns),
-        "until": moment(view.until_ns),
-        "until_ns": _ns(view.until_ns),
+        **_at("latest", view.latest_ns),
+        **_at("boundary", view.boundary_ns),
+        **_at("until", view.until_ns),
+        "state": _state(view, found),
     }
 
 

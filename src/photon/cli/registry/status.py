@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
+from photon.cli.looking import waited
 from photon.config.errors import PhotonError
 from photon.fleet.parts import Column, Part, moment, picked
 
@@ -31,11 +31,7 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
-        found = client.inspect_all()
-        deadline = time.monotonic() + timeout
-        while wait and not _all_is_well(found) and time.monotonic() < deadline:
-            time.sleep(PAUSE_S)
-            found = client.inspect_all()
+        found = waited(client.inspect_all, _all_is_well, timeout if wait else 0.0, PAUSE_S)
     if all(each.reply is None for each in found.values()):
         why = "; ".join(f"{each.name} at {client.addresses[each.name]}: {each.why}" for each in found.values())
         raise PhotonError(f"no registry replica answers ({why})")
@@ -59,15 +55,9 @@ def _all_is_well(found: Mapping[str, Inspection]) -> bool:
 
 def _group(row: GroupRow) -> dict[str, Any]:
     return {
-        "group": row.group,
+        **picked(row, "group term applied ids bytes boundary_ns closed"),
         "leader": row.leader or None,
-        "term": row.term,
-        "applied": row.applied,
         "lag": {each.replica: each.behind for each in row.lags},
-        "ids": row.ids,
-        "bytes": row.bytes,
-        "boundary_ns": row.boundary_ns,
-        "closed": row.closed,
         "batch_mean": round(row.batch_mean, 1),
         "commit_ms_p50": round(row.commit_ms_p50, 2),
         "commit_ms_p99": round(row.commit_ms_p99, 2),
@@ -144,8 +134,7 @@ def findings_of(at: Deployed) -> int:
     settings = at.with_registry
     with at.registry() as client:
         found = client.measure_all()
-    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
-    expected = Expected(addresses, settings.clock.uncertainty)
+    expected = Expected(client.addresses, settings.clock.uncertainty)
     said = findings(found, expected, _certificates(settings, at.base))
 
     rows = [picked(each, "level where what do") for each in said]
@@ -156,25 +145,15 @@ def findings_of(at: Deployed) -> int:
 
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
     """Certificates in this machine's directory."""
-    from photon.config.certificates import CertificateError, facts, read_certificate
-    from photon.fleet.processes import identities
+    from photon.config.certificates import EXPIRES_SOON
+    from photon.fleet.here import pairs
     from photon.idregistry.operate.findings import CertificateEnd
 
-    if settings.tls is None:
-        return []
-    directory = base / settings.tls.directory
     now = datetime.now(UTC)
-    ends = []
-    for name in ["ca", *identities(settings)]:
-        path = directory / f"{name}.crt"
-        if not path.exists():
-            continue
-        try:
-            said = facts(read_certificate(path.read_bytes(), str(path)))
-        except CertificateError as error:
-            ends.append(CertificateEnd(name, None, why=str(error)))
-        else:
-            expired = said.ends <= now
-            why = f"expired on {said.ends:%Y-%m-%d}" if expired else ""
-            ends.append(CertificateEnd(name, None if expired else said.ends, said.expires_soon(now), why))
-    return ends
+    return [
+        CertificateEnd(each.identity, None, why=each.problem)
+        if each.problem or each.ends is None
+        else CertificateEnd(each.identity, each.ends, each.ends - now < EXPIRES_SOON)
+        for each in pairs(settings, base, now)
+        if each.there
+    ]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PLACE, Deployed, deployed
+from photon.cli.heads import PLACE, Deployed, deployed, on_spark
 from photon.cli.tables import counted, say
 from photon.cli.units import DURATION, SIZE, given_ns
-from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.objects.paths import ObjectPath
@@ -51,11 +50,8 @@ WORDS = {
               help="The least age of --to.")  # fmt: skip
 @click.option("--part", "part_bytes", type=SIZE, default="16MiB", show_default=True,
               help="Raw log bytes that a task joins at once, in memory.")  # fmt: skip
-@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
-@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
-def backfill(
-    at: Deployed, since: str, until: str, output: Path, below_boundary: str, spark: tuple[str, ...], **given: Any
-) -> int:
+@on_spark
+def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary: str, **given: Any) -> int:
     """Join a historic range of the raw logs as a batch on Spark.
 
     \b
@@ -75,7 +71,7 @@ def backfill(
     now_ns = time.time_ns()
     span = (given_ns("--from", since, now_ns), given_ns("--to", until, now_ns))
     compare_below = below_boundary == "compare"
-    wish = Wish(at.datacentre, *span, output, compare_below=compare_below, spark=pairs(spark), **given)
+    wish = Wish(at.datacentre, *span, output, compare_below=compare_below, **given)
     done = do(at.settings, at.base, wish, say, copied)
     found = _as_json(done)
     earlier = "; an earlier run had finished it" if done.earlier else ""
@@ -105,14 +101,3 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
         "cleared": done.cleared,
         "earlier_run": done.earlier,
     }
-
-
-def pairs(settings: tuple[str, ...]) -> dict[str, str]:
-    """The settings given by ``--spark``. Raises UsageError."""
-    pairs = {}
-    for each in settings:
-        key, equals, value = each.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise UsageError(f"--spark {each}: must be spark.…=VALUE")
-        pairs[key] = value
-    return pairs

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import Deployed, deployed
-from photon.cli.spark.backfill import pairs
+from photon.cli.heads import Deployed, deployed, on_spark
 from photon.cli.tables import counted, say
 from photon.cli.units import DURATION
-
-if TYPE_CHECKING:
-    pass
 
 WORDS = {
     "events": "lines read that name an event",
@@ -34,9 +30,8 @@ WORDS = {
 @click.option("--once/--follow", default=False, help="Join the present logs and end, or follow them as they grow.")
 @click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
               help="The least interval between two looks at the logs.")  # fmt: skip
-@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
-@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
-def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
+@on_spark
+def join(at: Deployed, **given: Any) -> int:
     """Join the logs of one datacentre on Spark, instead of a dispatcher and joiners.
 
     \b
@@ -55,7 +50,7 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
 
     from photon.operations.spark_join import JoinOptions, start
 
-    query = start(at.with_registry, at.base, at.datacentre, JoinOptions(spark=pairs(spark), **given), say)
+    query = start(at.with_registry, at.base, at.datacentre, JoinOptions(**given), say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: query.ask_to_stop())
     query.awaitTermination()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -14,6 +12,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.looking import Progress
 from photon.fleet.parts import Column, Part, time_of
 
 if TYPE_CHECKING:
@@ -92,7 +91,17 @@ def recover(
 
     def recovered(apply: bool) -> Recovery:
         wish = Wish(report, apply, also_unmatched, rate, gone, str(at.config))
-        return do(settings, at.base, wish, _Told())
+        progress = Progress(after_s=TELL_S, every_s=TELL_S)
+
+        def tell(repair: RepairProgress) -> None:
+            found = [of for classes in repair.counts.values() for of in classes.values()]
+            back = sum(of.get("reopened", 0) for of in found)
+            progress.tell(f"{sum(sum(of.values()) for of in found):,} findings, {back:,} given back")
+
+        try:
+            return do(settings, at.base, wish, tell)
+        finally:
+            progress.end()
 
     if not (dry_run or yes):
         _confirm(recovered(False), at.config)
@@ -108,20 +117,6 @@ def _confirm(planned: Recovery, config: Path) -> None:
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
     ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
-
-
-class _Told:
-    def __init__(self) -> None:
-        self._next_s = time.monotonic() + TELL_S
-
-    def __call__(self, progress: RepairProgress) -> None:
-        now = time.monotonic()
-        if now < self._next_s:
-            return
-        self._next_s = now + TELL_S
-        found = sum(sum(of.values()) for classes in progress.counts.values() for of in classes.values())
-        back = sum(of.get("reopened", 0) for classes in progress.counts.values() for of in classes.values())
-        click.echo(f"{found:,} findings, {back:,} given back", file=sys.stderr)
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:

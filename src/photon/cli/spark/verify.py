@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.heads import PATH, PLACE, Deployed, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, deployed, on_spark
 from photon.cli.tables import say
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError
@@ -52,14 +52,12 @@ SIDES = ("foreign", "primary", "output")
     "--allow-empty", is_flag=True, help="Days of the range without events are right, however many others had."
 )
 @click.option("--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs alone.")
-@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
-@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@on_spark
 def verify(
     at: Deployed,
     since: str | None,
     until: str | None,
     report: Path,
-    spark: tuple[str, ...],
     no_registry: bool,
     **given: Any,
 ) -> int:
@@ -78,7 +76,6 @@ def verify(
     """
     import msgspec
 
-    from photon.cli.spark.backfill import pairs
     from photon.operations.spark_verify import Wish, nightly
 
     now_ns = time.time_ns()
@@ -86,7 +83,7 @@ def verify(
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
     from_ns = None if since is None else given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS
     to_ns = None if until is None else -(-given_ns("--to", until, now_ns) // HOUR_NS) * HOUR_NS
-    wish = Wish(report, from_ns, to_ns, config=at.config, no_registry=no_registry, spark=pairs(spark), **given)
+    wish = Wish(report, from_ns, to_ns, config=at.config, no_registry=no_registry, **given)
     done = nightly(at.settings, at.base, wish, partial(_export, at), say)
     at.show(msgspec.to_builtins(done.verdict), *_shown(done, report))
     return done.verdict.exit

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -39,18 +38,8 @@ EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
 Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> the registry's answer
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The scope of a question: see explain.proto."""
-
-    seconds: float
-    time_ns: int | None  # the event's time if the caller knows it, for the registry
-    logs: bool = False
-    memory_only: bool = False
-    registry: bool = False
-
-
-Explainer = Callable[[Question, Scope], Awaitable[Evidence]]
+Explainer = Callable[[Question, pb.EventRequest, float], Awaitable[Evidence]]
+"""Gets the question, its scope (see explain.proto) and the seconds it may take."""
 
 
 class ExplainService:
@@ -65,10 +54,8 @@ class ExplainService:
         if self._busy.locked():
             await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is under way; ask again")
         question = Question(request.event_id, Place(request.file, request.offset) if request.file else None)
-        time_ns = request.time_ns if request.timed else None
         async with self._busy:
-            scope = Scope(seconds, time_ns, request.logs, request.memory_only, request.registry)
-            return pb.EventReply(evidence=encode(await self._explainer(question, scope)))
+            return pb.EventReply(evidence=encode(await self._explainer(question, request, seconds)))
 
 
 def of_dispatcher(
@@ -107,9 +94,9 @@ def _of_reader(
     trace: Trace,
 ) -> Explainer:
 
-    async def explain(question: Question, scope: Scope) -> Evidence:
+    async def explain(question: Question, scope: pb.EventRequest, seconds: float) -> Evidence:
         evidence = memory(question)
-        budget = Budget(scope.seconds, time.monotonic)
+        budget = Budget(seconds, time.monotonic)
         if not scope.memory_only:
             evidence.add(await asyncio.to_thread(files, question, budget))
         if scope.logs:
@@ -121,8 +108,8 @@ def _of_reader(
     return explain
 
 
-async def _trace(evidence: Evidence, question: Question, scope: Scope, trace: Trace) -> None:
-    time_ns = scope.time_ns if scope.time_ns is not None else evidence.time_ns()
+async def _trace(evidence: Evidence, question: Question, scope: pb.EventRequest, trace: Trace) -> None:
+    time_ns = scope.time_ns if scope.timed else evidence.time_ns()
     if time_ns is None:
         return
     found = await trace(evidence.event_id() or question.event_id, time_ns)
@@ -141,11 +128,11 @@ def exported(state: Path, output: Path, question: Question, budget: Budget, also
 
 def of_joiner(joiner: HasSlot) -> Explainer:
 
-    async def explain(question: Question, scope: Scope) -> Evidence:
+    async def explain(question: Question, scope: pb.EventRequest, seconds: float) -> Evidence:
         engine = joiner.opened
         if engine is None:
             return Evidence()
-        paths, budget = engine.directories, Budget(scope.seconds, time.monotonic)
+        paths, budget = engine.directories, Budget(seconds, time.monotonic)
         opened = await asyncio.to_thread(registering, engine.slot, engine.open_records(), question)
         found = await asyncio.to_thread(
             search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True

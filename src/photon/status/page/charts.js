@@ -1,6 +1,6 @@
 // Curves over time, and the ledger's bars. Lines differ by dashes, bars by patterns; numbers stand beside them.
 import { $, el, svg, table } from "./dom.js";
-import { NONE, bytes, count, known, rate, seconds, share, short, utc } from "./words.js";
+import { NONE, count, known, rate, seconds, share, short, utc } from "./words.js";
 
 const W = 320, H = 118, TOP = 16, FOOT = 16, DASHES = ["", "6 4", "1.5 3"], STROKES = ["line", "dashes", "dots"];
 const SPANS = { history: [60, 900], day: [3600, 86400] };  // seconds at least and at most
