@@ -17,9 +17,6 @@ from tests.unit.dispatcher.world import StoredRow, opened
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
-DAY = 86_400 * S
-READ = 1000 * S
-"""When the event is read."""
 
 
 def told(store_now_ns: int, lag_ns: int) -> Progress:
