@@ -187,7 +187,7 @@ test-full: install       ## the long rounds, N seeds (300) of each simulation; h
 	  $(BIN)/pytest tests/$$layer $$workers --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
-golden: install          ## tests/golden as what is shown now: review its diff
+golden: install          ## tests/golden and stories as what is shown now: review its diff
 	PHOTON_GOLDEN=1 $(BIN)/pytest tests/unit
 
 sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123

@@ -14,9 +14,7 @@ from photon.config.clock import SystemClock
 from photon.dispatcher.arrivals import SEEK_KEYS, Arrivals
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
-from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.queues import Queues, Shares
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes, State
@@ -25,7 +23,7 @@ from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.test_engine import until
-from tests.unit.dispatcher.world import StoredRow, block, core, opened, take
+from tests.unit.dispatcher.world import StoredRow, block, core, take
 from tests.unit.joiner.helpers import event
 
 READ_PAST_NS = 10**12
@@ -111,22 +109,6 @@ def test_rows_are_found_by_their_key(tmp_path: Path) -> None:
     ).fetchall()
     assert "retries_by_key" in str(plan)
     stored.state.close()
-
-
-@pytest.mark.parametrize("is_row", [True, False])
-def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
-    """It arrives there about now as well: trying it at once would be a race for each."""
-    homes = Homes("here", ["there"], HeadStart(1.0))
-    table, rows = opened([row(n, b"k")._replace(row_id=(n + 1) * is_row) for n in range(64)])
-    queues = Queues(table, Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
-    own = homes.own_ones(table.digests[rows].tobytes())
-    assert 0 < sum(own) < 64
-    queues.requeue(rows, 0.0, arrived=True)
-    asked, _ = queues.next_question(0.0)
-    assert asked.tolist() == rows[own].tolist()
-    queues.asked(asked, len(asked), 0.0)
-    left, _ = queues.next_question(1.5)
-    assert left.tolist() == rows[~own].tolist()
 
 
 # -- following the event store ---------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class Dispatcher:
         self.backlog = Backlog(self.dispatcher)
         self.loader = RetryLoader(self.dispatcher.waiting, self.kept, once="once" in flags, now_ns=self._wall())
         self.batches: list[Batch] = []
+        self.questions: set[int] = set()  # those of ``batches`` that are ordinary questions
         self.ends: Counter[str] = Counter()
         self.names: dict[int, str] = {}
 
@@ -147,6 +148,7 @@ class Dispatcher:
     def put(self, *names: str, next: str = "", point: str = "", read: str = "0", tries: str = "5") -> None:
         """Rows of the retry store. ``next`` try and ``point`` of the primary logs: without them, none in this run."""
         ends = [int(float(each) * S) if each else SETTLED_NS for each in (next, point)]
+        names = tuple(_each(names))
         events = [event(name.partition(":")[0].encode(), (name.partition(":")[2] or "k").encode()) for name in names]
         rows = world.stored([StoredRow(each, int(read) * S, int(tries), *ends) for each in events])
         assert self.kept is not None
@@ -196,8 +198,12 @@ class Dispatcher:
         return f"{self._shown(question)}{', read again' * question.repeated}"
 
     def ask_next(self) -> str:
+        """An ordinary question, just before sending."""
         question = self.dispatcher.next_question(self.now)
-        return "" if question is None else self._shown(question)
+        if question is None:
+            return ""
+        self.questions.add(len(self.batches) + 1)
+        return self._shown(question)
 
     def clear(self, number: str) -> str:
         return str(self.dispatcher.logs.clear(self.batches[int(number) - 1].stretches)).lower()
@@ -222,6 +228,8 @@ class Dispatcher:
         """The events of a batch, or an ordinary question, that are left."""
         batch = self.batches[int(number) - 1]
         left = settle(self.dispatcher, batch, self._found(batch, answers), self._wall(), self.now)
+        if int(number) in self.questions:
+            self.dispatcher.queues.asked(left, len(batch), self.now, patient=batch.patient)
         return " ".join(each.decode() for each in self.dispatcher._table.ids[left])
 
     def _found(self, question: Batch, answers: Iterable[str]) -> Verdicts | None:

@@ -17,9 +17,6 @@ from tests.unit.dispatcher.world import StoredRow, opened
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
-DAY = 86_400 * S
-READ = 1000 * S
-"""When the event is read."""
 
 
 def told(store_now_ns: int, lag_ns: int) -> Progress:
@@ -63,6 +60,7 @@ def test_a_clock_that_is_set_back_between_two_answers_changes_nothing() -> None:
     first.hear(Heard(943 * S, 10.0, 60 * S))
     assert first.at_ns(944 * S, 11.0) == 1004 * S
     assert first.at_ns(1005 * S, 12.0) == 1065 * S  # right again, and not heard since: it waits for longer
+    assert first.at_ns(800 * S, 13.0) == 1006 * S  # set back once more: the last answer counts
 
 
 def test_an_event_that_was_read_after_now_is_waited_for_from_now_on() -> None:

@@ -129,16 +129,6 @@ def opened(rows: Sequence[StoredRow]) -> tuple[OpenEvents, RowIndexes]:
     return table, numbers
 
 
-class Held:
-    """A snapshot of an event without a verdict in a core's memory."""
-
-    def __init__(self, core: Core, row: int) -> None:
-        self._table, self._row = core._table, row
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)[self._row]
-
-
 def take(to: Core, what: Block, now_ns: int = 0, now: float = 0.0) -> None:
     for _ in to.intake.take(what, now_ns, now):
         pass
