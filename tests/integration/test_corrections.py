@@ -4,6 +4,7 @@ what should have been, through kill -9 of both steps. The truth is made of the r
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 import photon
 from tests.integration.commands import children, drawn_seed, running, until
 from tests.integration.commands import photon as command
+from tests.integration.operations.runbook import DIRECTORY, Run, steps
+from tests.integration.operations.shell import Shell
 
 KILLS = 8 if os.environ.get("PHOTON_FULL") else 2
 CLICKS = 8_000
@@ -60,6 +63,19 @@ foreign = "{side}"
 output = "{side}-{join}"
 state = "{side}-{join}/.photon"
 address = "127.0.0.1:{port}"
+"""
+SHAPED = """
+[join.clicks.primary]
+format = "jsonl"
+key = "query"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query"
+id = "click"
+time = { field = "at", format = "iso8601" }
+[join.clicks.shape]
+filter = [{ field = "primary.agent", equals = "bot" }]
+derive = [{ name = "foreign.cents", from = "primary.plan", values = { pro = 50, free = 1 } }]
 """
 Bill = Counter[tuple[str, int]]  # who pays, cents
 
@@ -155,3 +171,23 @@ def test_what_was_billed_becomes_what_should_have_been(tmp_path: Path) -> None:
                 stands[_billed(said[what]["primary"], said[what]["foreign"])] += sign
     assert Counter({bill: n for bill, n in stands.items() if n}) == right + before
     assert set(seen) == {"replaced", "withdrawn", "added"}, seen
+
+
+def test_the_runbook_works_as_written(tmp_path: Path) -> None:
+    plans = {"q1": ("pro", "firefox"), "q2": ("free", "robot"), "q3": ("free", "opera")}
+    queries = [{"query": query, "plan": plan, "agent": agent} for query, (plan, agent) in plans.items()]
+    clicks = [{"click": f"c{n}", "query": f"q{n}", "at": f"2026-03-01T09:00:0{n}Z"} for n in (1, 2, 3)]
+    for name, lines in (("queries", queries), ("clicks", clicks)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "join.toml").write_text(SHAPED)
+    (tmp_path / "fixed.toml").write_text(SHAPED.replace('"bot"', '"robot"').replace("50", "5"))
+    shell = Shell(tmp_path, {})
+    shell.run(
+        "join", Run(0, "photon join --config join.toml --primary queries --foreign clicks --output out --once\n")
+    )
+    page = "correct-records.md"
+    for block in steps(page, (DIRECTORY / page).read_text()):
+        assert isinstance(block, Run)
+        shell.run(page, block)
+    assert {each.foreign["what"] for each in photon.read(tmp_path / "corrections")} == {"replaced", "withdrawn"}

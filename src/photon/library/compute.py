@@ -11,8 +11,10 @@ from pathlib import Path
 from photon.assembly.computing import reads_of
 from photon.computing import rescaling
 from photon.computing.journal import Status
+from photon.computing.replay import current
 from photon.computing.site import Site
 from photon.computing.topology import Topology
+from photon.config.disk import RealDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def run(
     topology. ``tell``: receives one line for each fault of a computation. Raises UsageError, and other PhotonErrors
     of one line; uncommitted work is repeated next time.
     """
-    site = Site(topology, Path(base), Path(state), reads_of)
+    site = Site(topology, Path(base), current(RealDisk(), Path(state)), reads_of)
     topology.checked()
     ending, found = stop or threading.Event(), list[Status]()
 

@@ -16,9 +16,10 @@ says that it cannot serve · silent: was healthy, does not answer · paused: sto
 down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is retried
 · ended: permanently, the supervisor stops."""
 USAGE_EXIT = 2
+ATTENTION_EXIT = 3  # files that do not belong together: another start finds the same
 STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
 FAILURES_MAX = 3
-"""A process that ended with an error this often in a row will not come up by itself; exit code 2 says so at once."""
+"""Errors in a row after which a process will not come up by itself; exit codes 2 and 3 say so at once."""
 SHORT_LIVES_MAX = 20
 """A process that was killed this often in a row before it was steady will not either: the machine may lack memory."""
 
@@ -85,7 +86,8 @@ class Restarts:
         steady = lived_s > STEADY_S
         self._in_a_row = 0 if steady else self._in_a_row + 1
         self._failures = 0 if steady or (code is not None and code <= 0) else self._failures + 1
-        self.failing = code == USAGE_EXIT or self._failures >= FAILURES_MAX or self._in_a_row >= SHORT_LIVES_MAX
+        refused = code in (USAGE_EXIT, ATTENTION_EXIT)
+        self.failing = refused or self._failures >= FAILURES_MAX or self._in_a_row >= SHORT_LIVES_MAX
         wait = policy.waits_s[min(self._in_a_row, len(policy.waits_s) - 1)]
         if code == USAGE_EXIT:
             wait = max(wait, policy.usage_wait_s)

@@ -31,7 +31,7 @@ ORDER = (
 ALWAYS = ("start", "reshard", "restore-a-backup")
 """The others restart most of the deployment, some of it several times: they are in the long rounds."""
 ALONE = "correct-records"
-"""Needs no deployment: tests/integration/test_tutorial.py runs it."""
+"""Needs no deployment: tests/integration/test_corrections.py runs it."""
 RUNBOOKS = ("start", *ORDER)
 LONG = pytest.mark.full
 TIMEOUT_S = 1800

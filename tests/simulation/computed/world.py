@@ -39,6 +39,7 @@ from photon.config.errors import UsageError
 from photon.outputs.identity import IDENTITY_NAME
 from photon.outputs.output_places import EMBEDDED_STATE, OutputPlace
 from photon.outputs.reader import Reader
+from photon.outputs.replayed import REPLAYED_NAME
 from photon.outputs.watermarks import JOURNAL, Pair, pairs_of
 from photon.verifier.watermark import Watermarks
 from photon.verifier.watermark_keeper import Journal
@@ -81,8 +82,8 @@ class Outputs:
         return sorted(self._states(name)) if directory.name == "slots" else []
 
     def exists(self, path: Path) -> bool:
-        if path.name == IDENTITY_NAME:
-            return False  # a deployment's output has none
+        if path.name in (IDENTITY_NAME, REPLAYED_NAME):
+            return False  # a deployment's output has neither
         return self._do("exists", path)
 
     def size(self, path: Path) -> int:

@@ -57,6 +57,12 @@ def test_a_usage_error_is_failing_at_once_and_tried_slowly() -> None:
     assert restarts.failing
 
 
+def test_a_refusal_is_failing_at_once_however_long_the_start_took() -> None:
+    restarts = Restarts(EMBEDDED)
+    restarts.ended(3, 2 * STEADY_S, 0.0)
+    assert restarts.failing
+
+
 def test_coming_up_ends_the_failing_but_not_the_waits() -> None:
     restarts = Restarts(LONG_RUN)
     before = [restarts.ended(ERROR, 0.1, 0.0) for _ in range(4)][-1]
