@@ -89,6 +89,8 @@ async def serve_datacentre(
         found = await serve_stages([first + stages[0], *stages[1:]], room.stop, serving)
     finally:
         await server.own.stop()
+        if room.near.registry is not None:
+            await room.near.registry.close()
     return all(result is not False for result in found)
 
 

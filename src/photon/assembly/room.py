@@ -24,7 +24,7 @@ from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
+from photon.fleet.access import logged, pipeline_named, registry_client, registry_of, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
@@ -59,6 +59,7 @@ class Nearby:
     store: OperatedStore | None = None
     joiners: dict[str, HasSlot] = field(default_factory=dict)
     """Joiners by address."""
+    registry: RegistryClient | None = None
     replicas: dict[str, object] = field(default_factory=dict)
     """Servicers of the registry's replicas, by name."""
 
@@ -142,8 +143,16 @@ class Room:
         """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
-    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RegistryClient]:
-        return registry_of(self.settings, tls, self.near.replicas)
+    @contextlib.asynccontextmanager
+    async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
+        """A client of its own; the parts of one process share its connections, which the process closes."""
+        if self.server is None:
+            async with registry_of(self.settings, tls, self.near.replicas) as client:
+                yield client
+            return
+        if self.near.registry is None:
+            self.near.registry = registry_client(self.settings, tls, self.near.replicas)
+        yield self.near.registry.another()
 
     @contextlib.asynccontextmanager
     async def answering(

@@ -440,3 +440,21 @@ def test_only_what_was_joined_counts_in_the_times_of_joins() -> None:
     assert (c.counting.times.since_event.count, c.counting.times.since_event.sum_s) == (2, 50 * 3600.0)
     reply(c, batch_of(c, 1e6), Outcome.RETRY, now=1e6)
     assert c.counting.times.since_read.count == 2
+
+
+def test_what_comes_soon_after_a_batch_goes_together() -> None:
+    c = having("a", patience=LIVE, limits=Limits(gather_s=0.04))
+    batch = batch_of(c, 1.0)
+    c.answered(batch, answers_of([Outcome.NOT_YET]), 0, 1.01)
+    c.waiting.arrived([b"k"])
+    take(c, block(lines("b"), 6))
+    assert c.next_batch(1.02, flush=True, wait_s=0.0) is None
+    assert c.next_due(0.0) == pytest.approx(1.04)
+    assert sorted(ids(batch_of(c, 1.04))) == [b"a", b"b"]
+
+
+def test_a_full_batch_waits_for_nothing() -> None:
+    c = having("a", limits=Limits(gather_s=60.0, batch_events=2))
+    assert ids(batch_of(c, 1.0)) == [b"a"]
+    take(c, block(lines("b", "c"), 6))
+    assert ids(batch_of(c, 1.0)) == [b"b", b"c"]
