@@ -119,7 +119,7 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[limits]``: bounds on everything that can grow."""
 
-    batch_events: int = 1000  # Events in a batch from dispatcher to joiner
+    batch_events: int = 4000  # Most events in a batch from dispatcher to joiner: its size when it is behind
     # How long an event may wait for others; each batch costs all processes the same, regardless of its size
     # (docs/benchmarks.md#latency); 0: never.
     latency: Duration = Duration(0.05)

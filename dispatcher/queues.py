@@ -200,8 +200,8 @@ class Queues:
         self._next_patient = 0.0
         self._oldest_behind = 0.0
         self._since: float | None = None  # since when the first event that is fresh or to be tried again has waited
-        self._sent_at = float("-inf")  # when such events were last sent
         self._fresh_is_next = True
+        self.gathered_at = float("-inf")  # when a batch that is not full may follow the last one
         self.behind_in_flight = 0  # events behind that are at joiners
         # Events in a batch; fewer if joiners are slow and others work on the same events.
         self.batch_events = limits.batch_events
@@ -388,7 +388,8 @@ class Queues:
         lines = (self._fresh, self._live.ready) if self._fresh_is_next else (self._live.ready, self._fresh)
         self._fresh_is_next = not self._fresh_is_next  # a storm of retries does not starve what was just read
         rows = self._pull(*lines, most=most)
-        self._since, self._sent_at = (now if self._fresh or self._live.ready else None), now
+        self._since = now if self._fresh or self._live.ready else None
+        self.gathered_at = now + self._limits.gather_s
         self._shares.sent_fresh(len(rows), now)
         return rows
 
@@ -398,7 +399,9 @@ class Queues:
             self._since = None
         elif self._since is None:
             self._since = now
-        return count >= self.batch_events or ((due := self.fresh_due(wait_s)) is not None and now >= due)
+        return count >= self.batch_events or (
+            self._since is not None and now >= self._since + wait_s and now >= self.gathered_at
+        )
 
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
         """Returns events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
@@ -443,11 +446,6 @@ class Queues:
     def fresh_due(self, wait_s: float) -> float | None:
         """Returns when a batch of events that are fresh or due again goes; monotonic seconds."""
         return None if self._since is None else max(self._since + wait_s, self.gathered_at)
-
-    @property
-    def gathered_at(self) -> float:
-        """When a batch that is not full may follow the last one; monotonic seconds."""
-        return self._sent_at + self._limits.gather_s
 
     def next_due(self, now: float) -> float | None:
         """Returns when the next head start ends, or left events are asked about again."""

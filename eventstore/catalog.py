@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import add
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -142,6 +143,12 @@ class Catalog(CatalogDatabase):
         """See ``open_catalog``."""
         db = open_catalog(path, settings, schema=_SCHEMA, application_id=APPLICATION_ID)
         super().__init__(path, db)
+        self._added = (
+            0,
+            0,
+            0,
+            0,
+        )  # to the totals, not yet written: blocks may be small
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
@@ -158,8 +165,10 @@ class Catalog(CatalogDatabase):
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """Includes the open transaction."""
-        return MapTotals(*self._one("SELECT events, bad, bytes, duplicates, (SELECT count(*) FROM logs) FROM totals"))
+        """Includes the open transaction. Does not count the logs."""
+        with self._lock:
+            row = self._db.execute("SELECT events, bad, bytes, duplicates FROM totals").fetchone()
+            return MapTotals(*map(add, row, self._added))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
         """The state of a process in a log; ``None`` if it was not seen there."""
@@ -222,14 +231,19 @@ class Catalog(CatalogDatabase):
             db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
 
     def add_totals(self, events: int, bad: int, size: int, duplicates: int) -> None:
-        with self._changing() as db:
-            db.execute(
-                "UPDATE totals SET events = events + ?, bad = bad + ?, bytes = bytes + ?,"
-                " duplicates = duplicates + ?",
-                (events, bad, size, duplicates),
-            )
+        with self._lock:
+            mine = self._added
+            self._added = mine[0] + events, mine[1] + bad, mine[2] + size, mine[3] + duplicates
 
     def commit(self) -> None:
+        if any(self._added):
+            with self._changing() as db:
+                db.execute(
+                    "UPDATE totals SET events = events + ?, bad = bad + ?, bytes = bytes + ?,"
+                    " duplicates = duplicates + ?",
+                    self._added,
+                )
+                self._added = (0, 0, 0, 0)
         with self._lock:
             if self._db.in_transaction:
                 self._db.execute("COMMIT")

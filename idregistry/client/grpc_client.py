@@ -263,14 +263,19 @@ class RegistryClient(RoutedRegistry):
         clock: Clock | None = None,
         tls: Tls | None = None,
         here: Mapping[str, object] | None = None,
+        over: GrpcBackend | None = None,
     ) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here.
 
-        ``tls``: ``None`` means plain text. ``here``: see ``Channels``.
+        ``tls``: ``None`` means plain text. ``here``: see ``Channels``. ``over``: in place of these three.
         """
         clock = clock or SystemClock()
-        self._grpc = GrpcBackend(addresses, clock, tls, here)
+        self._grpc = over or GrpcBackend(addresses, clock, tls, here)
         super().__init__(self._grpc, clock)
+
+    def another(self) -> RegistryClient:
+        """A client for another slot over the same connections, which this one closes."""
+        return RegistryClient({}, clock=self._clock, over=self._grpc)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
         """Plans, begins, ends or shows a change of the shards (rule 16). Retries until there is an answer.

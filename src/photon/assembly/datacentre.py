@@ -103,6 +103,8 @@ async def serve_datacentre(
     finally:
         if server is not None:
             await server.own.stop()
+        if room.near.connections is not None:
+            await room.near.connections.close()
     return all(result is not False for result in found)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from photon.eventstore.file_map import HBaseTable
     from photon.idregistry.client.routing import RoutedRegistry
 
-GATHERED = 0.5
+GATHERED = 0.8
 """Share of ``limits.latency`` that primary lines wait to be read together; most come long before their events."""
 
 log = get_logger(__name__)

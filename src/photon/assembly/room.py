@@ -21,7 +21,7 @@ from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
+from photon.fleet.access import logged, pipeline_named, registry_client, registry_of, tls_of
 from photon.fleet.processes import KINDS
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from photon.dispatcher.status import Status
     from photon.eventstore.api import OperatedStore
     from photon.idregistry.api import Digester
+    from photon.idregistry.client.grpc_client import RegistryClient
     from photon.idregistry.client.routing import RoutedRegistry
     from photon.joiner.auto_joiner import AutoJoiner
     from photon.joiner.engine import JoinerEngine
@@ -57,6 +58,8 @@ class Nearby:
     store: OperatedStore | None = None
     joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)
     """Joiners by address."""
+    connections: RegistryClient | None = None
+    """To the registry, of all parts."""
     replicas: dict[str, object] = field(default_factory=dict)
     """Servicers of the registry's replicas, by name."""
     registry: RoutedRegistry | None = None
@@ -175,10 +178,18 @@ class Room:
         """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
-    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RoutedRegistry]:
+    @contextlib.asynccontextmanager
+    async def registry(self, tls: Tls | None) -> AsyncIterator[RoutedRegistry]:
+        """A client of its own; the parts of one process share its connections, which the process closes."""
         if self.near.registry is not None:
-            return contextlib.nullcontext(self.near.registry)
-        return registry_of(self.settings, tls, self.near.replicas)
+            yield self.near.registry
+        elif self.server is None:
+            async with registry_of(self.settings, tls, self.near.replicas) as client:
+                yield client
+        else:
+            if self.near.connections is None:
+                self.near.connections = registry_client(self.settings, tls, self.near.replicas)
+            yield self.near.connections.another()
 
     @contextlib.asynccontextmanager
     async def answering(

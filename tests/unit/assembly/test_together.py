@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from photon.assembly.datacentre import serve_stages
-from photon.assembly.room import Serve, Up
+from photon.assembly.room import Room, Serve, Up
+from photon.config.loader import load
+from photon.config.serving import SharedServer
 
 
 class Story:
@@ -79,3 +83,14 @@ async def test_stages_whose_parts_are_all_apart_are_passed_over() -> None:
     await asyncio.sleep(0.01)
     story.stop.set()
     assert await running == ["joiner"]
+
+
+async def test_parts_of_one_process_share_the_connections_to_the_registry(tmp_path: Path) -> None:
+    file = tmp_path / "photon.toml"
+    file.write_text('[registry.replicas.r1]\naddress = "127.0.0.1:1"\n')
+    shared = Room(load(file, environment={}), tmp_path, asyncio.Event(), server=cast("SharedServer", object()))
+    async with shared.registry(None) as one, shared.registry(None) as other:
+        assert one is not other, "each announces its own slot"
+        assert one._grpc is other._grpc
+    assert shared.near.connections is not None
+    await shared.near.connections.close()

@@ -406,3 +406,22 @@ def test_only_joined_events_count_in_the_times_of_joins() -> None:
     times = core.counting.times
     assert (times.since_read.count, times.since_read.sum_s) == (2, 3 * 3600.0)
     assert (times.since_event.count, times.since_event.sum_s) == (2, 50 * 3600.0)
+
+
+def test_what_comes_soon_after_a_batch_goes_together() -> None:
+    core = world.core(limits=Limits(gather_s=0.04))
+    world.take(core, world.block(b"a k 1\n"))
+    core.answered(core.next_batch(1.0, flush=True), answers_of([Outcome.NOT_YET]), 0, 1.01)
+    core.waiting.arrived([b"k"])
+    world.take(core, world.block(b"b k 1\n", 6))
+    assert core.next_batch(1.02, flush=True, wait_s=0.0) is None
+    assert core.next_due(0.0) == pytest.approx(1.04)
+    assert len(core.next_batch(1.04, flush=True).rows) == 2
+
+
+def test_a_full_batch_waits_for_nothing() -> None:
+    core = world.core(limits=Limits(gather_s=60.0, batch_events=2))
+    world.take(core, world.block(b"a k 1\n"))
+    assert len(core.next_batch(1.0, flush=True).rows) == 1
+    world.take(core, world.block(b"b k 1\nc k 1\n", 6))
+    assert len(core.next_batch(1.0, flush=True).rows) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from photon.config.metrics.readings import Readings
 from photon.outputs import watermarks
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import JOURNAL, late_in, pairs_of, read_journal
-from photon.verifier import watermark_keeper
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import WatermarkKeeper
 from tests.unit.eventstore.helpers import ManualClock
@@ -114,22 +112,6 @@ async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_
     await keeper.pass_()
     assert keeper.watermarks.last is None
     assert pairs_of(read_journal(RealDisk(), tmp_path)) == []
-
-
-async def test_it_samples_at_once_when_something_was_said(
-    pipeline: _Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watermark_keeper, "PERIOD_S", 3600.0)
-    monkeypatch.setattr(watermark_keeper, "GAP_S", 0.01)
-    keeper, stop = pipeline.keeper(), asyncio.Event()
-    running = asyncio.create_task(keeper.run(stop))
-    async with asyncio.timeout(60):
-        for samples in (1, 2, 3):
-            while pipeline.order.count("published") < samples:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            keeper.woken.set()
-        stop.set()
-        await running
 
 
 @pytest.mark.parametrize("why", ["has not said anything", "no dispatcher state"])
