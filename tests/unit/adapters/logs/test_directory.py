@@ -1,4 +1,4 @@
-"""What happens to logs, and what their follower reads then: the stories in ``directory.txt``."""
+"""Stories of a directory of logs and of what its follower reads: ``directory.txt``."""
 
 from __future__ import annotations
 
