@@ -2,7 +2,7 @@
 
 Files: ``write FILE LINES`` (``~`` behind a line: without its end), ``append``, ``pack`` (lines as one more member of
 a gzip file), ``cp``, ``mv``, ``rm``, ``gzip FROM TO``, ``truncate FILE BYTES``, ``written_at FILE SECOND``, ``ln``,
-``link FILE TO``. ``_`` is a blank, ``''`` an empty line, ``x*9`` nine of them; ``/`` is above the logs' directory.
+``link FILE TO``, ``fifo``. ``_`` is a blank, ``''`` an empty line, ``x*9`` nine of them; ``/`` is above the logs.
 
 Readers: ``follow`` begins without positions, ``restart`` at those so far. ``read`` answers new lines and problems,
 ``final`` those at the end of everything. ``scan`` and ``poll`` are its halves. ``found`` answers what a scan sees.
@@ -94,7 +94,10 @@ class Directory:
         os.utime(self._at(name), (int(second), int(second)))
 
     def link(self, name: str, to: str) -> None:
-        self._at(name).symlink_to(self._at(to) if to.startswith("/") else to)
+        self._at(name).symlink_to(self.base / to[1:] if to.startswith("/") else to)
+
+    def fifo(self, name: str) -> None:
+        os.mkfifo(self._at(name))
 
     def ln(self, source: str, to: str) -> None:
         os.link(self._at(source), self._at(to))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,5 @@ from tests.unit.adapters.logs.directory import Directory
 
 @pytest.mark.parametrize("story", stories(__file__, "directory.txt"), ids=str)
 def test_the_follower_reads_what_its_stories_tell(story: Story, golden: Any, tmp_path: Path) -> None:
-    directory = Directory(tmp_path)
-    golden(story, story.told_by(directory))
-    directory.close()
+    with closing(Directory(tmp_path)) as directory:
+        golden(story, story.told_by(directory))
