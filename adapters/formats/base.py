@@ -144,6 +144,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         fields = self._fields(record, file)
+        key = self._value(fields, "key")  # before the time, which is read from its field if there is none
         if self._read is not None:
             text, read = self._value(fields, "time"), self._read
         else:
@@ -152,7 +153,6 @@ class FieldsSide(SideReader, Generic[_Fields]):
             time_ns = read(text)
         except ValueError as error:
             raise BadRecord(f"time field {self._shown_times} {error}") from None
-        key = self._value(fields, "key")
         return ForeignHeader(key, time_ns, self._value(fields, "id") if "id" in self._names else None)
 
     def _other_time(self, fields: _Fields, file: LogFile) -> tuple[bytes, Callable[[bytes], int]]:

@@ -1,4 +1,4 @@
-"""What configured sides make of records, told as stories; one suite of checks for every format.
+"""Stories of configured sides and their records; one suite of checks for every format.
 
 ``side TABLE`` configures both sides of a join (in TOML; the primary without id and time), or is refused; ``header``
 is that of the file. Any other line is a record, answered by its key, ``#`` id, ``@`` event time, and by its payload
@@ -109,7 +109,7 @@ def one_line(error: AdapterError) -> str:
 
 
 class Sides:
-    """Both sides of a join; whatever is asked in columns must answer as one by one."""
+    """Both sides of a join; methods for many records must answer like those for one."""
 
     def __init__(self, table: dict[str, Any], file: LogFile) -> None:
         primary = {name: value for name, value in table.items() if name not in ("id", "time")}

@@ -61,6 +61,9 @@ def test_rule_names_everything_that_derives_id_key_and_time() -> None:
         adapter(foreign={**FOREIGN, "time": {**time, "field": "u"}}),
         adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21"}}),
         adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21", "zone": "+01:00"}}),
+        adapter(foreign={k: v for k, v in FOREIGN.items() if k != "time"}),
+        adapter({**PRIMARY, "absent": "-"}),
+        adapter({**PRIMARY, "absent": "n/a"}),
         adapter({**PRIMARY, "framing": "cri"}),
         adapter(foreign={**FOREIGN, "framing": "cri"}),
         adapter(foreign={**FOREIGN, "framing": "cri", "time": "line"}),
@@ -142,3 +145,21 @@ def test_the_time_of_the_primary_event() -> None:
     for side, foreign in (({**PRIMARY, "time": "primary"}, False), ({**PRIMARY, "time": "line"}, True)):
         with one_line(AdapterError, "is not possible; name a field"):
             side_from_table(side, "join.x", foreign=foreign)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"id": "x"}, "only foreign events have an id"),
+        ({"format": "regex", "pattern": "x" * 9000}, "keep it below"),
+        ({"skip": [{"field": "a", "equals": "b"}] * 257}, "more than 256"),
+    ],
+)
+def test_limits_of_a_primary_side(more: dict[str, Any], said: str) -> None:
+    with one_line(AdapterError, said):
+        adapter({**PRIMARY, **more})
+
+
+def test_a_primary_record_has_a_time_only_if_it_is_configured() -> None:
+    with pytest.raises(BadRecord, match="no time field is configured"):
+        adapter()._primary.header(b'{"q":"k"}', FILE)

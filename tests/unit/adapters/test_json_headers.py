@@ -71,3 +71,5 @@ def test_deep_records(depth: int) -> None:
     record = b'{"k":"a","id":"i","ts":1,"x":%b%b}' % (b"[" * depth, b"]" * depth)
     (header,) = side.headers([record], FILE).rows()
     assert isinstance(header, BadRecord) == (depth > 1024)
+    with pytest.raises(BadRecord, match="too deeply"):  # bytes that are not UTF-8 have another parser
+        side.key(b"[" * 100_000 + b'"\xff"', FILE)

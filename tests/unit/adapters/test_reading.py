@@ -1,4 +1,4 @@
-"""What configured sides make of records: the stories in ``reading/``."""
+"""Stories of configured sides and their records: ``reading/``."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ from photon.computing.site import Site
 from photon.computing.store import GRACE_S, Chunk, Commit, Row, Store, on_hbase, prefix_of
 from photon.computing.table import Table
 from photon.computing.wire import Watermark
-from photon.config.clock import NS_PER_S, SystemClock
+from photon.config.clock import NS_PER_S
 from photon.config.errors import UsageError
 from photon.rows.api import RowsFailed
+from tests.kit.clock import ManualClock
 from tests.unit.computing.fake_thrift import FakeHBase, Work, unavailable
 from tests.unit.computing.test_running import _feed, _read
 from tests.unit.refusals import refused
@@ -142,15 +143,8 @@ def test_what_was_removed_goes_after_a_while(server: FakeHBase) -> None:
     assert held(store) == AFTER
 
 
-class Clock(SystemClock):
-    at_s = 1_000_000_000
-
-    def now_ns(self) -> int:
-        return int(self.at_s * NS_PER_S)
-
-
 def test_what_was_removed_goes_though_no_owner_runs_for_long(server: FakeHBase) -> None:
-    clock = Clock()
+    clock = ManualClock(1_000_000_000 * NS_PER_S)
 
     def run(commit: Commit) -> None:
         store = on_hbase(server.opened(), "t", INTERVAL, clock)
@@ -162,18 +156,18 @@ def test_what_was_removed_goes_though_no_owner_runs_for_long(server: FakeHBase) 
 
     run(Commit(ROWS))
     run(Commit(NEW))
-    clock.at_s += GRACE_S - 1
+    clock.passes(GRACE_S - 1)
     run(Commit())
     assert there()
-    clock.at_s += 2  # it is an hour after the first, which had removed nothing
+    clock.passes(2)  # it is an hour after the first, which had removed nothing
     run(Commit())
-    clock.at_s += GRACE_S / 2
-    run(Commit())
-    assert there()
-    clock.at_s -= 10 * GRACE_S  # it is not known how long ago that was
+    clock.passes(GRACE_S / 2)
     run(Commit())
     assert there()
-    clock.at_s += GRACE_S
+    clock.passes(-10 * GRACE_S)  # it is not known how long ago that was
+    run(Commit())
+    assert there()
+    clock.passes(GRACE_S)
     run(Commit())
     assert not there()
 

@@ -12,30 +12,16 @@ from photon.computing import SECOND_NS, Record, Topology
 from photon.computing.log_input import LogInjector, LogPlace
 from photon.computing.site import Site
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
-from photon.config.clock import SystemClock
 from photon.config.errors import PhotonError
+from tests.kit.clock import ManualClock
 
 NOW_NS = 1_000_000 * SECOND_NS
 WITHIN_NS = 10 * SECOND_NS
 
 
-class Clock(SystemClock):
-    def __init__(self) -> None:
-        self.at_ns = NOW_NS
-
-    def now_ns(self) -> int:
-        return self.at_ns
-
-    def monotonic(self) -> float:
-        return self.at_ns / SECOND_NS
-
-    def passes(self, seconds: float = 10.0) -> None:
-        self.at_ns += round(seconds * SECOND_NS)
-
-
 class Logs:
     def __init__(self, directory: Path) -> None:
-        self.directory, self.clock, self.told = directory / "logs", Clock(), list[str]()
+        self.directory, self.clock, self.told = directory / "logs", ManualClock(NOW_NS), list[str]()
         self.directory.mkdir()
 
     def write(self, name: str, *numbers: int, end: str = "\n") -> None:
@@ -53,7 +39,7 @@ class Logs:
         return LogInjector("log", place, position, clock=self.clock, once=once, tell=self.told.append)
 
     def read(self, injector: LogInjector) -> list[int]:
-        self.clock.passes()
+        self.clock.passes(10.0)
         return [record.value["n"] for batch in injector.read() for record in batch.records]
 
 
@@ -66,7 +52,7 @@ def test_lines_are_records_and_a_position_goes_on_behind_them(logs: Logs) -> Non
     logs.write("a.log", 1, 2)
     logs.write("b.log", 3)
     injector = logs.opened()
-    logs.clock.passes()
+    logs.clock.passes(10.0)
     (batch,) = injector.read()
     assert batch.records[0] == Record({"user": "u", "at": 1, "n": 1}, SECOND_NS, "log")
     assert (batch.begin, len(batch.records)) == (None, 3)
@@ -85,9 +71,9 @@ def test_the_watermark_is_that_of_logs_read_to_their_ends_less_the_promise(logs:
     injector = logs.opened()
     assert injector.mark() == Watermark()
     logs.read(injector)
-    assert injector.mark() == Watermark(logs.clock.at_ns - WITHIN_NS, logs.clock.at_ns - WITHIN_NS)
+    assert injector.mark() == Watermark(logs.clock.ns - WITHIN_NS, logs.clock.ns - WITHIN_NS)
     assert injector.held_by(exact=True) == []
-    logs.clock.passes()
+    logs.clock.passes(10.0)
     batches = list(injector.read())
     assert [(batch.records, batch.watermark) for batch in batches] == [([], injector.mark())]
     assert injector.complete().watermark == Watermark(ENDED_NS, ENDED_NS)
@@ -133,7 +119,7 @@ def test_lines_that_cannot_be_read_are_counted_and_told(logs: Logs) -> None:
 
 def test_once_a_last_line_without_its_end_counts_if_its_file_is_at_rest(logs: Logs) -> None:
     logs.write("a.log", 1, 2, end="")
-    logs.clock.at_ns = (logs.directory / "a.log").stat().st_mtime_ns + 100 * SECOND_NS
+    logs.clock.ns = (logs.directory / "a.log").stat().st_mtime_ns + 100 * SECOND_NS
     assert logs.read(logs.opened()) == [1]
     assert logs.read(logs.opened(once=True)) == [1, 2]
 

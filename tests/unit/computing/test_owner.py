@@ -22,26 +22,18 @@ from photon.computing.owner import RESEND_S, Owner
 from photon.computing.publisher import Publisher
 from photon.computing.store import Store, in_memory
 from photon.computing.wire import ENDED_NS, Ack, Input, Message, Watermark
-from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from tests.kit.clock import ManualClock
 
 TWO = even(2)
 
 
-class Clock(SystemClock):
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.at_s
-
-
-class Ticking(Clock):
+class Ticking(ManualClock):
     """Continues whenever it is looked at."""
 
     def monotonic(self) -> float:
-        self.at_s += 0.01
-        return self.at_s
+        self.passes(0.01)
+        return super().monotonic()
 
 
 class LossyLinks(Links):
@@ -83,7 +75,7 @@ def _topology(*, alone: bool = False) -> Topology:
 
 
 def test_a_message_that_was_lost_is_sent_again_though_a_late_acknowledgement_came_meanwhile(tmp_path: Path) -> None:
-    engine, clock, links = Engine(_topology(), in_memory(TWO.all[0]), TWO), Clock(), LossyLinks(tmp_path)
+    engine, clock, links = Engine(_topology(), in_memory(TWO.all[0]), TWO), ManualClock(), LossyLinks(tmp_path)
     owner = Owner("i0", engine, [], {}, disk=RealDisk(), clock=clock, links=links)
     for at in (1, 2):
         begin = None if at == 1 else b"1"
@@ -96,13 +88,13 @@ def test_a_message_that_was_lost_is_sent_again_though_a_late_acknowledgement_cam
     links.send("i0", Ack("i0", "i1", first.upto))  # that of a repetition
     owner.step()
     assert len(links.sent) == 2
-    clock.at_s += RESEND_S + 1
+    clock.passes(RESEND_S + 1)
     owner.step()
     owner.step()
     assert links.sent[2:] == links.sent[1:2]
     links.send("i0", Ack("i0", "i1", links.sent[-1].upto))
     owner.step()
-    clock.at_s += RESEND_S + 1
+    clock.passes(RESEND_S + 1)
     owner.step()
     owner.step()
     assert len(links.sent) == 3
@@ -111,7 +103,7 @@ def test_a_message_that_was_lost_is_sent_again_though_a_late_acknowledgement_cam
 def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_publish(tmp_path: Path) -> None:
     made, out = _topology(), tmp_path / "published"
     made.publish("out", "out")
-    whole, clock = even(1), Clock()
+    whole, clock = even(1), ManualClock()
     stores = {"i0": in_memory(whole.all[0])}
 
     def owner(name: str, intervals: Intervals) -> Owner:
@@ -136,7 +128,7 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
         feed(each, b"1", b"2")
         each.drain()
     assert {record.event_id.partition(":")[0] for record in photon.read(out)} == {"i0"}
-    clock.at_s += RESEND_S
+    clock.passes(RESEND_S)
     for each in owners:
         each.step()
         each.step()
@@ -149,7 +141,7 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
 def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
     made, out = _topology(alone=True), tmp_path / "published"
     made.publish("out", "out")
-    stores, clock = {"i0": in_memory(even(1).all[0])}, Clock()
+    stores, clock = {"i0": in_memory(even(1).all[0])}, ManualClock()
 
     def new_store(interval: Interval) -> Store:
         stores[interval.id] = in_memory(interval)
@@ -163,11 +155,11 @@ def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
     records = [Record(f"key{n}", n, "in") for n in range(20)]
     assert engine.take(Input("in", None, b"1", records, Watermark(ENDED_NS, ENDED_NS)), 0)
     for _ in range(3):
-        clock.at_s += RESEND_S
+        clock.passes(RESEND_S)
         owner.step()
         assert not owner.ended
     Publisher(RealDisk(), out, "i0").end()
-    clock.at_s += RESEND_S
+    clock.passes(RESEND_S)
     owner.step()
     owner.step()
     assert owner.ended
@@ -176,7 +168,7 @@ def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> None:
-    whole, clock, links = even(1), Clock(), LossyLinks(tmp_path)
+    whole, clock, links = even(1), ManualClock(), LossyLinks(tmp_path)
     made = _topology()
     made.publish("out", "out")
     engine = Engine(made, in_memory(whole.all[0]), whole)
@@ -222,7 +214,7 @@ def _three() -> Topology:
 
 def test_watermarks_are_one_stage_further_with_each_round_of_messages(tmp_path: Path) -> None:
     names = [each.id for each in TWO.all]
-    links, clock = Links(tmp_path, names, names), Clock()
+    links, clock = Links(tmp_path, names, names), ManualClock()
     engines = [Engine(_three(), in_memory(each), TWO) for each in TWO.all]
     owners = [Owner(each.id, each, [], {}, disk=RealDisk(), clock=clock, links=links) for each in engines]
     for at in range(1, 5):

@@ -27,6 +27,7 @@ from photon.eventstore.primary_reader import PrimaryReader
 from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys
 from photon.eventstore.tiered import TieredEventStore
+from tests.kit.clock import ManualClock
 
 LOG = LogFile("a.log")
 
@@ -70,19 +71,6 @@ class LineAdapter(Adapter):
 
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return record
-
-
-class ManualClock:
-    """Moves when told."""
-
-    def __init__(self, now_ns: int = 1_000) -> None:
-        self.ns = now_ns
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def monotonic(self) -> float:
-        return self.ns / 1e9
 
 
 def block(

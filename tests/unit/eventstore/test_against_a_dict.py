@@ -20,8 +20,9 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.unavailable import UnavailableLogs
+from tests.kit.clock import ManualClock
 
-from .helpers import ManualClock, Store
+from .helpers import Store
 
 SEEDS = 300 if os.environ.get("PHOTON_FULL") else 8
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.eventstore.helpers import Filled, ManualClock
+from tests.kit.clock import ManualClock
+from tests.unit.eventstore.helpers import Filled
 
 S = 10**9
 

@@ -16,8 +16,9 @@ from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import GONE
 from photon.eventstore.unavailable import GRACE_ONCE_SECONDS, GRACE_SECONDS, KEYS_MAX, UnavailableLogs
+from tests.kit.clock import ManualClock
 
-from .helpers import LineAdapter, ManualClock, until
+from .helpers import LineAdapter, until
 
 LOGS = [MappedLog(n, f"{n}" * 32, LogFile(name), 100) for n, name in enumerate(("a.log", "a.log", "b.log"))]
 A0, A1, B = LOGS

@@ -11,7 +11,7 @@ from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.grpc_client import SILENT_SECONDS, GrpcBackend
 from photon.idregistry.core.outcomes import Refusal, Status
-from tests.unit.eventstore.helpers import ManualClock
+from tests.kit.clock import ManualClock
 
 SHARD = 1
 ROW = Ids.decode(bytes(16), bytes(8), bytes(8))

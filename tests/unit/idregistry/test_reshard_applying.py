@@ -20,7 +20,7 @@ from photon.idregistry.operate.resharding import (
     refused,
     verified,
 )
-from tests.unit.eventstore.helpers import ManualClock
+from tests.kit.clock import ManualClock
 
 START = 10_000_000_000
 

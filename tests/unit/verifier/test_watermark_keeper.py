@@ -18,7 +18,7 @@ from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import JOURNAL, late_in, pairs_of, read_journal
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import WatermarkKeeper
-from tests.unit.eventstore.helpers import ManualClock
+from tests.kit.clock import ManualClock
 
 S = NS_PER_S
 LOG = OutputLog("s0", "joined")

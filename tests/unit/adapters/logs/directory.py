@@ -2,10 +2,13 @@
 
 Files: ``write FILE LINES`` (``~`` behind a line: without its end), ``append``, ``pack`` (lines as one more member of
 a gzip file), ``cp``, ``mv``, ``rm``, ``gzip FROM TO``, ``truncate FILE BYTES``, ``written_at FILE SECOND``, ``ln``,
-``link FILE TO``. ``_`` is a blank, ``''`` an empty line, ``x*9`` nine of them; ``/`` is above the logs' directory.
+``link FILE TO``, ``fifo``. ``_`` is a blank, ``''`` an empty line, ``x*9`` nine of them; ``/`` is above the logs.
 
 Readers: ``follow`` begins without positions, ``restart`` at those so far. ``read`` answers new lines and problems,
 ``final`` those at the end of everything. ``scan`` and ``poll`` are its halves. ``found`` answers what a scan sees.
+
+``follow rest=60`` lets a last line count once its file is at rest by a clock that only ``after SECONDS`` moves.
+``follow watch=yes`` is notified of changes; ``whole`` answers how many scans of the whole directory it has needed.
 """
 
 from __future__ import annotations
@@ -15,15 +18,21 @@ import os
 import re
 import shutil
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from photon.adapters.contract import Framing
+from photon.adapters.formats.text_lines import TextLines
+from photon.adapters.logs import tail as watching
+from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.inotify import InotifyWatcher
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import Problem, ProblemReporter
 from photon.adapters.logs.slices import Reading, standing_logs
+from photon.adapters.logs.unended_lines import RestRule
+from photon.config.clock import NS_PER_S
 from tests.unit.adapters.logs.tails import Tail
 from tests.unit.adapters.messages import delimited
 
@@ -37,9 +46,12 @@ class Directory:
         self.base, self.logs = base, base / "logs"
         self.logs.mkdir()
         self.tail: Tail | None = None
+        self.watcher: watching.Tail | None = None
+        self.failures: list[str] = []
+        self.now_s, self.whole_scans = 1_760_000_000.0, 0
         self._told = 0
         self.options: dict[str, Any] = {}
-        self.varint = False
+        self.varint = self.watch = False
 
     def _at(self, name: str) -> Path:
         path = self.base / name[1:] if name.startswith("/") else self.logs / name
@@ -53,6 +65,8 @@ class Directory:
     def append(self, name: str, *lines: str) -> None:
         with self._at(name).open("ab") as file:
             file.write(self._bytes(lines))
+        if "rest" in self.options:
+            self.written_at(name, str(int(self.now_s)))
 
     def pack(self, name: str, *lines: str, cut: str = "0") -> None:
         packed = gzip.compress(self._bytes(lines), mtime=0)
@@ -80,7 +94,10 @@ class Directory:
         os.utime(self._at(name), (int(second), int(second)))
 
     def link(self, name: str, to: str) -> None:
-        self._at(name).symlink_to(self._at(to) if to.startswith("/") else to)
+        self._at(name).symlink_to(self.base / to[1:] if to.startswith("/") else to)
+
+    def fifo(self, name: str) -> None:
+        os.mkfifo(self._at(name))
 
     def ln(self, source: str, to: str) -> None:
         os.link(self._at(source), self._at(to))
@@ -103,19 +120,44 @@ class Directory:
         match: str = "**/*",
         first_line: str = "",
         links: str = "",
+        begins: str = "",
+        rest: str = "",
+        watch: str = "",
         **more: str,
     ) -> None:
         self.options = {"has_header": bool(header), "patterns": tuple(match.split(",")), "links": self._links(links)}
         self.options |= {name: int(value) for name, value in more.items()}
-        if framing or first_line:
+        if rest:
+            self.options["rest"] = RestRule(float(rest), lambda: int(self.now_s * NS_PER_S))
+        if begins:
+            self.options["framing"] = TextLines(begins=begins.encode())
+        elif framing or first_line:
             self.options["framing"] = Framing(framing or "lines", first_line=bool(first_line))
-        self.varint = framing == "varint"
-        self.tail, self._told = Tail(self.logs, **self.options), 0
+        self.varint, self.watch = framing == "varint", bool(watch)
+        self._begin(())
+
+    def _begin(self, positions: Sequence[LogPosition]) -> None:
+        self._told = self.whole_scans = 0
+        if not self.watch:
+            self.tail = Tail(self.logs, positions, **self.options)
+            return
+        watcher = InotifyWatcher(self.logs)
+        self.tail = Tail(self.logs, positions, enter=watcher.enter, **self.options)
+        self.tail.follower.scan = self._counted(self.tail.follower.scan)  # type: ignore[method-assign]
+        self.watcher = watching.Tail(self.tail.follower, watcher, lambda: self.now_s, report=self.failures.append)
+
+    def _counted(self, scan: Callable[..., bool]) -> Callable[..., bool]:
+        def counted(*changes: set[str]) -> bool:
+            whole = scan(*changes)
+            self.whole_scans += whole
+            return whole
+
+        return counted
 
     def restart(self) -> None:
         at = self._follower.positions()
-        self._tail.close()
-        self.tail, self._told = Tail(self.logs, at, **self.options), 0
+        self.close()
+        self._begin(at)
 
     def _links(self, names: str) -> list[str]:
         return [str(self._at(name)) for name in names.split(",") if name]
@@ -130,10 +172,31 @@ class Directory:
         return [str(each).replace(str(self.base), "") for each in problems]
 
     def read(self, times: str = "1") -> list[str]:
-        return [answer for _ in range(int(times)) for answer in self._said(self._tail.new())] or ["nothing"]
+        return [answer for _ in range(int(times)) for answer in self._said(self._new())] or ["nothing"]
+
+    def _new(self) -> Sequence[Block]:
+        tail = self._tail
+        if self.watcher is None:
+            return tail.new()
+        self.watcher.scan()
+        new = list[Block]()
+        while blocks := self.watcher.poll(1 << 20):
+            new += blocks
+        assert self.failures == []
+        return sorted(new, key=lambda block: block.data)  # changes have no order
 
     def final(self) -> list[str]:
         return self._said(self._tail.new(final=True)) or ["nothing"]
+
+    def after(self, seconds: str) -> None:
+        self.now_s += float(seconds)
+
+    def whole(self) -> str:
+        whole, self.whole_scans = self.whole_scans, 0
+        return f"{whole or 'no'} whole scan"
+
+    def dangling(self) -> str:
+        return "dangling " + (" ".join(sorted(self._follower.dangling)) or "none")
 
     def scan(self) -> None:
         self._follower.scan()
@@ -181,6 +244,9 @@ class Directory:
         return " and ".join(sorted(finder))
 
     def close(self) -> None:
+        if self.watcher is not None:
+            self.watcher.close()
+            self.watcher = None
         if self.tail is not None:
             self.tail.close()
 
@@ -195,7 +261,7 @@ class Directory:
     def _follower(self) -> Any:
         return self._tail.follower
 
-    def _said(self, blocks: Sequence[Any]) -> list[str]:
+    def _said(self, blocks: Sequence[Block]) -> list[str]:
         lines = [line for block in blocks for line in block.data.split(b"\n")[:-1]]
         if self.varint:
             lines = [b64decode(line) for line in lines]

@@ -1,7 +1,8 @@
-"""What happens to logs, and what their follower reads then: the stories in ``directory.txt``."""
+"""Stories of a directory of logs and of what its follower reads: ``directory.txt``."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,5 @@ from tests.unit.adapters.logs.directory import Directory
 
 @pytest.mark.parametrize("story", stories(__file__, "directory.txt"), ids=str)
 def test_the_follower_reads_what_its_stories_tell(story: Story, golden: Any, tmp_path: Path) -> None:
-    directory = Directory(tmp_path)
-    golden(story, story.told_by(directory))
-    directory.close()
+    with closing(Directory(tmp_path)) as directory:
+        golden(story, story.told_by(directory))

@@ -15,7 +15,6 @@ from photon.adapters.formats.encodings import canonical
 from photon.adapters.formats.json_objects import JsonObjects
 from photon.adapters.formats.text_lines import BYTES_MAX, LINES_MAX, TextLines
 from photon.adapters.logs.own_framing import cut_checked
-from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.unended_lines import RestRule
 from tests.unit.adapters.logs.tails import Tail, append
 
@@ -119,24 +118,6 @@ def written(path: Path, data: bytes, at_ns: int) -> None:
     os.utime(path, ns=(at_ns, at_ns))
 
 
-def test_the_last_record_waits_for_the_next_line_or_until_its_file_is_at_rest(tmp_path: Path) -> None:
-    clock, log = Clock(), tmp_path / "a.log"
-    written(log, b"2024-a\n x\n2024-b\n y\n", clock.now_ns)
-    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
-    assert tail.read() == [b"2024-a\v x"]
-    clock.now_ns += 59 * 10**9
-    assert tail.read() == []
-    clock.now_ns += 10**9
-    assert tail.read() == [b"2024-b\v y"]
-    written(log, b"2024-c", clock.now_ns)  # half a line waits, however long
-    assert tail.read() == []
-    clock.now_ns += 600 * 10**9
-    assert tail.read() == []
-    written(log, b" c\n2024-d\n", clock.now_ns)
-    assert tail.read() == [b"2024-c c"]
-    assert tail.problems == []
-
-
 CRI_TRACES = b"".join(
     [ERR + b"F 2024-a\n", ERR + b"P  at\n", ERR + b"F  x\r\n", ERR + b"F \n", OUT + b"F 2024-b\n",
      ERR + b"F 2024-c\n", ERR + b"F  z\n"]
@@ -175,22 +156,6 @@ def test_exactly_once_over_restarts_wherever_the_file_is_cut(
     read += tail.read()
     assert (read, tail.problems) == (want, [])
     tail.close()
-
-
-def test_with_once_the_last_record_counts_once_its_file_is_at_rest(tmp_path: Path) -> None:
-    clock, log = Clock(), tmp_path / "a.log"
-    written(log, b"2024-a\n x\n2024-b\n y", clock.now_ns)
-    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
-    assert tail.read(final=True) == [b"2024-a\v x"]
-    tail.close()
-    clock.now_ns += 61 * 10**9
-    again = Tail(tmp_path, tail.follower.positions(), framing=BEGINS, rest=clock.rule())
-    assert again.read(final=True) == [b"2024-b\v y"]
-    again.close()
-    written(log, b"\n2024-c\n", clock.now_ns)
-    clock.now_ns += 61 * 10**9
-    last = Tail(tmp_path, again.follower.positions(), framing=BEGINS, rest=clock.rule())
-    assert (last.read(final=True), last.problems) == ([b"2024-c"], [])
 
 
 JSON = [
@@ -237,19 +202,3 @@ def test_what_is_no_such_json_is_named_behind_the_records_before_it(
     assert tail.read()[0] == b'{"ok":1}'
     (problem,) = {str(each) for each in tail.problems}
     assert said.split(" ", 1)[1] in problem
-
-
-def test_a_record_that_goes_on_after_its_file_was_at_rest_is_handed_out_again_whole(tmp_path: Path) -> None:
-    clock, log = Clock(), tmp_path / "a.log"
-    written(log, b"2024-a\n x\n", clock.now_ns)
-    clock.now_ns += 61 * 10**9
-    tail = Tail(tmp_path, framing=BEGINS, rest=clock.rule())
-    assert tail.read() == [b"2024-a\v x"]
-    written(log, b" late\n2024-b\n", clock.now_ns)
-    assert tail.read() == [b"2024-a\v x\v late"]
-    assert [each.kind for each in tail.problems] == [ProblemKind.REWRITTEN]
-    again = Tail(tmp_path, tail.follower.positions(), framing=BEGINS, rest=clock.rule())  # it is the same log
-    written(log, b"2024-c\n", clock.now_ns)
-    assert (again.read(), again.problems) == ([b"2024-b"], [])
-    again.close()
-    tail.close()

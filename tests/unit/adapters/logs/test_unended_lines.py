@@ -174,20 +174,6 @@ def test_half_a_message_of_a_file_at_rest_is_damage(tmp_path: Path) -> None:
         assert [problem.kind for problem in site.problems] == [ProblemKind.DAMAGED]
 
 
-def test_a_rolled_file_is_at_rest_once_its_successor_was_written_to(tmp_path: Path) -> None:
-    site = Site(tmp_path, KINDS["csv"], "a.log.1")
-    site.put(b"c1,q1,1\nc2,q", age_s=5.0)
-    assert site.run()[0] == b"c1,q1,1\n"  # renamed, and nobody has begun the next one
-    live = tmp_path / "a.log"
-    live.write_bytes(b"c3,q3,3\n")
-    site.aged(live, 5.5)
-    assert site.run()[0] == b"c3,q3,3\nc1,q1,1\n"
-    site.aged(live, 4.0)
-    assert site.run()[0] == b"c3,q3,3\nc1,q1,1\nc2,q\n"
-    live.rename(tmp_path / "a.log.2")  # two files with numbers: both may be written to
-    assert site.run()[0] == b"c1,q1,1\nc3,q3,3\n"
-
-
 @pytest.mark.parametrize(
     ("seen", "why"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gzip
 import itertools
 import os
 import threading
@@ -99,74 +98,6 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     world.read()
     world.whole = 0
     yield world
-    world.close()
-
-
-def test_growth_new_files_and_new_directories_need_no_whole_scan(watched: Watched, tmp_path: Path) -> None:
-    append(tmp_path / "a.log", b"1\n")
-    assert watched.read() == [b"1"]
-    append(tmp_path / "a.log", b"2\n")
-    append(tmp_path / "x" / "y" / "b.log", b"3\n")
-    assert sorted(watched.read()) == [b"2", b"3"]
-    append(tmp_path / "x" / "y" / "b.log", b"4\n")
-    append(tmp_path / "x" / "c.log", b"5\n")
-    append(tmp_path / "x" / "c.txt", b"no log\n")
-    assert sorted(watched.read()) == [b"4", b"5"]
-    assert watched.read() == []
-    assert watched.whole == 0
-
-
-def test_rotation_compression_and_deletion_need_no_whole_scan(watched: Watched, tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n")
-    assert watched.read() == [b"1"]
-    append(log, b"2\n")
-    log.rename(tmp_path / "a.log.1")
-    append(log, b"3\n")
-    assert sorted(watched.read()) == [b"2", b"3"]
-    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress((tmp_path / "a.log.1").read_bytes()))
-    assert watched.read() == []
-    (tmp_path / "a.log.1").unlink()
-    assert watched.read() == []
-    assert watched.problems == []
-    assert watched.whole == 0
-    assert {p.path for p in watched.follower.positions()} == {"a.log", "a.log.1.gz"}
-
-
-def test_what_leaves_a_doubt_is_looked_at_as_a_whole(watched: Watched, tmp_path: Path) -> None:
-    append(tmp_path / "x" / "a.log", b"1\n")
-    append(tmp_path / "away.log", b"2\n")
-    assert sorted(watched.read()) == [b"1", b"2"]
-    append(tmp_path / "x" / "a.log", b"3\n")
-    (tmp_path / "x").rename(tmp_path / "z")
-    assert watched.read() == [b"3"]
-    assert watched.whole == 1
-    append(tmp_path / "z" / "a.log", b"4\n")
-    assert watched.read() == [b"4"]
-    (tmp_path / "away.log").rename(tmp_path.parent / f"{tmp_path.name}-away.log")
-    assert watched.read() == []
-    assert watched.whole == 2
-    assert watched.problems == []
-
-
-def test_a_file_behind_a_link_is_watched_and_a_second_name_is_no_second_log(tmp_path: Path) -> None:
-    logs, pods = tmp_path / "logs", tmp_path / "pods"
-    logs.mkdir()
-    append(pods / "0.log", b"1\n")
-    (logs / "pod.log").symlink_to(pods / "0.log")
-    append(logs / "a.log", b"a\n")
-    (logs / "current.log").symlink_to(logs / "a.log")
-    os.link(logs / "a.log", logs / "b.log")
-    world = Watched(logs, links=[str(pods)])
-    assert sorted(world.read()) == [b"1", b"a"]
-    world.whole = 0
-    append(pods / "0.log", b"2\n")
-    assert world.read() == [b"2"]
-    for name in ("b.log", "a.log", "current.log"):
-        append(logs / name, name.encode() + b"\n")
-        assert world.read() == [name.encode()]
-    assert world.whole == 0
-    assert world.problems == []
     world.close()
 
 

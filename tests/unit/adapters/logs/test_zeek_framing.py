@@ -95,19 +95,6 @@ def test_what_was_handed_out_says_where_to_read_on(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_rolled_logs_are_told_apart_by_their_first_records_not_their_headers(tmp_path: Path) -> None:
-    for hour, line in ((0, b"1.5\ta\n"), (1, b"2.5\tb\n")):
-        (tmp_path / f"{hour}").mkdir()
-        (tmp_path / f"{hour}" / "conn.log").write_bytes(ONE + line)
-    (tmp_path / "conn.log.1").write_bytes(ONE + b"3.5\tc\n")
-    (tmp_path / "conn.log").write_bytes(ONE + b"4.5\td\n")
-    (tmp_path / "quiet.log").write_bytes(ONE + b"#close\tx\n")
-    tail = Tail(tmp_path)
-    assert sorted(tail.records(final=True)) == [(b"a", 1), (b"b", 2), (b"c", 3), (b"d", 4)]
-    assert not tail.problems
-    tail.close()
-
-
 def test_byte_order_mark_crlf_and_truncation(tmp_path: Path) -> None:
     path = tmp_path / "conn.log"
     windows = b"\xef\xbb\xbf" + ONE.replace(b"\n", b"\r\n")

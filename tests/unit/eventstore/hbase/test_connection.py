@@ -12,7 +12,7 @@ from photon.eventstore.hbase import connection as connection_module
 from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.rows.hbase.connection import AGE_SECONDS_MAX, CONNECTIONS_MAX, IDLE_SECONDS_MAX
-from tests.unit.eventstore.helpers import ManualClock
+from tests.kit.clock import ManualClock
 
 
 class Connection:

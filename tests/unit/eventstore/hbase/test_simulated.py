@@ -28,8 +28,9 @@ from photon.eventstore.file_map import (
 from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_instances
 from photon.eventstore.hbase_file_map import HBaseFileMap
 from photon.eventstore.index import U64, hash_keys
+from tests.kit.clock import ManualClock
 from tests.unit.eventstore.file_map_contract import FileMapContract, Opening, event, versions
-from tests.unit.eventstore.helpers import ManualClock, block
+from tests.unit.eventstore.helpers import block
 
 from .memory import MemoryHBase
 

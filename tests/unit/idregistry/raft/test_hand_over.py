@@ -9,7 +9,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.raft.codec import Append, Message, RequestVote, Stand
 from photon.idregistry.raft.group import RaftGroup
 from photon.idregistry.raft.options import RaftOptions
-from tests.unit.eventstore.helpers import ManualClock
+from tests.kit.clock import ManualClock
 from tests.unit.idregistry.raft.cluster import Recorder
 
 TERM = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from photon.spark.recover.repairing import DAMAGE, LOSSES, UNMATCHED, Repairing,
 from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
 from photon.spark.recover.unseen import SeenOutputs, SeenSlot
+from tests.kit.clock import ManualClock
 from tests.unit.idregistry.model import Row, reopen
 from tests.unit.outputs.helpers import WrittenSlot
 from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
@@ -34,17 +35,6 @@ EXPORTED_NS = 5 * 10**17
 YOUNG_NS = EXPORTED_NS + 1
 OLD_NS = RETENTION_NS + 2 * repairing.MARGIN_NS
 """Now, when the boundary may be anywhere."""
-
-
-@dataclass
-class FakeClock:
-    now: int = YOUNG_NS
-
-    def now_ns(self) -> int:
-        return self.now
-
-    def monotonic(self) -> float:
-        return 0.0
 
 
 class QuickDisk(RealDisk):
@@ -64,7 +54,7 @@ class Site:
         self.draw = random.Random(seed)
         self.world = World(self.draw, faults, ids=ids)
         self.directory = directory
-        self.clock = FakeClock()
+        self.clock = ManualClock(YOUNG_NS)
         self.findings = [self._finding(number) for number in range(ids)]
         self.report = write_report(
             directory / "report", [each for each in self.findings if each], exported_ns=EXPORTED_NS, files=3
@@ -193,7 +183,7 @@ async def test_killed_anywhere_and_begun_again(tmp_path: Path, round_: int) -> N
     ended = None
     for _attempt in range(200):
         if site.draw.random() < 0.1:
-            site.clock.now, site.world.may_collect = OLD_NS, True
+            site.clock.ns, site.world.may_collect = OLD_NS, True
         site.world.live()
         with contextlib.suppress(Killed, RegistrySilent):
             ended = await site.run()
@@ -225,7 +215,7 @@ async def test_without_the_memory_of_what_was_asked_ids_are_written_twice(
     monkeypatch.setattr(Repairing, "_before", lambda *_: EarlierRepairs.NOT_ASKED)
     for seed in sorted(range(60), key=lambda each: each != 3):
         site = Site(tmp_path / str(seed), seed, 120, 0.3)
-        site.clock.now, site.world.may_collect = OLD_NS, True
+        site.clock.ns, site.world.may_collect = OLD_NS, True
         await _until_done(site)
         for _ in range(5):
             site.world.live()
