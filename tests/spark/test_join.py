@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from photon.fleet.parts import VERDICTS
+from photon.fleet.ledger import VERDICTS
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 from tests.spark.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from photon.cli.looking import LiveView
 from photon.config.words import duration, size
-from photon.fleet.parts import VERDICTS
+from photon.fleet.ledger import VERDICTS
 from photon.local_join.status import Status, line, missing, rates
 
 if TYPE_CHECKING:

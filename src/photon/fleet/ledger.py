@@ -15,7 +15,6 @@ from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.database import read_ledger as _read
 from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, hour_name, made, total_of
 from photon.dispatcher.partitions import there
-from photon.fleet.parts import VERDICTS
 
 COUNTERS = {
     "read": "lines, and what became of them:",
@@ -35,6 +34,7 @@ COUNTERS = {
 }
 """Of a ledger, in its order, each with a line for people. The first is the sum of those to ``pending``."""
 EMPTY = dict.fromkeys(COUNTERS, 0)
+VERDICTS = (*COUNTERS,)[1:8]
 ASK_S = 2.0
 
 

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 
 from photon.config.words import NONE
 
-VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
-"""Of an event, in the order in which every ledger shows them."""
-
 
 def words(value: object, none: str = NONE) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or none)

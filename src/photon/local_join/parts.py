@@ -27,8 +27,7 @@ from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.undecided import read_undecided
-from photon.fleet.ledger import ledger_file
-from photon.fleet.parts import VERDICTS
+from photon.fleet.ledger import VERDICTS, ledger_file
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 from photon.joiner.engine import JoinerEngine

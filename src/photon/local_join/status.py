@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from photon.config.words import duration, missing_keys, size
-from photon.fleet.parts import VERDICTS
+from photon.fleet.ledger import VERDICTS
 
 
 @dataclass(frozen=True, slots=True)

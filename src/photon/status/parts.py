@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from photon.config.words import NONE, delay, duration, many, number, rate, share, size
-from photon.fleet.parts import VERDICTS, Column, Part, bad_if, moment
+from photon.fleet.ledger import VERDICTS
+from photon.fleet.parts import Column, Part, bad_if, moment
 
 SHARDS_SHOWN = 12
 ALARMS_SHOWN = 20

@@ -1,17 +1,21 @@
-"""``photon serve status``: polls every few seconds, and serves the last result, the page, and explanations."""
+"""``photon serve status``: polls every few seconds, and serves the last result, the page, and the JSON of ``photon
+explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
 from photon import __version__
+from photon.assembly.room import Room
 from photon.config.clock import Clock
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.families import Family, families_of, text_of
 from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
 from photon.config.settings import Settings
@@ -19,17 +23,23 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import OPERATOR, Tls
 from photon.fleet.access import logged, tls_of
+from photon.fleet.explain.inquiry import Asking, explain
+from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
+from photon.fleet.explain.story import Story
 from photon.fleet.look import Asker, Look
 from photon.fleet.processes import asked_of
 from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
 from photon.status.parts import on_page
 from photon.status.view import View
 
-if TYPE_CHECKING:
-    from photon.assembly.room import Room
-    from photon.status.explained import Explained
-
 EXPLAIN_PATH = "/explain.json"
+EXPLAIN_S = 9.0
+"""Time for asking everybody; processes that have not answered by then are named as missing."""
+EXPLAIN_LIMIT_S = 10.0
+"""After this time the answer is that nothing was found."""
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
+"""Longest query: an id with every byte escaped, and some more."""
+FIELDS_MAX = 4
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -59,6 +69,50 @@ JSON = "application/json"
 log = get_logger(__name__)
 
 
+class Explained:
+    def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = EXPLAIN_LIMIT_S) -> None:
+        self._ask = ask
+        self._limit_s = limit_s
+        self._busy = False
+
+    async def answer(self, query: str) -> Answer:
+        """``query``: what follows the question mark."""
+        try:
+            question = _question(query)
+        except UsageError as error:
+            return _failed(str(error), 400)
+        if self._busy:
+            return _failed("another event is being looked for; ask again in a moment", 503)
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._limit_s):
+                story = await self._ask(question)
+        except TimeoutError:
+            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
+        except PhotonError as error:
+            return _failed(str(error), 500)
+        finally:
+            self._busy = False
+        return Answer(orjson.dumps(story.as_json()), "application/json")
+
+
+def _question(query: str) -> Question:
+    """Raises UsageError."""
+    if len(query) > QUERY_BYTES_MAX:
+        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        fields = {}
+    if len(fields.get("id", ())) != 1:
+        raise UsageError("name one event: /explain.json?id=EVENT_ID")
+    return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
+
+
+def _failed(why: str, status: int) -> Answer:
+    return Answer(orjson.dumps({"error": why}), "application/json", status)
+
+
 def read_assets() -> Mapping[str, Answer]:
     """Path -> answer: the page at ``/``, its other files below ``/page/``."""
     headers = (("Content-Security-Policy", CONTENT_POLICY),)
@@ -73,7 +127,10 @@ def read_assets() -> Mapping[str, Answer]:
 
 
 class StatusService:
-    def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
+    ) -> None:
+        """``base``: directory of the deployment file, to find what is on this machine; `None` if nothing is."""
         self._asker = Asker(settings, [datacentre], tls)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, settings.beside(datacentre))
@@ -168,19 +225,11 @@ async def serve_status(
     if not address:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls()
-    service = StatusService(settings, name, tls, room.clock)
-    explained: Explained | None = None
-
-    async def explain(query: str) -> Answer:
-        nonlocal explained
-        if explained is None:
-            from photon.status.explained import explained as begun
-
-            explained = begun(settings, base, tls, operator=operator)
-        return await explained.answer(query)
-
+    service = StatusService(settings, name, tls, room.clock, base)
+    asking = Asking(settings, base, tls, EXPLAIN_S, operator=operator)
+    explained = Explained(lambda question: explain(asking, question))
     names = [each.rpartition(":")[0] for each in (address, room.pipeline.page) if each]
-    server = HttpServer(service.answer, {EXPLAIN_PATH: explain}, names)
+    server = HttpServer(service.answer, {EXPLAIN_PATH: explained.answer}, names)
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from photon.fleet.ledger import VERDICTS
 from photon.fleet.look import Look
 from photon.fleet.numbers import Change, Numbers, lag_rows, longest_first, merged_ledger, quantile, share_within
-from photon.fleet.parts import VERDICTS
 from photon.fleet.processes import READERS
 from photon.status.rows import (
     alarms_of,

@@ -31,7 +31,6 @@ JOIN = "photon.cli.join, photon.cli.view, photon.local_join.join, photon.local_j
         ("photon; photon.read; import photon", ("grpc", "google.protobuf", *UNUSED), 168),
         ("photon.eventstore.process", UNUSED, 155),
         ("photon.assembly.registry", UNUSED, 120),
-        ("photon.status.process", ("photon.adapters", "photon.dispatcher", "photon.eventstore", *UNUSED), 90),
     ],
 )
 def test_a_start_imports_nothing_that_it_does_not_use(modules: str, unused: tuple[str, ...], most: int) -> None:

@@ -12,9 +12,8 @@ from photon.config.errors import PhotonError
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Place, Question
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.status.explained import QUERY_BYTES_MAX, Explained
 from photon.status.http import HttpServer
-from photon.status.process import EXPLAIN_PATH
+from photon.status.process import EXPLAIN_PATH, QUERY_BYTES_MAX, Explained
 from tests.unit.status.test_http import _said
 
 
