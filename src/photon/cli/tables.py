@@ -12,11 +12,8 @@ import click
 from photon.fleet.parts import BAD, Column, Part
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
-PIPE_WIDTH = 240
-"""Width of a table in a file or a pipe, where there is no terminal to wrap it."""
 STYLES = {BAD: "red"}
 """Of a part's rows; all others are rich's own."""
 
@@ -42,33 +39,24 @@ def show(*what: Shown) -> None:
         elif not isinstance(each, Part):
             each()
         elif each.rows or each.none is None:
-            draw(table_of(each)) if sys.stdout.isatty() else _say_plainly(each)
+            draw(each)
         elif each.none:
             click.echo(each.none)
 
 
-def _say_plainly(part: Part) -> None:
+def draw(part: Part) -> None:
     """In a file or a pipe without Rich, which takes longer to load than a short join."""
-    lines = [[column.head for column in part.columns], *part.cells()]
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table_of(part))
+        return
+    lines = [[each.head for each in part.columns], *part.cells()]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(line, part.columns, widths, strict=True)
-        click.echo(
-            "  ".join(f"{cell:{'>' if column.right else '<'}{width}}" for cell, column, width in cells).rstrip()
-        )
-
-
-def draw(table: RenderableType) -> None:
-    from rich.console import Console
-
-    if sys.stdout.isatty():
-        Console().print(table)
-        return
-    console = Console(width=PIPE_WIDTH)
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+        shown = (cell.rjust(width) if column.right else cell.ljust(width) for cell, column, width in cells)
+        click.echo("  ".join(shown).rstrip())
 
 
 def table_of(part: Part) -> Table:
