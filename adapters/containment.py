@@ -45,6 +45,7 @@ TICKS = 4  # ticks without progress that make a time-out, at most a quarter afte
 SIGNAL = signal.SIGURG
 LAST_SIGNAL = signal.SIGXCPU  # nobody handles it, so that the kernel ends the process by itself
 LAST_TIMES = 2.0  # the limit of one call; ticks restart it
+LAST_LEAST_S = 1.0  # a busy machine may keep a tick for long
 SWALLOWED_MAX = 2  # times an adapter may catch ``Hung`` and continue; then the process ends
 LATE_MAX = 20  # consecutive records that time out; then the adapter's reader ends
 ENDED_EXIT = 70
@@ -100,7 +101,7 @@ class Watched:
         if self.limit_s > 0:
             self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
             self._armed = True
-            self._last.set(LAST_TIMES * self.limit_s)
+            self._last.set(max(LAST_LEAST_S, LAST_TIMES * self.limit_s))
             self._alarm.watch(self)
 
     def __exit__(self, *error: object) -> None:
@@ -123,7 +124,7 @@ class Watched:
         """Returns, once a tick, True if the current record has used up its time."""
         if not self._armed:
             return False
-        self._last.set(LAST_TIMES * self.limit_s)
+        self._last.set(max(LAST_LEAST_S, LAST_TIMES * self.limit_s))
         if self.count != self._seen:
             self._seen, self._ticks, self._raised = self.count, 0, 0
             return False

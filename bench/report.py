@@ -50,12 +50,12 @@ For two cores, in medians of the tables below. What limits the rest: [What limit
 CATCH_UP_TEXT = """\
 ## Catch-up
 
-Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as many
-clicks as JSON Lines in 20 files a side. 2 % of the clicks name a query that does not exist, 1 % of their lines come
-twice, 5 % come before their query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU
-and memory of all processes of a system. Everybody parses both sides and writes the whole pair as JSON Lines, and
-each output is compared with the truth. `python -m bench.catch_up --systems NAME` runs one system; scripts, settings
-and versions are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
+Finished logs, joined from nothing, start-up included: queries of 280 bytes and a tenth as many clicks as JSON Lines
+in 20 files a side. 2 % of the clicks name no existing query, 1 % of their lines come twice, 5 % come before their
+query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU and memory of all processes.
+Everybody parses both sides and writes whole pairs; each output is compared with the truth. `photon join --once` of
+two files of 50 lines takes 0.69 s, 0.66 s of CPU. `python -m bench.catch_up --systems NAME` runs one system; its
+scripts are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
 """
 LIVE_TEXT = """\
 ## Latency

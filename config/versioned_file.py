@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -34,11 +35,14 @@ def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
 
 def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
     """Raises DECODE_ERRORS, each one line; also for a missing version, or another one than ``kind``'s tag."""
-    found, known = decode(data, type=_version_in(kind)).version, kind.__struct_config__.tag
-    if found != known:
-        raise msgspec.ValidationError(other_version(found, known))
-    value: V = decode(data, type=kind)
-    return value
+    told = kind.__struct_config__
+    if told.array_like:  # its tag cannot be missing: a second pass only says what is wrong
+        with suppress(msgspec.ValidationError):
+            return cast("V", decode(data, type=kind))
+    found = decode(data, type=_version_in(kind)).version
+    if found != told.tag:
+        raise msgspec.ValidationError(other_version(found, told.tag))
+    return cast("V", decode(data, type=kind))
 
 
 def sealed(magic: bytes, body: bytes) -> bytes:

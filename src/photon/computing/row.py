@@ -37,17 +37,12 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 EMPTY = msgspec.msgpack.encode(Body({}, [], []))
 encode = msgspec.msgpack.Encoder().encode
 value_of = msgspec.msgpack.Decoder().decode
-_body = msgspec.msgpack.Decoder(Body).decode
 
 
 def decode(data: bytes, where: str) -> Body:
     """Raises ComputingError."""
     try:
-        return _body(data)
-    except msgspec.ValidationError:
-        pass
-    try:
-        return decoded(data, Body, msgspec.msgpack.decode)  # says which version it is
+        return decoded(data, Body, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ComputingError(f"the row of {where} cannot be read: {error}") from None
 

@@ -87,7 +87,7 @@ def test_a_key_that_several_records_share_is_told_unless_they_are_alike(tmp_path
     ("foreign", "code", "says"),
     [
         (b"", 1, "holds no record"),
-        (b"nothing here\n", 1, "line 1 is rejected: time field 'at' is missing"),
+        (b"nothing here\n", 1, "line 1 is rejected: key field 'q' is missing"),
         (b"\xff\xfe\x00\n", 1, "line 1 is rejected"),
     ],
 )

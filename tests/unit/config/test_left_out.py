@@ -35,7 +35,7 @@ JOIN = (
 @pytest.mark.parametrize(
     ("modules", "unused", "most"),
     [
-        (JOIN, ("grpc", *UNUSED), 350),
+        (JOIN, ("grpc", *UNUSED), 355),
         ("photon; photon.read; import photon", ("grpc", "google.protobuf", *UNUSED), 168),
         ("photon.eventstore.process", UNUSED, 155),
         ("photon.assembly.registry", UNUSED, 120),
