@@ -20,16 +20,12 @@ from typing import Any, TypeVar
 import orjson
 import uvloop
 
+from photon.config.garbage import collect_rarely
 from photon.config.structured import get_logger
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
-
-# Batches make many short-lived tuples and no cycles: the default thresholds scan them in vain, for some 6 % of the
-# time of a join. So collections are rare, and code that makes a cycle for each event has to break it: three hundred
-# thousand events in cycles with their stretches of a log were 270 MB of garbage.
-GC_THRESHOLDS = (100_000, 50, 100)
 
 # How long a thread keeps the interpreter when another one wants it. The default of 5 ms, at each step of an event,
 # would be most of its latency. This costs a twentieth of the throughput.
@@ -44,7 +40,7 @@ def run(main: Coroutine[Any, Any, T], *, prompt: bool = True) -> T:
     if prompt:
         sys.setswitchinterval(SWITCH_S)
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     return uvloop.run(_told(main))
 
 

@@ -17,6 +17,7 @@ import click
 from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
 from photon.cli.heads import Printed, formatted
+from photon.config.garbage import collect_rarely
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to people is a one-line error of ours
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
@@ -234,6 +235,7 @@ def main(debug: bool) -> None:
       photon up photon.toml
       photon status --config photon.toml
     """
+    collect_rarely()
     os.umask(os.umask(NOT_FOR_OTHERS) | NOT_FOR_OTHERS)
 
 
