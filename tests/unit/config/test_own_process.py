@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,11 @@ from photon.config.own_process import in_own_process
 
 HERE = __name__
 TIME_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _finds_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
 
 
 def doubled(number: int) -> int:
