@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ class Deployed:
     directory: Path
     demo: DemoDeployment
     up: subprocess.Popen[bytes]
+    overrides: Mapping[str, str]
+    """Settings in the environment."""
 
     @property
     def place(self) -> Place:
@@ -50,7 +53,7 @@ class Deployed:
 
     def start(self) -> None:
         """Runs ``photon up``, again after it was killed."""
-        self.up = _up(self.directory, self.config)
+        self.up = _up(self.directory, self.config, self.overrides)
 
     def ready(self, timeout_s: float = READY_S) -> None:
         """Waits until every process says that it serves. Raises BenchmarkFailed."""
@@ -101,10 +104,11 @@ class Deployed:
                 self.up.wait()
 
 
-def _up(directory: Path, config: Path) -> subprocess.Popen[bytes]:
+def _up(directory: Path, config: Path, overrides: Mapping[str, str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "photon", "up", str(config), "--run", str(directory / "run"), "--no-logs"]
     with open(directory / "up.log", "ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        environment = {**os.environ, **overrides}
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
 
 @contextmanager
@@ -120,6 +124,7 @@ def deployed(
     datacentres: tuple[str, ...] = (DATACENTRE,),
     replicas: Mapping[str, str] = REPLICAS,
     cache: str = "",
+    latency_s: float | None = None,
 ) -> Iterator[Deployed]:
     """A started and ready deployment; ended afterwards. All ``datacentres`` read the logs of the first one, which is
     ``DATACENTRE``."""
@@ -133,7 +138,8 @@ def deployed(
         for logs in (demo.places[other].primary, demo.places[other].foreign):
             logs.rmdir()
             logs.symlink_to(directory / DATACENTRE / logs.name)
-    running = Deployed(directory, demo, _up(directory, directory / "photon.toml"))
+    overrides = {} if latency_s is None else {"PHOTON_SET_limits__latency": f"{latency_s:g}"}
+    running = Deployed(directory, demo, _up(directory, directory / "photon.toml", overrides), overrides)
     try:
         running.ready()
         yield running

@@ -71,6 +71,8 @@ class Load:
     """All services of the datacentre in one process."""
     replicas_together: bool = False
     """The replica also runs in that process."""
+    latency_s: float | None = None
+    """``limits.latency`` if not its default."""
 
 
 LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
@@ -79,6 +81,7 @@ LIVE = (
     Load(2_000.0, 60.0),
     Load(2_000.0, 60.0, together=True),
     Load(2_000.0, 60.0, together=True, replicas_together=True),
+    Load(2_000.0, 60.0, together=True, latency_s=0.0),
     Load(100.0, 60.0),
     Load(100.0, 60.0, together=True),
     Load(100.0, 60.0, together=True, replicas_together=True),
@@ -104,6 +107,7 @@ def run(load: Load) -> Figures:
             unmatched_after_s=PATIENT_S if load.hopeless else UNMATCHED_AFTER_S,
             together=load.together,
             replicas_together=load.replicas_together,
+            latency_s=load.latency_s,
         ) as running,
     ):
         _wait_in_vain(running, load.hopeless)
@@ -242,7 +246,8 @@ def row_name(load: Load) -> str:
     name += f", {load.early:.0%} early" if load.early else ""
     name += f", {load.hopeless:,} hopeless" if load.hopeless else ""
     name += ", together" if load.together else ""
-    return name + (" with its replica" if load.replicas_together else "")
+    name += " with its replica" if load.replicas_together else ""
+    return name + (f", latency {load.latency_s * 1000:g} ms" if load.latency_s is not None else "")
 
 
 def _row(results: Results, group: str, load: Load) -> Row:
@@ -254,6 +259,7 @@ def _row(results: Results, group: str, load: Load) -> Row:
     command += f" --hopeless {load.hopeless}" if load.hopeless else ""
     command += " --together" if load.together else ""
     command += " --replicas-together" if load.replicas_together else ""
+    command += f" --latency {load.latency_s * 1000:g}" if load.latency_s is not None else ""
     row = results.row(
         group, name, command, {"rate": f"{load.rate:g}", "seconds": f"{load.seconds:g}", "round_trip_ms": str(trip)}
     )
@@ -285,11 +291,13 @@ def main() -> None:
     parser.add_argument("--hopeless", type=int, default=0, help="number of clicks that wait in vain meanwhile")
     parser.add_argument("--together", action="store_true", help="run the datacentre's services in one process")
     parser.add_argument("--replicas-together", action="store_true", help="run its replica of the registry there, too")
+    parser.add_argument("--latency", type=float, help="ms of limits.latency; default: that of Photon")
     parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
     more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together, given.replicas_together
-    loads = [Load(rate, given.seconds, trip, *more) for rate in given.rate]
+    latency_s = None if given.latency is None else given.latency / 1000
+    loads = [Load(rate, given.seconds, trip, *more, latency_s) for rate in given.rate]
     with scratch() as fresh:
         results = Results(given.results or fresh)
         bench(results, LATENCY, loads, 1, lambda line: print(line, flush=True))
