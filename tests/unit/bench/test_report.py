@@ -31,7 +31,7 @@ def test_a_table_has_medians_and_says_who_has_no_figure() -> None:
     assert f"| **{PHOTON}** | 4.00 (3.00) |" in page
     assert "| Polars | could not be installed |" in page
     assert "| DuckDB | not measured yet |" in page
-    goal = "1 M + 100 k: 5 × the speed of the best stream processor with exactly-once output"
+    goal = "1 M + 100 k: 9 × the speed of the best stream processor with exactly-once output"
     assert f"| {goal} | 10.0 × Flink SQL | yes |" in page
 
 
