@@ -36,14 +36,13 @@ from typing import Protocol, TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile, Retry
-from photon.adapters.crumbs import LIBC, Crumbs, CrumbsBusy, digest_of, predecessor
+from photon.adapters.crumbs import LAST_SIGNAL, LIBC, Crumbs, CrumbsBusy, digest_of, predecessor
 from photon.adapters.faults import describe, is_interrupt, is_own
 from photon.batch.records import Records
 from photon.config.disk import Disk
 
 TICKS = 4  # ticks without progress that make a time-out, at most a quarter after the limit
 SIGNAL = signal.SIGURG
-LAST_SIGNAL = signal.SIGXCPU  # nobody handles it, so that the kernel ends the process by itself
 LAST_TIMES = 2.0  # the limit of one call; ticks restart it
 LAST_LEAST_S = 1.0  # a busy machine may keep a tick for long
 SWALLOWED_MAX = 2  # times an adapter may catch ``Hung`` and continue; then the process ends
@@ -95,13 +94,14 @@ class Watched:
         self._armed = False
         self._alarm = _main_alarm() if threading.get_ident() == _MAIN else _WATCHER
         self._last = _last_of_thread()
+        self._last_s = max(LAST_LEAST_S, LAST_TIMES * self.limit_s)
 
     def __enter__(self) -> None:
         _inside.add(threading.get_ident())
         if self.limit_s > 0:
             self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
             self._armed = True
-            self._last.set(max(LAST_LEAST_S, LAST_TIMES * self.limit_s))
+            self._last.set(self._last_s)
             self._alarm.watch(self)
 
     def __exit__(self, *error: object) -> None:
@@ -124,7 +124,7 @@ class Watched:
         """Returns, once a tick, True if the current record has used up its time."""
         if not self._armed:
             return False
-        self._last.set(max(LAST_LEAST_S, LAST_TIMES * self.limit_s))
+        self._last.set(self._last_s)
         if self.count != self._seen:
             self._seen, self._ticks, self._raised = self.count, 0, 0
             return False

@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import resource
+import signal
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -49,7 +50,8 @@ OOM_SCORE = 500  # in the range -1000 to 1000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Keeps the interpreter's lock: a thread that releases it for a short call waits for the other threads' turns
 LIBC = ctypes.PyDLL(None, use_errno=True)
-_WORDS = {"signal 24": "it let no other thread run for twice limits.adapter_timeout"}  # LAST_SIGNAL of containment
+LAST_SIGNAL = signal.SIGXCPU  # nobody handles it, so that the kernel ends the process by itself
+_WORDS = {f"signal {int(LAST_SIGNAL)}": "it let no other thread run for twice limits.adapter_timeout"}
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 

@@ -24,6 +24,7 @@ from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_k
 NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 3
 APPLICATION_ID = 0x50484D50  # 'PHMP': seen by file(1), and if the wrong file is opened
+_NOTHING = (0, 0, 0, 0)  # added to events, bad, bytes, duplicates
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
@@ -143,12 +144,7 @@ class Catalog(CatalogDatabase):
         """See ``open_catalog``."""
         db = open_catalog(path, settings, schema=_SCHEMA, application_id=APPLICATION_ID)
         super().__init__(path, db)
-        self._added = (
-            0,
-            0,
-            0,
-            0,
-        )  # to the totals, not yet written: blocks may be small
+        self._added = _NOTHING  # to the totals, not yet written: blocks may be small
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
@@ -243,7 +239,7 @@ class Catalog(CatalogDatabase):
                     " duplicates = duplicates + ?",
                     self._added,
                 )
-                self._added = (0, 0, 0, 0)
+                self._added = _NOTHING
         with self._lock:
             if self._db.in_transaction:
                 self._db.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""What a word on the screen means: a counter of the ledger, a metric, or a command."""
+"""Explains a word on the screen: a counter of the ledger, a metric, or a command."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _meanings(name: str) -> list[dict[str, str]]:
 
 
 def _names(metric: str) -> tuple[str, ...]:
-    """How people call a metric."""
+    """The full and short names of a metric."""
     short = metric.removeprefix("photon_")
     return metric, metric.removesuffix("_total"), short, short.removesuffix("_total")
 

@@ -67,7 +67,7 @@ def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float
 
 
 class Progress:
-    """What is under way, on standard error: in place on a terminal, elsewhere a line for each step."""
+    """Progress on standard error: in place on a terminal, elsewhere a line for each step."""
 
     def __init__(self, *, passing: bool = False, after_s: float = 0.0, every_s: float = 0.0) -> None:
         """``passing``: only on a terminal, and gone at the end. ``after_s``, ``every_s``: first and next lines."""

@@ -18,7 +18,7 @@ STYLES = {BAD: "red"}
 """Of a part's rows; all others are rich's own."""
 
 Shown = str | Part | Callable[[], object]
-"""What people see: a line, a table, or what a function prints."""
+"""For people: a line, a table, or a function that prints."""
 
 
 def say(line: str) -> None:

@@ -424,7 +424,7 @@ def _watermarks(facts: _Facts) -> Iterator[Finding]:
         behind.append(facts.at_s - pair.percentile_ns / NS_PER_S)
         still_s = facts.at_s - each.percentile_moved_ns / NS_PER_S
         exact_s = 0.0
-        if pair.exact_ns is not None and patience_s is not None:  # events may wait for so long
+        if pair.exact_ns is not None and patience_s is not None:  # events may wait for their primary event
             exact_s = facts.at_s - each.exact_moved_ns / NS_PER_S - patience_s
         if max(still_s, exact_s) > STILL_S:
             which = "the percentile" if still_s > STILL_S else "the exact one"

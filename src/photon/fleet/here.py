@@ -86,7 +86,7 @@ class Machine:
     packages: Sequence[Package]
     files_soft: int  # RLIMIT_NOFILE
     files_hard: int
-    synchronised: bool | None  # the kernel's clock; None: the kernel does not say
+    synchronised: bool | None  # the kernel's clock; `None` if the kernel does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class TablesHere:
     stuck_at: str = ""
     old_locks: Sequence[str] = ()  # cells locked by a dead client, or locked for long
     looked_at: int = 0  # cells checked for locks
-    safe_point_s: float | None = None  # since the safe point moved; None: it never did
+    safe_point_s: float | None = None  # since the safe point moved; `None` if it never did
     keep_s: float = 0.0
     observed: bool = False  # the deployment keeps observers running; they move the safe point
 

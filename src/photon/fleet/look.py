@@ -42,7 +42,7 @@ class Look:
 
     at_s: float  # Unix time
     heard: Sequence[Heard] = ()
-    settings: Settings | None = None  # None: no usable file
+    settings: Settings | None = None  # `None` without a usable file
     unasked: str = ""  # why the processes were not asked
     replicas: Mapping[str, Inspection] = field(default_factory=dict)  # of the registry, as its operator sees them
     watermarks: Sequence[DatacentreWatermark] = ()

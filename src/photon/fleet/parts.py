@@ -4,9 +4,9 @@ on the status page."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from photon.config.clock import utc
 from photon.config.words import NONE
 
 
@@ -84,7 +84,7 @@ def time_of(ns: int | None) -> str | None:
     if ns is None:
         return None
     try:
-        return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return utc(ns)
     except (OverflowError, ValueError, OSError):
         return f"{ns} ns"
 

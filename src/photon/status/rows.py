@@ -65,11 +65,16 @@ def processes_of(look: Look, change: Change) -> list[dict[str, Any]]:
     return rows
 
 
+def _newest(look: Look) -> Mapping[str, Any]:
+    """What the replica with the newest config says."""
+    return max((each.details for each in look.of("registry")), key=lambda one: one.get("config", -1), default={})
+
+
 def shards_of(look: Look, change: Change) -> list[dict[str, Any]]:
     """Shards as the replica with the newest config knows them, and the config group, 0, with what their leaders count
     and measure."""
     now, rows = change.now, dict[str, dict[str, Any]]()
-    newest = max((each.details for each in look.of("registry")), key=lambda one: one.get("config", -1), default={})
+    newest = _newest(look)
     known = {str(shard["shard"]): shard for shard in newest.get("shards", [])}
     leaders = {each.labels["shard"]: who for who, each in now.each("photon_registry_leader") if each.value}
     sizes, ids = now.by("shard", "photon_registry_id_bytes"), now.by("shard", "photon_registry_ids")
@@ -99,7 +104,7 @@ def shards_of(look: Look, change: Change) -> list[dict[str, Any]]:
 
 def registry_of(look: Look, change: Change) -> dict[str, Any]:
     replicas = look.of("registry")
-    newest = max((each.details for each in replicas), key=lambda one: one.get("config", -1), default={})
+    newest = _newest(look)
     return {
         "replicas": len(replicas),
         "replicas_up": sum(each.up for each in replicas),

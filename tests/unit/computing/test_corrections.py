@@ -1,4 +1,4 @@
-"""Old records, less ``old`` of all corrections, plus ``new``, are the new records: whatever comes when."""
+"""Old records, less ``old`` of all corrections, plus ``new``, are the new records, in any order of arrival."""
 
 from __future__ import annotations
 
