@@ -43,7 +43,7 @@ CLICKS = 1_200
 FED = (*(block for block in range(BLOCKS) if block != LOGS), LOGS)
 """The order of the blocks. The newest files stay as they are: a joiner does not start if they are shorter than the
 registry has witnessed."""
-LACKING = 3
+LACKING = 4
 """Clicks of each hour whose queries are missing."""
 _EVENT = re.compile(rb'(?m)^.*?"event_id" ?: ?"([^"]+)"')
 _OUTPUT = """
@@ -66,15 +66,33 @@ class Pipelines:
         self.logs, self.events = _logs(root, self.day)
 
     async def join(self) -> None:
-        """One block of hours after the other, so that each has its own file."""
-        fed = 0
+        """One block of hours after the other, so that each has its own file. The first half of each log is joined
+        in one datacentre before the other one has any of it, so that both have a share, however slow one of them is.
+        """
+        east, west = SITES
+        fed, read = 0, Counter[str]()
         for block in FED:
-            for side in ("queries", "clicks"):
-                for path in self.logs[side][block * HOURS : (block + 1) * HOURS]:
-                    for site in SITES:
-                        shutil.copy(path, self.root / site / side / path.name)
-            fed += sum(self.events[block * HOURS : (block + 1) * HOURS])
+            hours = slice(block * HOURS, (block + 1) * HOURS)
+            for log in self.logs["queries"][hours]:
+                for site in SITES:
+                    shutil.copy(log, self.root / site / "queries")
+            logs = {log.name: log.read_bytes().splitlines(keepends=True) for log in self.logs["clicks"][hours]}
+            for site, begin, end in ((east, 0.0, 0.5), (west, 0.0, 1.0), (east, 0.5, 1.0)):
+                for name, lines in logs.items():
+                    part = lines[int(begin * len(lines)) : int(end * len(lines))]
+                    with (self.root / site / "clicks" / name).open("ab") as file:
+                        file.writelines(part)
+                    read[site] += len(part)
+                await self._has_read(site, read[site])
+            fed += sum(self.events[hours])
             await soon(lambda fed=fed: len(set(self.final_events())) == fed, 60, f"block {block} is final")
+
+    async def _has_read(self, site: str, lines: int) -> None:
+        def settled() -> bool:
+            ledger = read_ledger(self.root / site / "state")
+            return (ledger["read"], ledger["pending"]) == (lines, 0)
+
+        await soon(settled, 60, f"{site} has read {lines} lines")
 
     def final_events(self) -> list[str]:
         """Events of each whole line in a final file that can be decompressed."""
@@ -101,7 +119,7 @@ def _logs(root: Path, day: date) -> tuple[dict[str, list[Path]], list[int]]:
     assert done.code == 0, done.err
     logs = {side: sorted((root / "feed" / side).glob("*.log")) for side in ("queries", "clicks")}
     clicks = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in logs["clicks"]]
-    lacking = {each["query_id"] for hour in clicks for each in hour[5 : 5 + LACKING]}
+    lacking = {each["query_id"] for hour in clicks for each in hour[5 :: len(hour) // LACKING]}
     for path in logs["queries"]:
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(line for line in lines if json.loads(line)["query_id"] not in lacking))

@@ -111,7 +111,7 @@ async def test_an_onlooker_sees_what_is_counted_and_who_leads(tmp_path: Path) ->
     replica = await listen("127.0.0.1:0", "photon.v1.Registry", metrics=ProcessMetrics([leads]))
     settings_of(tmp_path, east=east.port, west=free_ports(1)[0])
     flags = [f'registry.replicas.r1.address="127.0.0.1:{replica.port}"', "datacentre.east.dispatchers=2"]
-    onlooker = Onlooker(load(tmp_path / "photon.toml", environment={}, flags=flags), None, 5.0)
+    onlooker = Onlooker(load(tmp_path / "photon.toml", environment={}, flags=flags), None, 60.0)
     try:
         heard, leader = await onlooker.dispatchers("east"), await onlooker.leader()
         assert leader is not None
