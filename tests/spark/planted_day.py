@@ -163,6 +163,20 @@ class Day:
     def raw(self, site: str, side: str, log: str) -> Path:
         return self.root / site / side / log
 
+    def same_click(self, *places: str) -> bool:
+        """True if a datacentre's log has equal lines at these places."""
+
+        def line(place: str) -> bytes:
+            log, _, offset = place.rpartition(":")
+            path = self.raw("west", "clicks", log)
+            if not path.is_file():
+                return place.encode()
+            with path.open("rb") as file:
+                file.seek(int(offset))
+                return file.readline()
+
+        return len(set(map(line, places))) == 1
+
     def change_raw(self, site: str, side: str, place: str, old: bytes, new: bytes) -> None:
         """In place: the file remains the same one."""
         log, _, offset = place.rpartition(":")

@@ -277,6 +277,8 @@ def _check_words(
 
 
 def _is_told(day: Day, place: Line | str, row: dict[str, Any]) -> bool:
+    """An event that stands in its log several times may be told by any of its lines."""
     text = day.place(place) if isinstance(place, Line) else place
-    own = (f"{row['output_file']}:{row['output_offset']}", f"{row['log']}:{row['offset']}")
-    return text in own or text in row["evidence"].replace(".gz:", ":")
+    log = f"{row['log']}:{row['offset']}"
+    own = (f"{row['output_file']}:{row['output_offset']}", log)
+    return text in own or text in row["evidence"].replace(".gz:", ":") or day.same_click(text, log)
