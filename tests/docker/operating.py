@@ -350,8 +350,9 @@ def make_compose(settings: Path, file: Path) -> None:
     text, device = (ROOT / "docker-compose.yml").read_text(), settings / "device"
     if device.exists():
         options = f"{{driver_opts: {{type: ext4, device: {device.read_text()}}}}}"
-        assert f"{FILLED}: {{}}" in text
-        text = text.replace(f"{FILLED}: {{}}", f"{FILLED}: {options}")
+        before, volume, after = text.partition(f" {FILLED}: {{}}")  # not that of its certificates
+        assert volume
+        text = f"{before} {FILLED}: {options}{after}"
     file.write_text(text)
 
 

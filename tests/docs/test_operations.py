@@ -10,7 +10,7 @@ import pytest
 from tests.docs.test_schedules import check, commands_in
 from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, Happens, Malformed, Run, missing, steps
-from tests.integration.operations.site import WITH_COPIES, WITHOUT_COPIES
+from tests.integration.operations.site import TOGETHER, WITH_COPIES, WITHOUT_COPIES
 
 REFERENCES = ("README.md", "registry.md", "change-a-join.md")
 RUNBOOKS = sorted(path for path in DIRECTORY.glob("*.md") if path.name not in REFERENCES)
@@ -24,7 +24,7 @@ def test_each_runbook_has_all_its_parts(path: Path) -> None:
     done = steps(path.name, text)
     assert sum(isinstance(step, Run) for step in done) >= 3
     assert [step.what for step in done if isinstance(step, Happens) and step.what not in EVENTS] == []
-    kinds = ("", WITH_COPIES, WITHOUT_COPIES)
+    kinds = ("", TOGETHER, WITH_COPIES, WITHOUT_COPIES)
     assert [step.only for step in done if isinstance(step, Run) and step.only not in kinds] == []
 
 

@@ -4,6 +4,7 @@ else is."""
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ import orjson
 from tests.integration.commands import drawn_seed, photon, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
-FAILED = 1
+FAILED, ATTENTION = 1, 3
 FIRST, SECOND = 300, 300
 
 
@@ -121,6 +122,15 @@ def test_what_is_planted_is_told_once_and_nothing_else(tmp_path: Path) -> None:
         acknowledged = photon("verifier", "acknowledge", "--yes", "--config", site.file)
         assert acknowledged.out == f"{defects.expected.total()} alarms acknowledged\n"
         assert site.alarms() == []
+
+        whole = defects.unmatched.read_bytes()
+        os.truncate(defects.unmatched, len(whole) // 2)  # though it was verified
+        until(lambda: site.alarms() == [("changed", "")], WAIT_S, "a file that was cut short is told")
+        doctor = photon("doctor", "--config", site.file)
+        assert f"has {len(whole) // 2} bytes, but {len(whole)} were published" in doctor.out
+        assert doctor.code == ATTENTION
+        defects.unmatched.write_bytes(whole)
+        until(lambda: site.alarms() == [], WAIT_S, "it is there again")
 
 
 def test_ids_of_a_dead_joiner_are_told_with_its_slot_s_state(tmp_path: Path) -> None:

@@ -581,14 +581,12 @@ def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[O
 
 
 def _ranges(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[OutputRange]:
-    finals = {file.name for file in slot.files if file.final}
-    newest = {max((file for file in slot.files if file.kind == kind), key=lambda file: file.number).name
-              for kind in {file.kind for file in slot.files}}  # fmt: skip
+    removable = slot.removable
     for file in slot.files:
         for each in file.damaged:
             yield OutputRange(str(output / each.file), each.start, each.end, each.why, each.at)
     for each in unreadable(disk, slot, output):
-        moved = each.why == GONE and each.file in finals and each.file not in newest
+        moved = each.why == GONE and each.file in removable
         yield OutputRange(str(output / each.file), each.start, each.end, each.why, moved=moved)
 
 

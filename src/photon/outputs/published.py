@@ -49,6 +49,7 @@ class OutputFile:
     stored: str = ""  # the name of the stored file, if different
     damaged: tuple[DamagedRange, ...] = ()  # in order, none within another; the file may be missing
     compressed: bool = False  # stored as ``.jsonl.gz``; if a plain one exists too, the plain one counts
+    crc32: int = 0  # of its uncompressed bytes; 0 means unknown
 
     @property
     def path(self) -> str:
@@ -79,6 +80,12 @@ class SlotOutput:
     files: tuple[OutputFile, ...]
     retired: bool = False  # only ``files`` may still be read, from any position
     output: Path | None = None  # the directory of its files, if not the pipeline's output: a copy
+
+    @property
+    def removable(self) -> set[str]:
+        """Files that people may move away or delete: final ones, except the newest of each kind."""
+        newest = {file.kind: file.name for file in self.files}
+        return {file.name for file in self.files if file.final} - set(newest.values())
 
     def of(self, kind: str) -> tuple[OutputFile, ...]:
         """The files of a kind, in the order in which they were written."""
@@ -238,7 +245,7 @@ class SlotListing:
         if self._wanted(entry.name, path):
             self._final[entry.name] = OutputFile(
                 entry.name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns,
-                compressed=entry.compressed,
+                compressed=entry.compressed, crc32=entry.crc32,
             )  # fmt: skip
 
     def _retired(self) -> SlotOutput | None:

@@ -22,7 +22,7 @@ from photon.config.versioned_file import decoded
 
 ALARMS_BYTES = 1 << 20
 OPEN_MAX = 1_000
-"""Open alarms of one slot; beyond it further ones about lines are not reported: the disk is failing."""
+"""Open alarms of one slot; beyond it further ones about lines and files are not reported: the disk is failing."""
 WHAT_CHARS_MAX = 500
 ID_CHARS_MAX = 200
 NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"
@@ -40,9 +40,10 @@ class AlarmKind(enum.StrEnum):
     NO_SOURCE = "no-source"  # no log holds the record that the line names
     OWNED = "owned-too-long"  # ids are registered and not written
     DAMAGED = "damaged"  # a file that the verifier relies on cannot be read
+    CHANGED = "changed"  # an output file is no longer as it was published
 
 
-ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED)
+ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED, AlarmKind.CHANGED)
 
 ADVICE = {
     AlarmKind.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
@@ -52,6 +53,7 @@ ADVICE = {
     AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
     AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
     AlarmKind.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
+    AlarmKind.CHANGED: "put the file back from a copy; without one: photon spark verify, then photon spark recover",
 }
 
 
@@ -116,7 +118,7 @@ class AlarmLog:
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
-        if finding not in ENDS_ITSELF and self._is_full():
+        if finding not in (AlarmKind.OWNED, AlarmKind.DAMAGED) and self._is_full():
             return
         self._append(alarm)  # on a full disk the next try reports it again
         self._open[alarm.key] = alarm
@@ -136,7 +138,7 @@ class AlarmLog:
             self._open = _open(read_lines(self._disk, self._path))
             self._full_at = size
             if len(self._open) >= OPEN_MAX:
-                log.error("no further alarms about lines are reported", slot=self._slot, stand=len(self._open))
+                log.error("no further alarms of this kind are reported", slot=self._slot, stand=len(self._open))
         return len(self._open) >= OPEN_MAX
 
     def over(self, finding: AlarmKind, at_ns: int, *, file: str = "", offset: int = 0) -> None:

@@ -28,7 +28,7 @@ from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import NAME, CheckedSlice, Checker
 from photon.verifier.seen_ids import SeenIds
-from photon.verifier.slot_work import LineFindings, OwnedStep, SlotPlace, Step
+from photon.verifier.slot_work import KeptStep, LineFindings, OwnedStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark_keeper import WatermarkKeeper
@@ -53,7 +53,7 @@ class ServiceLimits:
     check_share: float = 0.25  # share of one core; 0 disables checking
     log_grace_s: float = 30.0
     """Time for which a record that no log has is looked for again: the log may be whole again in a moment."""
-    look_s: float = 30.0  # interval of looking at the source directories for deleted logs
+    look_s: float = 30.0  # interval of looking for deleted logs, and for changed output files
     save_s: float = 1.0
     window_ids: int = 1 << 18
 
@@ -366,7 +366,8 @@ class VerifierService:
         verifier = Verifier(
             world.disk, place.state, self.pipeline.output, world.digester, world.registry, findings=findings
         )
-        return [verifier.run_once, *(make(place) for make in self.more), owned.pass_]
+        kept = KeptStep(world.disk, place, self.pipeline.output, alarms, world.clock, limits.look_s)
+        return [verifier.run_once, *(make(place) for make in self.more), owned.pass_, kept.pass_]
 
     async def _passes(self, slot: _Slot, stop: asyncio.Event) -> None:
         while not stop.is_set() and self._slots.get(slot.place.name) is slot:

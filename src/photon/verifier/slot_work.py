@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from isal import isal_zlib
 
-from photon.config.clock import Clock
+from photon.config.clock import NEVER_NS, NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
-from photon.outputs.log.format import DamagedRange, slot_of
-from photon.outputs.published import covering
+from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.damaged import unreadable
+from photon.outputs.log.format import DamagedRange, gzip_name, slot_of
+from photon.outputs.published import GONE, OutputFile, SlotListing, SlotOutput, covering
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.seen_ids import SeenIds
@@ -27,8 +31,9 @@ from photon.verifier.verifier import VerifierDamaged
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
-OWNED_NAME = "owned.json"
+OWNED_NAME, LOOKED_NAME = "owned.json", "looked.json"
 ASK_S = 5.0
+READ_BYTES = 1 << 20
 PAGE_REST_S = 0.02  # between two pages of a scan: each takes the registry some milliseconds
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
@@ -153,3 +158,98 @@ class OwnedStep:
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty if there was none yet. Raises VerifierDamaged."""
     return read_versioned(disk, path, OwnedFile, VerifierDamaged) or OwnedFile()
+
+
+class Looked(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``looked.json``: final files that changed before this time have been compared with their checksums."""
+
+    at_ns: int = 0
+
+
+@dataclass(eq=False)
+class KeptStep:
+    """Looks at intervals whether output files, also those verified long ago, are as they were published.
+
+    A look asks the file system for each file. A final file that changed since the last look, by its inode's time, is
+    read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
+    """
+
+    disk: Disk
+    place: SlotPlace
+    output: Path
+    alarms: AlarmLog
+    clock: Clock
+    every_s: float
+    bytes_max: int = 256 << 20  # read in one look; the next one continues
+
+    def __post_init__(self) -> None:
+        self._next_s = float("-inf")
+        self._listing = SlotListing(self.disk, self.place.state)
+        self._path = self.place.own / LOOKED_NAME
+        self._looked = read_versioned(self.disk, self._path, Looked, VerifierDamaged) or Looked()
+
+    async def pass_(self) -> None:
+        if self.clock.monotonic() < self._next_s:
+            return
+        now_ns = self.clock.now_ns()
+        try:
+            found, looked = await asyncio.to_thread(self._look, now_ns)
+        except FileNotFoundError:  # compressed or moved away just now
+            return
+        for name, why in found.items():
+            if why:
+                self.alarms.tell(AlarmKind.CHANGED, f"{self.output / name}: {why}", now_ns, file=name)
+            else:
+                self.alarms.over(AlarmKind.CHANGED, now_ns, file=name)
+        if looked != self._looked:
+            self.disk.replace(self._path, msgspec.json.encode(looked))
+            self._looked = looked
+        self._next_s = self.clock.monotonic() + self.every_s
+
+    def _look(self, now_ns: int) -> tuple[dict[str, str], Looked]:
+        """(Name -> why it is not as it was published, empty if it is; the progress)."""
+        slot = self._listing.look()
+        removable = slot.removable
+        # The events of a damaged file were given back.
+        whole = replace(slot, files=tuple(file for file in slot.files if not file.damaged))
+        lost = {each.file: each.why for each in unreadable(self.disk, whole, self.output)}
+        found = {name: why for name, why in lost.items() if why != GONE or name not in removable}
+        upto, due = now_ns - NS_PER_S, list[tuple[int, OutputFile, Path]]()
+        for file in slot.files:
+            if file.name in lost:
+                continue
+            if file.damaged or not file.crc32:
+                found[file.name] = ""
+            elif (at := self._changed(slot, file)) is not None:
+                changed_ns, path = at
+                if self._looked.at_ns < changed_ns <= upto:
+                    due.append((changed_ns, file, path))
+                elif self.alarms.is_open(AlarmKind.CHANGED, file.name):  # its disk may have been away
+                    due.append((NEVER_NS, file, path))
+        left, at_ns = self.bytes_max, self._looked.at_ns
+        for changed_ns, file, path in sorted(due, key=lambda each: each[0]):
+            if left <= 0 and changed_ns > at_ns:
+                break
+            found[file.name] = self._compared(file, path)
+            left, at_ns = left - file.length, at_ns if changed_ns == NEVER_NS else changed_ns
+        return found, Looked(at_ns)
+
+    def _changed(self, slot: SlotOutput, file: OutputFile) -> tuple[int, Path] | None:
+        """When a file, plain or compressed, last changed, and its plain path; ``None`` if it has just gone."""
+        plain = (slot.output or self.output) / file.path
+        for path in (plain, plain.with_name(gzip_name(plain.name))):
+            with suppress(FileNotFoundError):
+                return path.stat().st_ctime_ns, plain
+        return None
+
+    def _compared(self, file: OutputFile, plain: Path) -> str:
+        content, crc32 = FileContent(self.disk, plain, 0), 0
+        try:
+            while part := content.read(min(READ_BYTES, file.length - content.at)):
+                crc32 = isal_zlib.crc32(part, crc32)
+            content.check()
+        except OutputMissing as missing:
+            return missing.why
+        if content.at == file.length and crc32 == file.crc32:
+            return ""
+        return f"changed after it was published: checksum {crc32:08x}, {file.crc32:08x} was published"

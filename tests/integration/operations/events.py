@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from photon.supervision.control import Request
 from tests.integration.commands import photon as command
-from tests.integration.operations.site import WITHOUT_COPIES, Site
+from tests.integration.operations.site import WITH_COPIES, Site
 
 SOME_SECONDS = 2.0
 
@@ -65,7 +65,7 @@ def _west_gone(site: Site) -> None:
     """West is gone with everything there. Without copies its readers had read all published records; with copies they
     were anywhere."""
     site.lose(datacentre="west")
-    if site.kind == WITHOUT_COPIES:
+    if site.kind != WITH_COPIES:
         site.readers.follow()
         site.readers.leave("west")
     site.traffic.leave("west")
@@ -89,22 +89,22 @@ def _given_up(site: Site) -> None:
 
 
 def _dispatcher_lost(site: Site) -> None:
-    site.lose("dispatcher west")
+    site.lose(site.process("dispatcher west"))
     state = site.directory / site.settings.datacentre["west"].state
     for file in state.glob("dispatcher*"):
         file.unlink()
 
 
 def _file_map_lost(site: Site) -> None:
-    site.lose("eventstore east")
+    site.lose(process := site.process("eventstore east"))
     shutil.rmtree(site.directory / site.settings.datacentre["east"].state / "eventstore")
-    site.ask(Request(do="release", names=("eventstore east",)))
+    site.ask(Request(do="release", names=(process,)))
 
 
 def _slot_lost(site: Site) -> None:
-    site.lose("joiner east-1")
+    site.lose(process := site.process("joiner east-1"))
     shutil.rmtree(site.directory / site.settings.datacentre["east"].state / "slots" / "east-1")
-    site.ask(Request(do="release", names=("joiner east-1",)))
+    site.ask(Request(do="release", names=(process,)))
 
 
 EVENTS: dict[str, Callable[[Site], None]] = {

@@ -27,11 +27,14 @@ from tests.integration.operations.shell import Shell
 from tests.integration.operations.traffic import Traffic
 
 EXAMPLE = Path(__file__).parents[2] / "unit" / "supervision" / "two_apart.toml"
+SHIPPED = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
 """Much more than needed on a quiet machine."""
 FULL = bool(os.environ.get("PHOTON_FULL"))
+TOGETHER = "together"
+"""The shipped example: one process a datacentre, without copies. The other kinds have each part apart."""
 WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
 WITH_WAN = "with wan"
 """The plain example, with its proxy between regions and without TLS."""
@@ -121,6 +124,11 @@ class Site(Detached):
         with contextlib.suppress(NobodyListens):
             reply = ask(self.directory / ".photon-run", Request(do="ps"))
             self.pids |= {reply.pid, *(each.pid for each in reply.services if each.pid)}
+
+    def process(self, part: str) -> str:
+        """The process that runs a part, as ``joiner east-1``."""
+        datacentre = part.split()[1].partition("-")[0]
+        return part if part in self.ask(Request(do="ps")) else f"datacentre {datacentre}"
 
     def lose(self, *names: str, datacentre: str | None = None) -> None:
         """kill -9, and they stay down."""
@@ -222,13 +230,14 @@ def _output(base: Path, settings: Settings, datacentre: str) -> OutputPlace:
 def _deployment_file(kind: str) -> str:
     """The example with TLS instead of the proxy between regions, one joiner in each and a status page in one, on free
     ports."""
-    text = EXAMPLE.read_text()
+    text = (SHIPPED if kind == TOGETHER else EXAMPLE).read_text()
     if kind != WITH_WAN:
         text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', text, flags=re.M | re.S)
     text = text.replace('unmatched_after = "1h"', 'unmatched_after = "6s"\nidentical_copies = true')
     text = text.replace("joiners = 2\n", "")  # few cores run all of it
     text = re.sub(r'apart.joiner = \["(.*)", ".*"\]', r'apart.joiner = "\1"', text)
-    text = text.replace("[datacentre.east]\n", '[datacentre.east]\napart.status = "127.0.0.1:7516"\n')
+    if kind != TOGETHER:
+        text = text.replace("[datacentre.east]\n", '[datacentre.east]\napart.status = "127.0.0.1:7516"\n')
     if kind == WITH_COPIES:
         for number, name in enumerate(DATACENTRES, 1):
             text = text.replace(

@@ -14,10 +14,10 @@ import pytest
 from tests.integration.commands import drawn_seed
 from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, steps
-from tests.integration.operations.site import WITH_COPIES, WITHOUT_COPIES, Site
+from tests.integration.operations.site import TOGETHER, WITH_COPIES, WITHOUT_COPIES, Site
 
-COPIED = "lose-a-datacentre, with copies"
-ORDER = (
+EACH = (
+    "start",
     "reshard",
     "restore-a-backup",
     "lose-state",
@@ -25,14 +25,14 @@ ORDER = (
     "rotate-certificates",
     "replace-a-replica",
     "lose-a-datacentre",
-    COPIED,
 )
-"""Begins with ``start``; lose-a-datacentre leaves less than before, so the last one starts from scratch."""
-ALWAYS = ("start", "reshard", "restore-a-backup")
+"""In this order; lose-a-datacentre leaves less than before, so the next one starts from scratch."""
+RUNBOOKS = [(TOGETHER, name) for name in EACH] + [(WITHOUT_COPIES, name) for name in EACH]
+RUNBOOKS.append((WITH_COPIES, "lose-a-datacentre"))
+ALWAYS = [(TOGETHER, name) for name in ("start", "reshard", "restore-a-backup")]
 """The others restart most of the deployment, some of it several times: they are in the long rounds."""
 ALONE = "correct-records"
 """Needs no deployment: tests/integration/test_corrections.py runs it."""
-RUNBOOKS = ("start", *ORDER)
 LONG = pytest.mark.full
 TIMEOUT_S = 1800
 
@@ -51,7 +51,7 @@ class Sites:
                 self._site.ends()
             self.close()
         if self._site is None:
-            self._site = Site(self._factory.mktemp("runbooks"), drawn_seed(), kind or WITHOUT_COPIES)
+            self._site = Site(self._factory.mktemp("runbooks"), drawn_seed(), kind or TOGETHER)
             self._site.traffic.start()
             carry_out(self._site, "start")
         return self._site
@@ -76,15 +76,17 @@ def carry_out(site: Site, name: str) -> None:
 
 def test_every_runbook_is_here() -> None:
     written = {path.stem for path in Path(DIRECTORY).glob("*.md")} - {"README", "registry", "change-a-join", ALONE}
-    assert written == {name.partition(",")[0] for name in RUNBOOKS}
+    assert written == set(EACH)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ALWAYS else LONG) for name in RUNBOOKS])
-def test_runbook(sites: Sites, name: str) -> None:
-    site = sites.get(WITH_COPIES if name == COPIED else WITHOUT_COPIES)
+@pytest.mark.parametrize(
+    ("kind", "name"), [pytest.param(*each, marks=() if each in ALWAYS else LONG) for each in RUNBOOKS]
+)
+def test_runbook(sites: Sites, kind: str, name: str) -> None:
+    site = sites.get(kind)
     if name != "start":  # the start of every deployment
-        carry_out(site, name.partition(",")[0])
+        carry_out(site, name)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
