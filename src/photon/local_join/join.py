@@ -58,6 +58,7 @@ from photon.outputs.output_places import EMBEDDED_STATE
 
 if TYPE_CHECKING:
     from photon.local_join.status import Status
+    from photon.supervision.zygote import Zygote
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
@@ -72,8 +73,10 @@ async def run(
     stop: asyncio.Event,
     show: Callable[[Status], None],
     say: Callable[[str], None],
+    zygote: Zygote | None = None,
 ) -> JoinResult:
     """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
+    ``zygote``: an event store in a process of its own is a copy of it.
 
     Raises PhotonError.
     """
@@ -128,7 +131,7 @@ async def run(
             remove_sockets(site)
             apart = None
             if is_apart(options, settings, name, adapter, primary_bytes):
-                apart = store_apart(room, options, config, site)
+                apart = store_apart(room, options, config, site, zygote)
             result = await _serve(room, apart, show, say, () if options.once else relays, store_log(site))
         if not inferred or all(options.words.both()):
             result = replace(result, ambiguous=0)  # the user named the keys
