@@ -328,7 +328,14 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
     adapter = guard.adapter
     if adapter.defines("primary_keys_of"):
         if type(adapter) is ConfiguredAdapter:
-            many: object = guard.many(lambda: _keys_by_file(records, adapter.primary_keys_of))
+            alike = len({file.header for file in records.files}) == 1  # its formats know no more of a file
+            many: object = guard.many(
+                lambda: (
+                    adapter.primary_keys_of(records.records, records.files[0])
+                    if alike
+                    else _keys_by_file(records, adapter.primary_keys_of)
+                )
+            )
         else:
             many = _keys_by_file(
                 records, lambda some, file: guard.many(lambda own: adapter.primary_keys_of(own, file), some)

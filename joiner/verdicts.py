@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
+from operator import eq
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -158,28 +159,34 @@ class Judge:
             records = records.take(np.array(kept, np.intp))
         # Check that a record has the key that was asked for: billing must not depend on the store's index.
         keys, named = primary_keys_of(guard, records), events.keys
-        waits = (events.as_of == WAIT_NS).tolist()
-        several = len(set(digests)) < len(digests)
+        waits = events.as_of == WAIT_NS
+        codes = np.frombuffer(found.codes, np.uint8)
+        is_found = codes == LookUpCode.FOUND
+        is_found[list(held)] = False
+        of_record = np.flatnonzero(is_found)  # the row of each record
+        is_plain = np.zeros(len(events), np.bool_)  # found with its key, and once in this batch: most are
+        if chosen is None:
+            is_plain[of_record] = list(map(eq, keys, map(named.__getitem__, of_record.tolist())))
+            if len(set(digests)) < len(digests):
+                is_plain &= np.array(list(map(Counter(digests).__getitem__, digests))) == 1
+        index = np.cumsum(is_found) - 1  # of each row's record
+        rows, at_record = np.flatnonzero(is_plain).tolist(), index[is_plain].tolist()
+        plain = len(rows)
         seen: dict[bytes, int] = {}
-        rows: list[int] = []  # rows to join, and their indexes in the records
-        at_record: list[int] = []
-        at = -1
-        for row, answer in enumerate(found.codes):
+        for row in np.flatnonzero(~is_plain).tolist():
+            answer, at = found.codes[row], int(index[row])
             if row in held:
                 if digests[row] in early:
                     decided.outcomes[row] = Outcome.TOO_NEW
                 else:
                     decided.reasons[row] = UNKNOWN_REASON
-                continue
-            if answer == LookUpCode.FOUND:
-                at += 1
-            if answer == LookUpCode.NOT_YET or (answer == LookUpCode.ABSENT and waits[row]):
+            elif answer == LookUpCode.NOT_YET or (answer == LookUpCode.ABSENT and waits[row]):
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer == LookUpCode.UNAVAILABLE:
                 decided.reasons[row] = "the event store cannot say now: its log says why"
             elif answer == LookUpCode.GONE:
                 decided.reasons[row] = GONE_REASON
-            elif several and (first := seen.setdefault(digests[row], row)) != row:
+            elif (first := seen.setdefault(digests[row], row)) != row:
                 decided.repeats[row] = first
             elif answer == LookUpCode.ABSENT:
                 why = ABSENT_REASON if chosen is None else chosen.reasons.get(row, ABSENT_REASON)
@@ -196,6 +203,8 @@ class Judge:
             else:
                 decided.mismatched.append(row)
                 seen.pop(digests[row], None)
+        if len(rows) > plain:
+            rows, at_record = sorted(rows), sorted(at_record)  # records are in the order of their rows
         if found.ambiguous:
             rows, at_record = self._ambiguous(decided, events, found.ambiguous, rows, at_record, records)
         if rows and chosen is not None and matching.match == "all":
@@ -476,7 +485,6 @@ def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_lin
 
     Sets their rows of ``same_line``.
     """
-    tags = tags_of(events)
     repeats = np.array(list(decided.repeats), np.intp)
     firsts = np.array(list(decided.repeats.values()), np.intp)
     first = verdicts.take(firsts)
@@ -485,11 +493,11 @@ def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_lin
         np.full(len(firsts), Outcome.TAKEN, np.uint8),
         first.owner_tokens,
         np.frombuffer(decided.kinds, np.uint8)[firsts],
-        tags[firsts],
+        tags_of(events.take(firsts)),
         np.zeros(len(firsts), np.uint8),
         (datacentre,),
         events.times[firsts],
     )
     verdicts = verdicts.put([(repeats, first), (repeats[ours], mine.take(np.flatnonzero(ours)))])
-    same_line[repeats] = verdicts.owner_tags[repeats] == tags[repeats]
+    same_line[repeats] = verdicts.owner_tags[repeats] == tags_of(events.take(repeats))
     return verdicts

@@ -40,6 +40,7 @@ from photon.adapters.key_lists import list_of_keys
 from photon.adapters.times import TimeReader
 
 _QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
+SCANNED_MIN = 16  # so many records or more are read as one block; for fewer that takes longer
 
 
 class JsonLinesSide(SideReader):
@@ -177,6 +178,9 @@ class JsonLinesSide(SideReader):
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         quick, out = self._quick_key, list[bytes | None]()
+        # Of records that are JSON the scan's keys are more than candidates.
+        if self._scan is not None and len(records) >= SCANNED_MIN and are_bare(records):
+            return self.keys(b"\n".join(records) + b"\n", file)
         if quick is None:
             return super().keys_of(records, file)
         for record in records:  # like key()

@@ -134,15 +134,20 @@ def _run(options: JoinOptions, view: ProgressView, *, with_parent: bool) -> Join
     from photon.config.runtime import sampled
     from photon.config.stopping import stop_event
     from photon.local_join.join import run
-
-    async def main() -> JoinResult:
-        stop = stop_event(with_parent=with_parent)
-        return await run(options, stop=stop, show=view.show, say=tables.say)
+    from photon.local_join.store import may_be_apart
+    from photon.supervision.zygote import zygote
 
     try:
-        # An adapter may print; standard output is for the ledger alone.
-        with sampled(options.stages), contextlib.redirect_stdout(sys.stderr):
-            return runtime.run(main(), prompt=not options.once)
+        # The event store's process is copied before this one has threads: it does not import everything again.
+        with zygote(None) if may_be_apart(options) else contextlib.nullcontext() as copies:
+
+            async def main() -> JoinResult:
+                stop = stop_event(with_parent=with_parent)
+                return await run(options, stop=stop, show=view.show, say=tables.say, zygote=copies)
+
+            # An adapter may print; standard output is for the ledger alone.
+            with sampled(options.stages), contextlib.redirect_stdout(sys.stderr):
+                return runtime.run(main(), prompt=not options.once)
     finally:
         view.close()
 

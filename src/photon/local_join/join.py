@@ -12,7 +12,7 @@ import secrets
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ import msgspec
 import orjson
 
 from photon.adapters.containment import Fault, Guard, keep_crumbs
-from photon.adapters.contract import Adapter, ForeignHeader, Framing, LogFile, Skipped
+from photon.adapters.contract import Adapter, ForeignHeader, LogFile, Skipped
 from photon.adapters.crumbs import DIRECTORY
 from photon.adapters.inference.moments import odd_times
 from photon.adapters.join_adapters import adapter_of, join_named
@@ -58,8 +58,9 @@ from photon.outputs.output_places import EMBEDDED_STATE
 
 if TYPE_CHECKING:
     from photon.local_join.status import Status
+    from photon.supervision.zygote import Zygote
 
-SAMPLE_BYTES = 16 << 20
+SAMPLE_BYTES, SAMPLE_STEP_BYTES = 16 << 20, 1 << 20
 SAMPLE_RECORDS = 200
 TIMES = 20  # event times to check
 MANY = 20
@@ -72,8 +73,10 @@ async def run(
     stop: asyncio.Event,
     show: Callable[[Status], None],
     say: Callable[[str], None],
+    zygote: Zygote | None = None,
 ) -> JoinResult:
     """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
+    ``zygote``: an event store in a process of its own is a copy of it.
 
     Raises PhotonError.
     """
@@ -128,7 +131,7 @@ async def run(
             remove_sockets(site)
             apart = None
             if is_apart(options, settings, name, adapter, primary_bytes):
-                apart = store_apart(room, options, config, site)
+                apart = store_apart(room, options, config, site, zygote)
             result = await _serve(room, apart, show, say, () if options.once else relays, store_log(site))
         if not inferred or all(options.words.both()):
             result = replace(result, ambiguous=0)  # the user named the keys
@@ -343,25 +346,27 @@ def check_readable(
     )  # fmt: skip
     primary_bytes = 0
     for side, directory, files, has_header, framing, links in sides:
-        blocks, known = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
-        primary_bytes = known if side == "primary" else primary_bytes
         guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
         until = time.monotonic() + (adapter.time_limit_s or float("inf"))
-        for file, record in _records_of(blocks):
-            (answer,) = guard.each([record], partial(_read, adapter, side, file), ends=True)
-            if isinstance(answer, Fault):
-                bad += 1
-                first = first or f"{directory / file.path}: {answer.reason or 'bad record'}"
-            elif answer is not None:
-                times += [answer.event_time_ns] if isinstance(answer, ForeignHeader) else []
-                if len(times) >= TIMES or side == "primary" or time.monotonic() > until:
-                    break
-        else:
-            if bad >= MANY and not times:
-                raise UsageError(
-                    f"not one of the first {bad:,} {side} records can be read with this configuration; the first of "
-                    f"{first}; photon adapter test shows them"
-                )
+        opened = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
+        with closing(opened) as follower:
+            follower.scan()
+            primary_bytes = follower.backlog()[1] if side == "primary" else primary_bytes
+            for file, record in _first_records(follower):
+                (answer,) = guard.each([record], partial(_read, adapter, side, file), ends=True)
+                if isinstance(answer, Fault):
+                    bad += 1
+                    first = first or f"{directory / file.path}: {answer.reason or 'bad record'}"
+                elif answer is not None:
+                    times += [answer.event_time_ns] if isinstance(answer, ForeignHeader) else []
+                    if len(times) >= TIMES or side == "primary" or time.monotonic() > until:
+                        break
+            else:
+                if bad >= MANY and not times:
+                    raise UsageError(
+                        f"not one of the first {bad:,} {side} records can be read with this configuration; the first "
+                        f"of {first}; photon adapter test shows them"
+                    )
         if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
             say(odd)
     return primary_bytes
@@ -410,13 +415,9 @@ def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
             yield from ((file, line.removesuffix(b"\r")) for line in islice(left, some))
 
 
-def _first_blocks(
-    directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing, links: Sequence[str]
-) -> tuple[list[Block], int]:
-    """The blocks, and the size of all logs."""
-    follower = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
-    try:
-        follower.scan()
-        return list(follower.poll(SAMPLE_BYTES, final=True)), follower.backlog()[1]
-    finally:
-        follower.close()
+def _first_records(follower: Follower) -> Iterator[tuple[LogFile, bytes]]:
+    """Of SAMPLE_BYTES, read as far as they are asked for."""
+    read = 0
+    while read < SAMPLE_BYTES and (blocks := follower.poll(SAMPLE_STEP_BYTES, final=True)):
+        read += sum(len(block.data) for block in blocks)
+        yield from _records_of(blocks)

@@ -10,6 +10,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -30,6 +31,7 @@ from photon.supervision.process_log import LOG_BYTES, open_log
 
 if TYPE_CHECKING:
     from photon.supervision.supervisor import Service
+    from photon.supervision.zygote import Zygote
 
 APART_BYTES = 32 << 20
 """With less to read, starting another process takes longer than it saves."""
@@ -69,13 +71,24 @@ def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapt
     return size >= APART_BYTES
 
 
+def may_be_apart(options: JoinOptions) -> bool:
+    """False if it surely is not, as far as files tell before the configuration is read."""
+    directory = options.primary
+    if not options.once or not directory.is_dir():
+        return True
+    sizes = (each.stat().st_size for each in directory.rglob("*") if each.is_file())
+    return any(total >= APART_BYTES for total in accumulate(sizes))
+
+
 @contextlib.asynccontextmanager
-async def store_apart(room: Room, options: JoinOptions, config: Path, site: Site) -> AsyncIterator[tuple[str, Serve]]:
+async def store_apart(
+    room: Room, options: JoinOptions, config: Path, site: Site, zygote: Zygote | None
+) -> AsyncIterator[tuple[str, Serve]]:
     """Starts the event store in a process of its own, and ends it. Yields its address, and its part here."""
     from photon.supervision.supervisor import Supervisor
 
     with socket_address(site.state, SOCKET_NAME) as address:
-        supervisor = Supervisor()
+        supervisor = Supervisor(zygote=zygote)
 
         async def serve(stop: asyncio.Event, up: Up) -> None:
             """Raises JoinFailed, UsageError."""

@@ -1,9 +1,9 @@
 """A process that has imported what services need, and becomes one by a fork: ten times cheaper than a fresh start.
 
-Android and Chromium use this word. The zygote is its own process, started before anything else, so that it imports at
-the same time as its supervisor; it has no threads, no connections and no event loop when it is copied. A copy is
-reparented to the supervisor (which is its subreaper): exit codes arrive as from any child, and a dying zygote takes
-nobody with it; later starts then execute the program itself."""
+Android and Chromium use this word. The zygote is its own process, started before anything else: it imports at the
+same time as its supervisor, or is a copy of it. It has no threads, connections or event loop when it is copied. A
+copy is reparented to the supervisor (which is its subreaper): exit codes arrive as from any child, and a dying
+zygote takes nobody with it; later starts then execute the program itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 import msgspec
@@ -152,10 +154,32 @@ class ForkedChild:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
 
+class ZygoteProcess(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A zygote that is a copy of this process, which waits for it before it ends."""
+
+    pid: int
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        return os.waitpid(self.pid, 0)[1]
+
+
 class Zygote:
     """The supervisor's side of a zygote. Requests one start at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], requests: socket.socket) -> None:
+    def __init__(self, process: ZygoteProcess, requests: socket.socket) -> None:
         self._process = process
         self._requests = requests
         self._turn = asyncio.Lock()
@@ -197,29 +221,43 @@ class Zygote:
 
 
 @contextlib.contextmanager
-def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
-    """A zygote that starts importing these modules. `None` if the system does not support it (not Linux, or a
-    sandbox)."""
-    if not (_can_watch() and adopt_orphans(True)):
+def zygote(modules: Sequence[str] | None) -> Iterator[Zygote | None]:
+    """A zygote that starts importing these modules. ``modules`` `None`: a copy of this process, which must have no
+    other thread. Yields `None` if there can be no zygote (not Linux, a sandbox, other threads)."""
+    if (modules is None and threading.active_count() > 1) or not (_can_watch() and adopt_orphans(True)):
         yield None
         return
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         ours.settimeout(REPLY_S)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "photon.supervision.zygote_main", str(theirs.fileno()), *modules],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # the service that needs a broken module reports it
-            start_new_session=True,
-        )
-    made = Zygote(process, ours)
+        made = Zygote(_copied(ours, theirs) if modules is None else _executed(modules, theirs), ours)
     try:
         yield made
     finally:
         made.close()
         adopt_orphans(False)
+
+
+def _executed(modules: Sequence[str], requests: socket.socket) -> ZygoteProcess:
+    return subprocess.Popen(
+        [sys.executable, "-m", "photon.supervision.zygote_main", str(requests.fileno()), *modules],
+        pass_fds=[requests.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # the service that needs a broken module reports it
+        start_new_session=True,
+    )
+
+
+def _copied(ours: socket.socket, theirs: socket.socket) -> ZygoteProcess:
+    from photon.supervision.zygote_main import become
+
+    for written in (sys.stdout, sys.stderr):
+        written.flush()
+    if (pid := os.fork()) == 0:
+        ours.close()  # else it would not notice that its supervisor is gone
+        become(theirs)
+    return _Copy(pid)
 
 
 def _can_watch() -> bool:

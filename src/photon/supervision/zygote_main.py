@@ -103,19 +103,39 @@ def run(module: str) -> NoReturn:
         os._exit(code)
 
 
-def main() -> None:
+def become(requests: socket.socket) -> NoReturn:
+    """Makes this copy of a supervisor its zygote. It does not end as its supervisor does, whatever fails."""
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nowhere, number)
+        os.close(nowhere)
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        setproctitle.setproctitle("photon zygote")
+        gc.freeze()
+        _serve_on(requests)
+    finally:
+        os._exit(0)
+
+
+def _serve_on(requests: socket.socket) -> None:
     """Ends with the supervisor; in a copy, with the command that it became."""
+    with requests:
+        arguments = serve(requests)
+    if arguments is not None:
+        sys.argv = ["photon", *arguments]
+        run("photon")
+
+
+def main() -> None:
     setproctitle.setproctitle("photon zygote")
     gc.disable()  # imported objects stay, so the collector would scan them in vain
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.freeze()  # copies share these pages until something scans them
     gc.enable()
-    with socket.socket(fileno=int(sys.argv[1])) as requests:
-        arguments = serve(requests)
-    if arguments is not None:
-        sys.argv = ["photon", *arguments]
-        run("photon")
+    _serve_on(socket.socket(fileno=int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -304,9 +304,9 @@ def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block
         refs = read_block(block, parse=True)
     except EnvelopeError:
         return _each(at, block, bad)
-    if len(refs.event_ids) != block.count(b"\n"):  # some are about records that are not events
-        return _each(at, block, bad)
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (at + 1)
+    if len(refs.event_ids) != len(ends):  # some are about records that are not events
+        return _each(at, block, bad)
     return _Block(refs, [at, *ends[:-1].tolist()])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.formats import json_scan
-from photon.adapters.formats.json_lines import JsonLinesSide
+from photon.adapters.formats.json_lines import SCANNED_MIN, JsonLinesSide
 from photon.adapters.formats.json_values import parse_object
 
 FILE = LogFile("a.log")
@@ -276,3 +276,12 @@ def test_keys_of_one_length_are_not_looked_for_one_by_one(monkeypatch: pytest.Mo
     monkeypatch.setattr(json_scan, "repeat", None)
     rows = [b'{"a":123,"uid": "k%03d","b":"xyz"}' % number for number in range(50)]
     assert JsonLinesSide("uid").keys(b"\n".join(rows) + b"\n", FILE) == [b"k%03d" % number for number in range(50)]
+
+
+def test_keys_of_records_at_once_are_those_of_each_alone() -> None:
+    """Also beside one that is no JSON text, of which the scan would make a candidate."""
+    side = JsonLinesSide("uid")
+    rows = [b'{"a":{"uid":1},"uid":"k%d"}' % number for number in range(SCANNED_MIN)]
+    for odd in (b'{"uid":"k","b":}', b'{"uid":"k"} ', b'{"uid":"\\u006b"}', b'{"uid":"k"', b"{}", b""):
+        records = [*rows, odd]
+        assert side.keys_of(records, FILE) == [side._key_or_none(each, FILE) for each in records]

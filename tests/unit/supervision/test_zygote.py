@@ -171,3 +171,35 @@ def test_a_copy_ends_as_an_interpreter_does(tmp_path: Path, ends: str, code: int
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, said)
+
+
+COPIED = """
+import asyncio, os, sys, threading
+from photon.supervision.zygote import zygote
+
+async def version(made):
+    with open(sys.argv[1], "ab") as log:
+        child = await made.begin(["--version"], log)
+        return await child.wait()
+
+print("once", flush=False)
+with zygote(None) as made:
+    first, pid = asyncio.run(version(made)), made._process.pid
+try:
+    os.kill(pid, 0)
+except ProcessLookupError:
+    print(first, "and gone")
+waits = threading.Event()
+threading.Thread(target=waits.wait).start()
+with zygote(None) as made:
+    print(made)
+waits.set()
+"""
+
+
+def test_a_zygote_may_be_a_copy_of_a_process_that_has_one_thread(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COPIED, tmp_path / "log"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("once\n0 and gone\nNone\n", "")
+    assert "photon 0" in (tmp_path / "log").read_text()
