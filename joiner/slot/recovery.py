@@ -19,8 +19,8 @@ from photon.joiner.slot.witness import READ_BYTES, difference, shown
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
-    "Put its newest state back; if that is lost, `photon serve joiner --accept-damaged-log`, once, keeps what stands "
-    "there, and what was registered and stands nowhere is joined again"
+    "Put its newest state back; if that is lost, `photon serve datacentre` (or joiner, if it is apart) with "
+    "--accept-damaged-log, once, keeps what stands there, and what was registered and stands nowhere is joined again"
 )
 
 
