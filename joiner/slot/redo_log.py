@@ -54,8 +54,8 @@ class RedoLogDamaged(PhotonError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
-            "backup; a deployment goes on without it after `photon serve datacentre` (or joiner, if it is apart) with "
-            "--accept-damaged-log, once"
+            "backup; a deployment goes on without it after `photon serve datacentre` (or joiner, if it is apart) "
+            "with --accept-damaged-log, once"
         )
 
 
