@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -12,11 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined
 from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.testkit import Sample, Samples, examine
 from photon.adapters.testkit.answers import pairs
-from photon.adapters.testkit.samples import read_samples
 from photon.config.loader import convert
 from photon.config.settings import Join
 
@@ -145,36 +142,3 @@ def test_requests_meet_their_connections() -> None:
         assert " > " in seen["flow"]
         assert not [name for name in seen if name.startswith("id.")]
         assert connection["service"] in ("dns", "http", "ssl")
-
-
-def test_the_zeek_example_over_real_logs() -> None:
-    """Eighteen protocol logs of a real network, as JSON: the expected pairs, in the example's shape."""
-    root = os.environ.get("PHOTON_TEST_DATA")
-    if not root:
-        pytest.skip("PHOTON_TEST_DATA is not set")
-    data = Path(root) / "net_zeek_apt29"
-    join, name, _ = example("zeek_protocols")
-    sides = {side: {**(getattr(join, side) or {}), "format": "zeek-json"} for side in ("primary", "foreign")}
-    adapter = adapter_of_join(Join(**sides, shape=join.shape), name, EXAMPLES)
-    first: dict[bytes, tuple[bytes, LogFile]] = {}
-    for path in sorted((data / "primary").iterdir()):
-        file = LogFile(path.name)
-        with gzip.open(path) as log:
-            for line in log.read().splitlines():
-                first.setdefault(adapter.primary_key(line, file), (line, file))
-    counts: Counter[str] = Counter()
-    for path in sorted((data / "foreign").iterdir()):
-        for each in read_samples(adapter, "foreign", path, 300).samples:
-            found = header(adapter, each)
-            assert isinstance(found, ForeignHeader)
-            primary = first.get(found.key)
-            if primary is None:
-                counts["unmatched"] += 1
-                continue
-            ((seen, connection),) = values([adapter.join(each.record, each.file, *primary)])
-            ends = orjson.loads(each.record)
-            assert seen["flow"].startswith(f"{ends['id_orig_h']}:{ends['id_orig_p']} > ")
-            assert "id_orig_h" not in seen
-            assert connection["started"]
-            counts["joined"] += 1
-    assert counts["joined"] > 1000

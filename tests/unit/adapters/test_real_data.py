@@ -1,4 +1,4 @@
-"""The three real data sets, read as config/examples says, joined in a plain dict: exactly the expected pairs."""
+"""Real data sets, read as config/examples says; tests/integration/test_real_data.py compares the joined pairs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import pytest
 import zstandard
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, ForeignHeader, LogFile
+from photon.adapters.contract import ForeignHeader, LogFile
 from photon.adapters.loader import load_adapter
 from photon.adapters.logs.follower import Follower
 
 EXAMPLES = Path(__file__).parents[3] / "config" / "examples"
-SETS = [("net_zeek_apt29", "zeek"), ("ads_olist_funnel", "olist"), ("ob_lobster_aapl", "lobster")]
 
 
 def tables_of(example: str) -> dict[str, Any]:
@@ -54,28 +53,6 @@ def records_of(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("example", ["zeek", "olist", "lobster", "access_log"])
 def test_examples_are_valid(example: str) -> None:
     assert load_adapter("configured", tables_of(example), Path()).rule()
-
-
-@pytest.mark.parametrize(("folder", "example"), SETS)
-def test_pairs_are_the_expected_ones(folder: str, example: str) -> None:
-    root = data_set(folder)
-    adapter = ConfiguredAdapter(tables_of(example))
-    primaries: dict[bytes, str] = {}
-    for path in sorted((root / "primary").iterdir()):
-        file, data, first = read(path, root, adapter.primary_has_header)
-        keys = adapter.primary_keys(data, file)
-        assert keys == Adapter.primary_keys(adapter, data, file)
-        for number, key in enumerate(keys, first):
-            assert key is not None
-            primaries.setdefault(key, f"{file.path}:{number}")
-    pairs = []
-    for path in sorted((root / "foreign").iterdir()):
-        file, data, first = read(path, root, adapter.foreign_has_header)
-        for number, header in enumerate(adapter.header_columns(records_of(data), file).rows(), first):
-            assert isinstance(header, ForeignHeader), header
-            pairs.append(f"{file.path}:{number}\t{header.key.decode()}\t{primaries.get(header.key, '-')}")
-    with gzip.open(root / "expected" / "pairs.tsv.gz", "rt") as expected:
-        assert sorted(pairs) == sorted(expected.read().splitlines())
 
 
 def test_zeek_times_keep_every_digit() -> None:

@@ -19,7 +19,6 @@ from photon.computing.shared import FILE_NAME as HBASE_NAME
 from photon.computing.table import NAME as INTERVALS_NAME
 from photon.computing.wire import NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S as S
-from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
@@ -27,6 +26,7 @@ from photon.config.metrics.readings import Readings
 from photon.fleet.polling import Gatherer
 from photon.fleet.processes import processes
 from photon.supervision.ports import free_ports
+from tests.kit.clock import ManualClock
 
 T = 1_760_000_000
 TOPOLOGY = """
@@ -41,22 +41,11 @@ topology.add(Count(), {topology.joined("out"): lambda record: "all"})
 """
 
 
-class Clock(SystemClock):
-    def __init__(self) -> None:
-        self.at_s = float(T)
-
-    def now_ns(self) -> int:
-        return round(self.at_s * S)
-
-    def monotonic(self) -> float:
-        return self.at_s
-
-
 class Site:
     """Two owners and their watcher."""
 
     def __init__(self, state: Path) -> None:
-        self.clock, self.state = Clock(), state
+        self.clock, self.state = ManualClock(T * S), state
         (state / INTERVALS_NAME).write_text(
             '{"photon_computing":1,"topology":"t","intervals":[[0,9,"i0"],[9,4294967296,"i1"]],"id":"x"}'
         )
@@ -86,7 +75,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def test_a_row_is_over_all_owners_and_by_stage(site: Site) -> None:
-    site.clock.at_s += 10
+    site.clock.passes(10)
     site.say("i0", source=9, spend=8, total=7)
     site.say("i1", source=9, spend=6, total=7)
     row = site.row()
@@ -110,7 +99,7 @@ def test_an_input_that_stands_still_is_told_with_who_holds_it_back(site: Site) -
         site.say("i0", source=9, spend=9, total=9, **held)
         site.say("i1", source=9, spend=9, total=9, **held)
         found = site.alarms()
-        site.clock.at_s += 20
+        site.clock.passes(20)
     assert found == [
         "the watermark of its input joined has not moved for 1 min 20 s; held back by west: its dispatcher is down"
     ]
@@ -127,13 +116,13 @@ def test_a_computation_that_stands_still_while_its_input_moves_is_told_but_not_o
             for interval in ("i0", "i1"):
                 site.say(interval, source=15 * at, spend=15 * at, total=0, held="outbox", exact=exact)
             said = site.alarms()
-            site.clock.at_s += 20
+            site.clock.passes(20)
         assert said == found
 
 
 def test_records_put_aside_and_owners_that_are_silent_are_told(site: Site) -> None:
     site.say("i1", source=9, spend=9, total=9)
-    site.clock.at_s += SILENT_S + 1
+    site.clock.passes(SILENT_S + 1)
     site.say("i0", source=9, spend=9, total=9, counts={"aside": 2}, faults=["Spend, key 'acme': KeyError: 'cents'"])
     assert site.alarms() == [
         "1 interval of 2 say nothing",
@@ -155,13 +144,13 @@ def test_what_ended_is_told_until_it_computes_again(site: Site) -> None:
     row = site.row()
     assert (row["running"], row["records_per_s"]) == (False, 0)
     assert site.alarms() == [f"does not run: {site.watch.problem}"]
-    site.clock.at_s += 1
+    site.clock.passes(1)
     site.say("i0", source=9, spend=9, total=NEVER_NS)
     assert (site.row()["running"], site.row()["problem"]) == (True, "")
 
 
 def test_before_the_first_start_nothing_is_known(tmp_path: Path) -> None:
-    row = Watch("spend", tmp_path / "state", Clock()).look()[1]
+    row = Watch("spend", tmp_path / "state", ManualClock(T * S)).look()[1]
     assert (row["running"], row["intervals"], row["stages"], row["alarms"]) == (False, 0, [], [])
 
 

@@ -14,6 +14,7 @@ from photon.assembly.verdict_rule import ASK_S, HEARD_S, SETTINGS, Unmatched, be
 from photon.config.loader import load
 from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.replica.embedded import EmbeddedRegistry
+from tests.kit.clock import ManualClock
 from tests.unit.assembly.test_change_a_join import BEFORE, FILE
 
 CHANGES = {
@@ -30,17 +31,6 @@ BOTH = {
     "unmatched": {"join": 'unmatched_after = "1h"\nunmatched = "inline"'},
 }
 OTHERS = {"join": 'foreign_files = ["more/*"]\nwritten_within = "1h"\nlast_line_after = "1s"'}
-
-
-class StoppedClock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def now_ns(self) -> int:
-        return int(self.at * 1e9)
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 def rule(base: Path, changed: dict[str, str]) -> bytes:
@@ -88,7 +78,7 @@ async def registry(directory: Path) -> AsyncIterator[EmbeddedRegistry]:
 
 async def test_two_datacentres_out_of_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("photon.assembly.verdict_rule.ASK_S", 0.01)
-    clock, stop = StoppedClock(), asyncio.Event()
+    clock, stop = ManualClock(), asyncio.Event()
     old, new = rule(tmp_path / "old", {}), rule(tmp_path / "new", CHANGES["within"])
     async with registry(tmp_path / "registry") as registered:
 
@@ -118,5 +108,5 @@ async def test_two_datacentres_out_of_step(tmp_path: Path, monkeypatch: pytest.M
         stop.set()
         await running
         assert not await waiting
-    clock.at += HEARD_S + ASK_S
+    clock.passes(HEARD_S + ASK_S)
     assert newer.waits == "the registry does not say which file is the newest"

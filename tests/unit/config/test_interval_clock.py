@@ -10,22 +10,10 @@ from hypothesis import strategies as st
 
 from photon.config import kernel_time as asked
 from photon.config.interval_clock import ASK_SECONDS, IntervalClock, KernelTime, interval
+from tests.kit.clock import ManualClock
 
 S = 5_000_000_000
 KERNELS = st.none() | st.builds(KernelTime, st.booleans(), st.integers(0, 16 * 10**9))
-
-
-class Stopped:
-    """A manually set clock."""
-
-    def __init__(self) -> None:
-        self.wall_ns, self.seconds = 1_000 * S, 10.0
-
-    def now_ns(self) -> int:
-        return self.wall_ns
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @given(st.integers(-(2**62), 2**62), KERNELS)
@@ -40,7 +28,7 @@ def test_the_interval_is_around_the_reading_and_its_width_is_the_kernels_or_s(
 
 
 def test_the_kernel_is_asked_once_a_second() -> None:
-    clock, said, questions = Stopped(), [KernelTime(True, 7)], 0
+    clock, said, questions = ManualClock(1_000 * S), [KernelTime(True, 7)], 0
 
     def kernel() -> KernelTime:
         nonlocal questions
@@ -51,14 +39,14 @@ def test_the_kernel_is_asked_once_a_second() -> None:
     assert [time.read().error_ns for _ in range(3)] == [7, 7, 7]
     said[0] = KernelTime(False, 7)
     assert time.read().synchronised
-    clock.seconds += ASK_SECONDS
-    clock.wall_ns += 1
-    assert time.read() == interval(1_000 * S + 1, None, S)
+    clock.passes(ASK_SECONDS)
+    clock.ns += 1
+    assert time.read() == interval(clock.ns, None, S)
     assert questions == 2
 
 
 def test_a_machine_that_says_nothing_is_taken_to_be_within_s() -> None:
-    read = IntervalClock(Stopped(), S).read()
+    read = IntervalClock(ManualClock(1_000 * S), S).read()
     assert (read.synchronised, read.latest_ns - read.earliest_ns) == (False, 2 * S)
 
 

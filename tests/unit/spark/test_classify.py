@@ -130,10 +130,6 @@ def test_an_unmatched_line_that_was_given_up_makes_no_duplicate() -> None:
     assert of(KnownOfId([LINE], [given_up, RECORD, RECORD], [ENTRY], records_all=3)) == [Class.DUPLICATED]
 
 
-def test_invented() -> None:
-    assert of(KnownOfId([], [RECORD, RECORD], [ENTRY])) == [Class.INVENTED] * 2
-
-
 @pytest.mark.parametrize(
     ("change", "fields"),
     [

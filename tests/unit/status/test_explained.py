@@ -1,4 +1,4 @@
-"""The page's question about one event: parsed, bounded, one at a time; and over the HTTP server."""
+"""The page's question about one event: parsed, bounded, one at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Place, Question
 from photon.fleet.explain.story import Heard, tell
 from photon.status.explained import QUERY_BYTES_MAX, Explained
-from photon.status.http import HttpServer
-from photon.status.process import EXPLAIN_PATH
-from tests.unit.status.test_http import _said
 
 
 class _Everybody:
@@ -111,19 +108,3 @@ async def test_it_ends_in_time_and_failures_are_one_line() -> None:
 
     answer = await Explained(fails).answer("id=a")
     assert (answer.status, orjson.loads(answer.body)) == (500, {"error": "the registry is nowhere"})
-
-
-async def test_over_http() -> None:
-    everybody = _Everybody()
-    server = HttpServer(lambda path: None, {EXPLAIN_PATH: Explained(everybody.ask).answer})
-    await server.start("127.0.0.1:0")
-    try:
-        said = await _said(server, b"GET /explain.json?id=x%3Fy HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 200")
-        assert orjson.loads(said.partition(b"\r\n\r\n")[2])["event_id"] == "x?y"
-        assert (await _said(server, b"GET /explain.json HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
-        assert (await _said(server, b"POST /explain.json?id=x HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(
-            b"HTTP/1.1 405"
-        )
-    finally:
-        await server.stop()

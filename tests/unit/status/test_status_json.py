@@ -9,20 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from photon.config.clock import SystemClock
+from photon.config.clock import NS_PER_S
 from photon.status import process
 from photon.status.process import PERIOD_S, StatusService
 from photon.supervision.ports import free_ports
+from tests.kit.clock import ManualClock
 from tests.unit.fleet.test_polling import settings_of
-
-
-class _Still(SystemClock):
-    """Its monotonic seconds are set."""
-
-    at = 100.0
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 def _said(service: StatusService) -> dict[str, Any]:
@@ -33,7 +25,7 @@ def _said(service: StatusService) -> dict[str, Any]:
 
 
 async def test_its_age_and_when_it_is_gathered_again(tmp_path: Path) -> None:
-    clock, stop = _Still(), asyncio.Event()
+    clock, stop = ManualClock(100 * NS_PER_S), asyncio.Event()
     service = StatusService(settings_of(tmp_path, east=free_ports(1)[0]), "east", None, clock)
     gathered = 0
     gather = service.gather
@@ -50,9 +42,9 @@ async def test_its_age_and_when_it_is_gathered_again(tmp_path: Path) -> None:
     try:
         await service.run(stop)
         assert (_said(service)["age_s"], _said(service)["next_s"]) == (0.0, PERIOD_S)
-        clock.at += 1.5
+        clock.passes(1.5)
         assert (_said(service)["age_s"], _said(service)["next_s"]) == (1.5, PERIOD_S - 1.5)
-        clock.at += 10.0
+        clock.passes(10.0)
         assert (_said(service)["age_s"], _said(service)["next_s"]) == (11.5, 0.0)
     finally:
         await service.close()
@@ -61,17 +53,17 @@ async def test_its_age_and_when_it_is_gathered_again(tmp_path: Path) -> None:
 async def test_it_rests_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PERIOD_S", 0.0)
     monkeypatch.setattr(process, "LEAST_S", 0.0)
-    clock, stop = _Still(), asyncio.Event()
+    clock, stop = ManualClock(100 * NS_PER_S), asyncio.Event()
     at: list[float] = []
     service = StatusService(settings_of(tmp_path, east=free_ports(1)[0]), "east", None, clock)
 
     async def counted() -> dict[str, Any]:
-        at.append(clock.at)
-        service._at = clock.at
-        clock.at += 1.0
-        if clock.at == 200.0:
+        at.append(clock.monotonic())
+        service._at = clock.monotonic()
+        clock.passes(1.0)
+        if clock.monotonic() == 200.0:
             assert service.answer("/metrics") is not None
-        if clock.at > 202.0:
+        if clock.monotonic() > 202.0:
             stop.set()
         return {}
 
@@ -79,7 +71,7 @@ async def test_it_rests_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.M
 
     def passes() -> bool:
         found = due()
-        clock.at += 0.0 if found else 1.0
+        clock.passes(0.0 if found else 1.0)
         return found
 
     service.gather, service._due = counted, passes  # type: ignore[method-assign]

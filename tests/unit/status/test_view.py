@@ -136,12 +136,6 @@ def test_alarms_are_of_all_parts() -> None:
     assert ("dispatcher w1", "the ledger of 1 hour does not balance") in found
 
 
-def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
-    rows = {(row["service"], row["process"]): row for row in _twice()["processes"]}
-    assert rows["joiner", "e1"]["up"] is False
-    assert rows["dispatcher", "w1"]["up"] is True
-
-
 def test_an_empty_deployment_is_no_error() -> None:
     view = View("east", "1.0")
     found = [view.update(Look(at, [silent("dispatcher", "east")])) for at in (1.0, 2.0, 2.0, 1.0)][-1]

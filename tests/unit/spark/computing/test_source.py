@@ -10,22 +10,15 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from photon.computing.wire import ENDED_NS, NEVER_NS
-from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.outputs.watermarks import pairs_of
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
 from photon.spark.computing.source import IDLE_S, ComputeStream
+from tests.kit.clock import ManualClock
 from tests.spark import recorded
 
 LIMIT = ReadMaxRows(200)
-
-
-class Now(SystemClock):
-    at_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.at_s
 
 
 def plan(base: Path, *, once: bool) -> Plan:
@@ -42,12 +35,12 @@ def rows(stream: ComputeStream, start: Any, end: Any) -> list[dict[str, Any]]:
 
 def test_a_run_to_the_end(tmp_path: Path) -> None:
     recorded.write(tmp_path, 1000, 20)
-    stream = ComputeStream(plan(tmp_path, once=True), Now())
+    stream = ComputeStream(plan(tmp_path, once=True), ManualClock(0))
     stream.prepareForTriggerAvailableNow()
     at, lines, marks, spark_ms = stream.initialOffset(), list[bytes](), [], 0
     while (end := json.loads(json.dumps(stream.latestOffset(at, LIMIT)))) != at:
         found = rows(stream, at, end)
-        again = ComputeStream(plan(tmp_path, once=True), Now())  # the driver is another one
+        again = ComputeStream(plan(tmp_path, once=True), ManualClock(0))  # the driver is another one
         assert sorted(map(repr, rows(again, at, end))) == sorted(map(repr, found))
         items = [item for row in found if row["to"] != MARKER for item in items_of(row["items"])]
         assert len(items) <= 200
@@ -63,7 +56,7 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
     assert [low for low, _ in marks] == [NEVER_NS, *(mark for _, mark in marks[:-1])]
     assert marks[-1][1] == ENDED_NS
     assert stream.latestOffset(at, LIMIT) == at
-    later = ComputeStream(plan(tmp_path, once=True), Now())  # a run that finds it at the end
+    later = ComputeStream(plan(tmp_path, once=True), ManualClock(0))  # a run that finds it at the end
     moved = later.latestOffset(at, LIMIT)
     told = later.latestOffset(moved, LIMIT)
     assert later.latestOffset(told, LIMIT) == told
@@ -73,7 +66,7 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
 
 def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
     recorded.write(tmp_path, 100, 20)
-    stream = ComputeStream(plan(tmp_path, once=False), Now())
+    stream = ComputeStream(plan(tmp_path, once=False), ManualClock(0))
     at, offsets = stream.initialOffset(), []
     while (end := stream.latestOffset(at, LIMIT)) != at:
         offsets.append(end)
@@ -86,13 +79,13 @@ def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
 def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
     """Also for a driver started meanwhile; and an idle hour does not become thousands of batches."""
     recorded.write(tmp_path, 100, 20)
-    clock = Now()
+    clock = ManualClock(0)
     stream = ComputeStream(plan(tmp_path, once=False), clock)
     at, low_ns, batches = stream.initialOffset(), 0, list[float]()
     with recorded.journal(tmp_path) as journal:
         pair = pairs_of(journal.begin())[-1]
         for second in range(1800):
-            clock.at_s += 1
+            clock.passes(1)
             if second % 30:
                 pair = recorded.later(pair, 1)
                 journal.add(pair)
@@ -105,12 +98,12 @@ def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
             assert low_ns - end["watermark"]["time_ns"] <= (IDLE_S + 1) * recorded.SECOND
             at = end
     assert len(batches) < 500
-    clock.at_s += IDLE_S
+    clock.passes(IDLE_S)
     for _ in range(2):  # the watermark, and its timers
         at, before = stream.latestOffset(at, LIMIT), at
         assert at != before
     assert at["before"]["time_ns"] == at["watermark"]["time_ns"] == low_ns
-    clock.at_s += 3600
+    clock.passes(3600)
     assert stream.latestOffset(at, LIMIT) == at  # nothing at all has changed
 
 
@@ -123,7 +116,7 @@ def test_what_is_not_read_after_the_end_of_time(
 ) -> None:
     recorded.write(tmp_path, 100, 20)
     asked = plan(tmp_path, once=once)
-    stream = ComputeStream(asked, Now())
+    stream = ComputeStream(asked, ManualClock(0))
     offset = stream.initialOffset()
     if all_read:
         offset = stream.latestOffset(offset, LIMIT)
@@ -142,7 +135,7 @@ def test_what_is_not_read_after_the_end_of_time(
 
 def test_a_place_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
     recorded.write(tmp_path, 100, 20)
-    stream = ComputeStream(plan(tmp_path, once=False), Now())
+    stream = ComputeStream(plan(tmp_path, once=False), ManualClock(0))
     start = stream.latestOffset(stream.initialOffset(), LIMIT)
     (cursor,) = start["cursors"].values()
     start["cursors"]["joined/west"] = cursor
