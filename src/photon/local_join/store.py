@@ -74,7 +74,7 @@ def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapt
 def may_be_apart(options: JoinOptions) -> bool:
     """False if it surely is not, as far as files tell before the configuration is read."""
     directory = options.primary
-    if not options.once or not directory.is_dir():
+    if not options.once or is_final(directory) or not directory.is_dir():
         return True
     sizes = (each.stat().st_size for each in directory.rglob("*") if each.is_file())
     return any(total >= APART_BYTES for total in accumulate(sizes))
