@@ -92,7 +92,8 @@ def test_each_event_is_seen_once(tmp_path: Path) -> None:
     now = 10
 
     def line(event: str, key: str = "q") -> bytes:
-        return orjson.dumps({"event_id": event, "key": key}) + b"\n"
+        at = "decided_at" if event in ("c", "foreign") else "joined_at"
+        return orjson.dumps({"event_id": event, "key": key, at: "1970-01-01T00:00:01.000002Z"}) + b"\n"
 
     output = tmp_path / "output"
     for kind in ("joined", "unmatched", "rejected"):
@@ -101,13 +102,14 @@ def test_each_event_is_seen_once(tmp_path: Path) -> None:
     log = output / "joined" / "s-000001.jsonl"
     log.write_bytes(line("a") + line("b")[:9])
     follower.follow()
-    assert follower.verdicts == [Verdict(3, 10, True)]
+    assert follower.verdicts == [Verdict(3, 10, True, 1_000_002_000, "a", "east")]
     now = 20
     log.write_bytes(line("a") + line("b") + line("a"))
     (output / "unmatched" / "s-000001.jsonl").write_bytes(line("c") + line("foreign"))
     (output / "rejected" / "s-000001.jsonl").write_bytes(b'{"reason":"x"}\n')
     follower.follow()
-    assert follower.verdicts[1:] == [Verdict(3, 20, True), Verdict(3, 20, False)]
+    found = [(each.event, each.seen_ns, each.joined) for each in follower.verdicts[1:]]
+    assert found == [("b", 20, True), ("c", 20, False)]
     assert (follower.twice, follower.events) == (1, 4)
     assert follower.lines == {"east": {"joined": 3, "unmatched": 2, "rejected": 1}}
     (output / "joined" / "s-000001.jsonl.gz").write_bytes(gzip.compress(log.read_bytes() + line("d")))
