@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from bench.measure import cpu_s
-from bench.results import machine
+from bench.results import BenchmarkFailed, machine
 from bench.service_level.rows import DAY, SINCE_START, Grown, Judged, Row, absences, binned, steps
 from bench.service_level.shape import faults, pace
 from photon import __version__
@@ -57,6 +57,9 @@ EVENTS_MAX = 3_000_000
 SHARDS = (4, 2)
 """A deployment begins with two; each day changes their number."""
 ASK_S = 1.0
+WAITS_S = Wanted().unmatched_after_s
+WRITER_LATE_S = WAITS_S / 2
+"""If the writer stood still longer, an event may rightly be called unmatched."""
 TRACES = 10
 EXPLAIN_S = 60.0
 BEFORE_NS = 15_000_000_000
@@ -261,15 +264,20 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
     target = ProcessesTarget(found.file, found.settings, found.run, topology, own_logs=True, library=None)
     around = _Around(found, target, lambda follower: Sampling(found, target, follower, truth, seconds / POINTS, say))
 
+    written: list[Traffic] = []
+
     def traffic(logs: Mapping[str, Logs]) -> Traffic:
         kept.note(day := Written(seed, rate, seconds, time.time_ns() // 1000, whole=False))
-        return Traffic(day.generator(truth), logs, stream=f"{number:03d}-")
+        written.append(Traffic(day.generator(truth), logs, stream=f"{number:03d}-"))
+        return written[0]
 
     try:
         scenario = Scenario("day", "a compressed day", seconds, rate, True, tuple(plan))
         options = Options(scenario, seed, kept.directory / f"day-{number:03d}", rate)
         whole = Run(options, around, target, topology, say, traffic)
         report, seen = await whole.run(), around.seen
+        if (late_s := written[0].late_s) > WRITER_LATE_S:
+            raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; try a quieter machine")
         spans = [whole.spans[at] for at in range(len(plan))]
         judged = Judged(seen.follower.verdicts, absences(plan, spans, seen.seen, seen.began_ns))
         say(f"the traces of the slowest {TRACES}")

@@ -21,10 +21,9 @@ HEAD = """\
 
 <!-- Written by `python -m bench.service_level draw` from `bench/service_level.jsonl`: change those. -->
 
-What a deployment does over days with faults, and under too much load; the figures of the paper's evaluation (section
-4), redrawn from our own measurements. `make service-level HOURS=2` and `make overload MINUTES=10` measure; each day
-adds a row once it is verified, so runs add up, and one that was broken off goes on with the next day.
-`python -m bench.service_level draw` makes this page from all rows.
+Days with faults, and too much load, with the figures of the paper's evaluation (section 4) from our own measurements.
+`make service-level HOURS=2` and `make overload MINUTES=10` measure; each day adds a row once it is verified, so runs
+add up.
 """
 SETTING = """\
 Two datacentres, each one process, and a third region, round trip 100 ms; five replicas of the registry and the proxy
@@ -64,8 +63,8 @@ OVER = """\
 Both datacentres are offered more than can be joined on this machine, and what they joined meanwhile is called borne;
 then a new deployment is offered twice as much. Nobody refuses lines in a log: a dispatcher reads no further while as
 much as `limits.read_ahead` is under way, joiners and replicas refuse batches beyond their limits and get them again,
-and what is not read waits on disk. Each process runs with the memory limit that it has in a container, as a limit on
-its data (`RLIMIT_DATA`); one that went beyond it would die. *Caught up*: from the last line until all is joined.
+and what is not read waits on disk. Each process dies beyond the memory limit of its container, here of its data
+(`RLIMIT_DATA`). *Caught up*: from the last line until all is joined.
 """
 
 

@@ -50,6 +50,19 @@ def test_only_what_is_soon_due_is_held() -> None:
     assert most < 3 * 600 * 5 / SECONDS
 
 
+def test_released_lines_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.lab.chaos.traffic.LINES_A_STEP", 100)
+    traffic = Traffic(generator(), {"east": logs(tmp_path)})
+    east = traffic.copies["east"]
+    traffic.hold("east")
+    traffic.step(50_000_000)
+    held = east.waiting
+    traffic.flow("east")
+    traffic.step(50_000_000)
+    assert held > 200
+    assert (east.waiting, east.written) == (held - 100, 100)
+
+
 def test_copies_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
     places = {name: logs(tmp_path / name) for name in ("east", "west")}
     traffic = Traffic(generator(), places, now_ns=lambda: 7)
