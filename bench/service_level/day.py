@@ -276,8 +276,7 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
         options = Options(scenario, seed, kept.directory / f"day-{number:03d}", rate)
         whole = Run(options, around, target, topology, say, traffic)
         report, seen = await whole.run(), around.seen
-        if (late_s := written[0].late_s) > WRITER_LATE_S:
-            raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; try a quieter machine")
+        check_writer(written[0].late_s)
         spans = [whole.spans[at] for at in range(len(plan))]
         judged = Judged(seen.follower.verdicts, absences(plan, spans, seen.seen, seen.began_ns))
         say(f"the traces of the slowest {TRACES}")
@@ -288,6 +287,12 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
     row = {**row_of(day, plan, report, seen, number), "late": judged.late(), "slowest": traces}
     kept.note(replace(day, whole=not row["problems"]))
     return row
+
+
+def check_writer(late_s: float) -> None:
+    """``late_s``: the longest time between two writes. Raises BenchmarkFailed."""
+    if late_s > WRITER_LATE_S:
+        raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; use a quieter machine")
 
 
 def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, number: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.results import BenchmarkFailed
 from bench.service_level import day, page, rows
 from bench.service_level.overload import problems
 from bench.service_level.rows import LATE_NS, Absence, Grown, Judged, absences, binned, steps
@@ -139,6 +140,12 @@ def test_a_day_without_its_faults_is_a_problem() -> None:
     lost, undone = "2 clicks lost", f"{UNDONE}kill joiner east-1: no such process"
     assert day.problems([lost, undone], 2) == [lost]
     assert day.problems([undone, undone], 3) == ["2 of 3 faults could not be done"]
+
+
+def test_a_day_whose_writer_stood_still_is_not_measured() -> None:
+    day.check_writer(2.9)
+    with pytest.raises(BenchmarkFailed, match="stood still"):
+        day.check_writer(6.5)
 
 
 def test_the_page_is_what_the_kept_rows_give() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -61,6 +62,15 @@ def test_released_lines_come_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     traffic.step(50_000_000)
     assert held > 200
     assert (east.waiting, east.written) == (held - 100, 100)
+
+
+async def test_the_longest_time_between_two_writes_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 0.0, 5.0, 10.0, 65.0, 70.0])  # the begin, then before and after each write
+    clock = SimpleNamespace(monotonic=lambda: next(moments, 200.0))
+    monkeypatch.setattr("photon.lab.chaos.traffic.time", clock)
+    traffic = Traffic(generator(), {"east": logs(tmp_path)}, now_ns=lambda: 7, step_s=0.0)
+    await traffic.run()
+    assert traffic.late_s == 200.0 - 65.0
 
 
 def test_copies_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
