@@ -29,7 +29,7 @@ def main() -> int:
     run = parts.add_parser("run", help="compressed days with faults")
     run.add_argument("--hours", type=float, default=2.0, help="total hours; %(default)g")
     run.add_argument("--day", type=float, default=30.0, metavar="MINUTES", help="minutes of one day; %(default)g")
-    run.add_argument("--rate", type=int, default=50, help="events a second, on average; %(default)s")
+    run.add_argument("--rate", type=int, default=500, help="events a second, on average; %(default)s")
     run.add_argument("--directory", type=Path, default=ROOT, help="directory of the deployment; %(default)s")
     over = parts.add_parser("overload", help="twice the sustained load")
     over.add_argument("--minutes", type=float, default=10.0, help="%(default)g")

@@ -1,9 +1,8 @@
 """One compressed day of a deployment that is kept from day to day: load, faults, observations, a verdict.
 
-Two datacentres and a third region, 100 ms apart, five replicas of the registry, two joiners and a cache node in each
-datacentre. After a day everything ends in order, and the next one starts it again on the same state; its verdict
-covers everything ever written. A day that was interrupted, or found wrong, is left as it is, and a new deployment is
-begun.
+Two datacentres of one process each and a third region, 100 ms apart, five replicas of the registry. After a day
+everything ends in order, and the next one starts it again on the same state; its verdict covers everything ever
+written. A day that was interrupted, or found wrong, is left as it is, and a new deployment is begun.
 """
 
 from __future__ import annotations
@@ -19,20 +18,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.measure import cpu_s
-from bench.results import machine
-from bench.service_level.rows import DAY, SINCE_START, Grown, Row, binned, steps
+from bench.results import BenchmarkFailed, machine
+from bench.service_level.rows import DAY, SINCE_START, Grown, Judged, Row, absences, binned, steps
 from bench.service_level.shape import faults, pace
 from photon import __version__
 from photon.config import runtime
 from photon.config.loader import load as load_settings
 from photon.config.tls import OPERATOR
 from photon.fleet.access import tls_of
+from photon.fleet.explain.inquiry import Asking, explain
+from photon.fleet.explain.question import Question
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Gatherer
-from photon.fleet.processes import processes
+from photon.fleet.processes import DATACENTRE, processes
 from photon.lab.chaos import site
 from photon.lab.chaos.api import ChaosFailed, Do, Step, Target
 from photon.lab.chaos.processes import ProcessesTarget
@@ -42,23 +44,32 @@ from photon.lab.chaos.scenario import Scenario
 from photon.lab.chaos.site import Site, Wanted
 from photon.lab.chaos.topology import topology_of
 from photon.lab.chaos.traffic import Traffic
-from photon.lab.chaos.watch import Processes, Watch, Watching
+from photon.lab.chaos.watch import RESOURCES_S, Processes, Watch, Watching
 from photon.lab.demo.feed import Logs
 from photon.lab.demo.generator import Disorder, Generator, Truth
-from photon.lab.latency import Follower
+from photon.lab.latency import Follower, Verdict
 
 Say = Callable[[str], None]
 POINTS = 120
 """Recorded moments of a day."""
-DAYS_MAX = 8
-"""Maximum for one deployment: written lines are kept, and their truth is held in memory."""
+EVENTS_MAX = 3_000_000
+"""Events after which a new deployment is begun: written lines are kept, and their truth is held in memory."""
 SHARDS = (4, 2)
 """A deployment begins with two; each day changes their number."""
 ASK_S = 1.0
+WAITS_S = Wanted().unmatched_after_s
+WRITER_LATE_S = WAITS_S / 2
+"""If the writer stood still longer, an event may rightly be called unmatched."""
+TRACES = 10
+EXPLAIN_S = 60.0
+BEFORE_NS = 15_000_000_000
+"""Time for which a fault may be felt after its end."""
 RETURN_S = 30.0
 """Time around a datacentre's absence that is kept in detail."""
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 NOTE = "days.json"
+NOT_ASKED = ("wan", DATACENTRE)
+"""Kinds of processes without metrics of their own: those of a datacentre's parts are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,8 @@ class Kept:
         self.file = self.directory / "photon.toml"
 
     def _goes_on(self) -> bool:
-        return 0 < len(self.days) < DAYS_MAX and all(day.whole for day in self.days)
+        events = sum(day.rate * day.seconds for day in self.days)
+        return 0 < events < EVENTS_MAX and all(day.whole for day in self.days)
 
     @staticmethod
     def _read(directory: Path) -> list[Written]:
@@ -115,7 +127,7 @@ class Kept:
     def site(self) -> Site:
         """Created if there is none."""
         if not self.days:
-            return site.made(self.directory, Wanted(caches=1))
+            return site.made(self.directory, Wanted(joiners=1, together=True))
         return Site(self.file, load_settings(self.file, environment=os.environ), self.directory / "run")
 
     def note(self, day: Written) -> None:
@@ -146,16 +158,17 @@ class Moment:
     grown: Mapping[str, float]
     ids: Mapping[str, float]
     memory_mib: float
-    """Memory of the largest process."""
+    files: int
+    """Memory and open files, each of the process that has most."""
     own_s: float
-    busy_s: float
-    """Processor seconds of the deployment, and of the whole machine."""
+    others_s: float
+    """Processor seconds of the deployment, and of all but it and this process."""
 
 
 def busy_s() -> float:
-    """Processor seconds of the machine since its start, all cores."""
+    """Processor seconds of the machine since its start, all cores, without this process."""
     user, nice, system, _, _, irq, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 class Sampling(Watch):
@@ -166,12 +179,13 @@ class Sampling(Watch):
     ) -> None:
         super().__init__(where, target, follower)
         self.follower, self._truth, self._every_s, self._say = follower, truth, every_s, say
-        self._asked = [each for each in processes(where.settings) if each.address and each.kind != "wan"]
+        self._asked = [each for each in processes(where.settings) if each.address and each.kind not in NOT_ASKED]
         self._gatherer = Gatherer(tls_of(where.settings, where.file.parent, OPERATOR), ASK_S, details=False)
         self._grown = Grown()
         self._cpu: dict[int, float] = {}
         self._own_s = 0.0
         self._before = self._offered()
+        self.began_ns = time.time_ns()  # wall time of second 0
         self.moments: list[Moment] = []
 
     def start(self) -> None:
@@ -194,6 +208,7 @@ class Sampling(Watch):
             self._grown.take(numbers)
             await self._cpu_of_all()
             last = {name: seen[-1] if seen else Seen(0.0, False, 0, 0, 0) for name, seen in self.seen.items()}
+            samples = [some[-1] for some in self.lives.values() if some[-1].at_s > self.now_s() - 2 * RESOURCES_S]
             self.moments.append(
                 Moment(
                     round(self.now_s(), 2), time.time_ns(), self._offered() - self._before,
@@ -201,8 +216,9 @@ class Sampling(Watch):
                     {name: each.wasted for name, each in last.items()},
                     dict(self._grown.total),
                     {shard: ids for shard, ids in numbers.by("shard", "photon_registry_ids").items() if shard != "0"},
-                    max((samples[-1].memory for samples in self.lives.values()), default=0) / 2**20,
-                    self._own_s, busy_s(),
+                    max((each.memory for each in samples), default=0) / 2**20,
+                    max((each.files for each in samples), default=0),
+                    self._own_s, busy_s() - self._own_s,
                 )
             )  # fmt: skip
             if number % 8 == 0:
@@ -248,20 +264,35 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
     target = ProcessesTarget(found.file, found.settings, found.run, topology, own_logs=True, library=None)
     around = _Around(found, target, lambda follower: Sampling(found, target, follower, truth, seconds / POINTS, say))
 
+    written: list[Traffic] = []
+
     def traffic(logs: Mapping[str, Logs]) -> Traffic:
         kept.note(day := Written(seed, rate, seconds, time.time_ns() // 1000, whole=False))
-        return Traffic(day.generator(truth), logs, stream=f"{number:03d}-")
+        written.append(Traffic(day.generator(truth), logs, stream=f"{number:03d}-"))
+        return written[0]
 
     try:
         scenario = Scenario("day", "a compressed day", seconds, rate, True, tuple(plan))
         options = Options(scenario, seed, kept.directory / f"day-{number:03d}", rate)
-        report = await Run(options, around, target, topology, say, traffic).run()
+        whole = Run(options, around, target, topology, say, traffic)
+        report, seen = await whole.run(), around.seen
+        check_writer(written[0].late_s)
+        spans = [whole.spans[at] for at in range(len(plan))]
+        judged = Judged(seen.follower.verdicts, absences(plan, spans, seen.seen, seen.began_ns))
+        say(f"the traces of the slowest {TRACES}")
+        traces = [await _trace(each, found, plan, spans) for each in judged.slowest(TRACES)]
     finally:
         await target.close()
     day = kept.days[-1]
-    row = row_of(day, plan, report, around.seen, number)
+    row = {**row_of(day, plan, report, seen, number), "late": judged.late(), "slowest": traces}
     kept.note(replace(day, whole=not row["problems"]))
     return row
+
+
+def check_writer(late_s: float) -> None:
+    """``late_s``: the longest time between two writes. Raises BenchmarkFailed."""
+    if late_s > WRITER_LATE_S:
+        raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; use a quieter machine")
 
 
 def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, number: int) -> dict[str, Any]:
@@ -270,7 +301,6 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
     names = list(moments[0].joined)
     ids = sorted({shard for each in moments for shard in each.ids}, key=int)
     latency, wall_s = report.latency, moments[-1].at_s - moments[0].at_s
-    own = (moments[-1].own_s - moments[0].own_s) / wall_s
     columns: dict[str, Any] = {
         "at": [each.at_s for each in moments[1:]],
         "offered": steps([each.offered for each in moments]),
@@ -293,11 +323,39 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
         "problems": problems(report.problems, len(plan)),
         "undone": [each.removeprefix(UNDONE) for each in report.problems if each.startswith(UNDONE)],
         "growing": [use.name for use in report.growing],
-        "memory_mib": round(max(each.memory_mib for each in moments)),
-        "own_cores": round(own, 2),
-        "other_cores": round((moments[-1].busy_s - moments[0].busy_s) / wall_s - own, 2),
+        "memory_mib": _begin_most_end([each.memory_mib for each in moments]),
+        "files": _begin_most_end([each.files for each in moments]),
+        "own_cores": round((moments[-1].own_s - moments[0].own_s) / wall_s, 2),
+        "other_cores": round((moments[-1].others_s - moments[0].others_s) / wall_s, 2),
         "faults": [[step.at_s, step.for_s, step.do, step.words()] for step in plan],
         "columns": columns, "away": [_away(seen.seen, step) for step in plan if step.do is Do.AWAY],
+    }  # fmt: skip
+
+
+def _begin_most_end(values: Sequence[float]) -> list[int]:
+    """Medians of the first and last tenth, and the maximum between."""
+    tenth = max(1, len(values) // 10)
+    return [round(each) for each in (median(values[:tenth]), max(values), median(values[-tenth:]))]
+
+
+async def _trace(
+    verdict: Verdict, found: Site, plan: Sequence[Step], spans: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """Where a slow event waited, what was wrong meanwhile, and its story as ``photon explain`` tells it."""
+    base = found.file.parent
+    asking = Asking(found.settings, base, tls_of(found.settings, base, OPERATOR), EXPLAIN_S, operator=True)
+    story = await explain(asking, Question(verdict.event.encode()))
+    return {
+        "event": verdict.event, "datacentre": verdict.datacentre,
+        "took_s": round((verdict.seen_ns - verdict.written_ns) / 1e9, 2),
+        "until_joined_s": round((verdict.made_ns - verdict.written_ns) / 1e9, 2),
+        "faults": [
+            f"{step.words()} ({(begin - verdict.written_ns) / 1e9:+.1f} s)"
+            for step, (begin, end) in zip(plan, spans, strict=True)
+            if begin < verdict.seen_ns and end > verdict.written_ns - BEFORE_NS
+        ],
+        "steps": [f"{each.datacentre} {each.who}: {each.what}" for each in story.steps],
+        "missing": story.missing,
     }  # fmt: skip
 
 

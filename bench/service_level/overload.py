@@ -111,7 +111,7 @@ def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, 
     with ExitStack() as stack:
         running = stack.enter_context(
             deployed(
-                stack.enter_context(scratch()), joiners=2, shards=2, round_trip_s=ROUND_TRIP_S,
+                stack.enter_context(scratch()), shards=2, together=True, round_trip_s=ROUND_TRIP_S,
                 datacentres=DATACENTRES, replicas=REPLICAS, cache=CACHE,
             )
         )  # fmt: skip

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.report import table
-from bench.service_level.rows import DAY, OVERLOAD, QUIET_CORES, Row, read
+from bench.service_level.rows import DAY, OVERLOAD, QUIET_CORES, WITHIN_10, Row, read
 from bench.svg import Axis, Band, Series, chart
 from photon.lab.chaos.api import Do
 
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks"
+SLOWEST_MAX = 10
 PAGE, PICTURES = "service-level.md", "service-level"
 SMOOTH = 5
 """Moments over which a share is taken."""
@@ -20,30 +21,41 @@ HEAD = """\
 
 <!-- Written by `python -m bench.service_level draw` from `bench/service_level.jsonl`: change those. -->
 
-What a deployment does over days with faults, and under too much load; the figures of the paper's evaluation (section
-4), redrawn from our own measurements. `make service-level HOURS=2` and `make overload MINUTES=10` measure; each day
-adds a row once it is verified, so runs add up, and one that was broken off goes on with the next day.
-`python -m bench.service_level draw` makes this page from all rows.
+Days with faults, and too much load, with the figures of the paper's evaluation (section 4) from our own measurements.
+`make service-level HOURS=2` and `make overload MINUTES=10` measure; each day adds a row once it is verified, so runs
+add up.
 """
 SETTING = """\
-Two datacentres with pipelines and a third region, round trip 100 ms, five replicas of the registry, two joiners and a
-cache node in each datacentre: 18 processes on one machine, which also writes the logs and reads the outputs. Both
-datacentres read all events.
+Two datacentres, each one process, and a third region, round trip 100 ms; five replicas of the registry and the proxy
+between regions: 8 processes on one machine, which also writes the logs and reads the outputs. Both datacentres read
+all events.
 """
 DAYS = """\
 ## Events joined in time
 
 A *day* is compressed: its load goes as 1 - 0.7 cos, with the peak in the middle. In each one datacentre is lost and
-comes back, the registry is resharded, and joiners, dispatchers, event stores, cache nodes and leaders are killed or
-stand still, links are cut, lossy or slow, one fault after the other.
+comes back, the registry is resharded, and datacentres, replicas and leaders are killed, restarted or stand still,
+links are cut, lossy or slow, one fault after the other.
 
 - *In time*: from the moment that an event and its primary event are written, in whichever datacentre is first, until
-  its line can be read in an output; of all events that have a primary event. The slowest are the few ids that a
-  datacentre had registered when it was lost: they are its own to write, once it is back.
+  its line can be read in an output; of all events that have a primary event.
 - *Wrong*: events lost, doubled, invented, or joined wrongly, ledgers that disagree with the truth, alarms of the
   verifiers; on all that was ever written into the deployment.
-- *Others*: processor cores that something else on the machine used meanwhile; what offers lines and reads the output
-  takes 0.2 to 0.4 of them, so quiet is less than {quiet:g}.
+- *Others*: processor cores that something else used meanwhile, except the writer and reader; quiet: below {quiet:g}.
+"""
+PROMISE = """\
+### The promise
+
+99.99 % within 10 s, the rest within 60 s, except events *of a lost datacentre*: before it was killed or stopped it
+had made their line (`joined_at`) and registered their ids, so only it could write them, within 10 s of its return.
+Counted are those later than 10 s; in brackets the slowest. Memory and files: of the process that has most, over the
+first tenth of the day / at most / over the last; a log stays open for ten minutes.
+"""
+SLOWEST = """\
+### The slowest ten
+
+Without those of a lost datacentre. *Joined*: its joiner made the line; *readable*: its id was registered, and its
+line written. Rows also keep what `photon explain` says.
 """
 OVER = """\
 ## Twice what is borne
@@ -51,8 +63,8 @@ OVER = """\
 Both datacentres are offered more than can be joined on this machine, and what they joined meanwhile is called borne;
 then a new deployment is offered twice as much. Nobody refuses lines in a log: a dispatcher reads no further while as
 much as `limits.read_ahead` is under way, joiners and replicas refuse batches beyond their limits and get them again,
-and what is not read waits on disk. Each process runs with the memory limit that it has in a container, as a limit on
-its data (`RLIMIT_DATA`); one that went beyond it would die. *Caught up*: from the last line until all is joined.
+and what is not read waits on disk. Each process dies beyond the memory limit of its container, here of its data
+(`RLIMIT_DATA`). *Caught up*: from the last line until all is joined.
 """
 
 
@@ -60,10 +72,13 @@ def render(rows: Sequence[Row]) -> dict[str, str]:
     """Text of each file, by its path below ``docs/benchmarks``."""
     days, over = ([row for row in rows if row["kind"] == kind] for kind in (DAY, OVERLOAD))
     pictures: dict[str, str] = {}
-    parts = [HEAD, _measured_on(rows), SETTING, DAYS.format(quiet=QUIET_CORES), _days(days) if days else NONE]
+    parts = [HEAD, _measured_on(rows), SETTING, DAYS.format(quiet=QUIET_CORES)]
     if days:
+        parts += [*_days(days), SLOWEST, _slowest(days)]
         shown = max(days, key=lambda row: (not row["problems"], quiet(row), row["minutes"], row["began"]))
         parts += ["## The paper's figures\n", _shown(shown), *_figures(shown, pictures)]
+    else:
+        parts.append(NONE)
     parts += [OVER, _over(over) if over else NONE]
     if over:
         parts += _over_figures(max(over, key=lambda row: (row["minutes"], row["began"])), pictures)
@@ -91,21 +106,22 @@ def _within(rows: Sequence[Row]) -> str:
     return " / ".join(f"{int(share * 1e6) / 1e4:g}" for share in shares) + " %"
 
 
-def _days(days: Sequence[Row]) -> str:
-    """A line for the days of one date under the same load, and for all on a quiet and on a loaded machine."""
+def _days(days: Sequence[Row]) -> list[str]:
+    """A line for the days of one date under the same load, and one for all."""
     alike: dict[tuple[str, float, float, bool], list[Row]] = {}
     for row in days:
         alike.setdefault((row["began"][:10], row["minutes"], row["rate"], quiet(row)), []).append(row)
-    lines = [
-        _line(f"{date}, {len(some)} × {minutes:g} min, {'quiet' if is_quiet else 'loaded'}", f"{rate:,}", some)
+    groups = [
+        (f"{date}, {len(some)} × {minutes:g} min, {'quiet' if is_quiet else 'loaded'}", f"{rate:,}", some)
         for (date, minutes, rate, is_quiet), some in alike.items()
     ]
-    for name, is_quiet in (("quiet", True), ("loaded", False)):
-        if some := [row for row in days if quiet(row) is is_quiet]:
-            lines.append(_line(f"**{name}, {sum(row['minutes'] for row in some):g} min**", "", some))
+    groups.append((f"**all, {sum(row['minutes'] for row in days) / 60:.3g} h**", "", list(days)))
     head = ("days", "events/s", "faults", "cores: own / others", "events", "within 1 / 10 / 60 s",
             "p50 / p99 / most of the worst day, ms", "written during a fault", "wrong")  # fmt: skip
-    return table(head, lines)
+    promise = ("days", "of a lost datacentre", "others later than 10 / 60 s", "others within 10 s", "promise",
+               "memory, MiB", "open files", "growing")  # fmt: skip
+    return [table(head, [_line(*group) for group in groups]), PROMISE,
+            table(promise, [_kept(name, some) for name, _, some in groups])]  # fmt: skip
 
 
 def _line(name: str, rate: str, some: Sequence[Row]) -> tuple[str, ...]:
@@ -119,6 +135,59 @@ def _line(name: str, rate: str, some: Sequence[Row]) -> tuple[str, ...]:
         " / ".join(f"{each:.2f}" for each in cores), f"{sum(row['events'] for row in some):,}", _within(some),
         worst("p50_p99_max_ms"), worst("during_p50_p99_max_ms"), "; ".join(wrong) or "none",
     )  # fmt: skip
+
+
+def kept(row: Row) -> bool:
+    """True if a day kept the promise."""
+    late = row["late"]
+    promised = row["events"] - late["owned"]
+    in_time = promised - late["others"]
+    return not row["outstanding"] and in_time >= WITHIN_10 * promised and not late["others_60"]
+
+
+def _kept(name: str, some: Sequence[Row]) -> tuple[str, ...]:
+    def total(what: str) -> int:
+        return sum(row["late"][what] for row in some)
+
+    def most(what: str) -> str:
+        return f"{max(row['late'][what] for row in some):g} s"
+
+    def three(what: str) -> str:
+        return " / ".join(f"{max(row[what][at] for row in some)}" for at in range(3))
+
+    events = sum(row["events"] for row in some) - total("owned")
+    in_time = events - total("others") - sum(row["outstanding"] for row in some)
+    missed = sum(not kept(row) for row in some)
+    return (
+        name, f"{total('owned'):,} ({most('owned_max_s')})",
+        f"{total('others'):,} / {total('others_60'):,} ({most('others_max_s')})",
+        f"{int(in_time / max(1, events) * 1e6) / 1e4:g} %",
+        "kept" if not missed else f"**missed on {missed} of {len(some)} days**", three("memory_mib"), three("files"),
+        ", ".join(sorted({each.split()[0] for row in some for each in row["growing"]})) or "none",
+    )  # fmt: skip
+
+
+def _slowest(days: Sequence[Row]) -> str:
+    found = sorted(
+        ((each, row["began"]) for row in days for each in row["slowest"]), key=lambda each: -each[0]["took_s"]
+    )
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for each, began in found[:SLOWEST_MAX]:
+        faults = "; ".join(fault.partition(" (")[0] for fault in each["faults"])
+        alike.setdefault((began, faults or "none"), []).append(each)
+
+    def range_of(some: Sequence[Row], value: Callable[[Row], float]) -> str:
+        values = [value(each) for each in some]
+        return "–".join(f"{each:.1f}" for each in dict.fromkeys((min(values), max(values))))
+
+    lines = [
+        (
+            began, faults, f"{len(some)}", range_of(some, lambda each: each["until_joined_s"]),
+            range_of(some, lambda each: each["took_s"] - each["until_joined_s"]),
+        )
+        for (began, faults), some in alike.items()
+    ]  # fmt: skip
+    return table(("day", "fault", "events", "joined after, s", "readable then after, s"), lines)
 
 
 def _shown(row: Row) -> str:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from photon.fleet.numbers import Numbers
+from photon.lab.chaos.api import Do, Step
+from photon.lab.chaos.report import Seen
 from photon.lab.latency import Verdict
 
 KEPT = Path(__file__).parents[1] / "service_level.jsonl"
-VERSION = 1
+VERSION = 2
 DAY, OVERLOAD = "day", "overload"
-QUIET_CORES = 0.45
-"""If others use less than this a machine is called quiet: the processes that write the lines, read the output and ask
-for figures are counted among them, and take 0.2 to 0.4."""
+QUIET_CORES = 0.25
+"""If others use less than this a machine is called quiet."""
+PROCESS = "datacentre "
+"""Prefix of the name of a datacentre's process."""
+LATE_NS, TOO_LATE_NS = 10 * 10**9, 60 * 10**9
+WITHIN_10 = 0.9999
+"""Promised share of events within 10 s; the others within 60 s, except those that a lost datacentre owns."""
 SHARES = (50, 90, 99)
 SINCE_START = {
     "hits": "photon_eventstore_cache_hits_total",
@@ -72,6 +79,70 @@ def binned(edges_ns: Sequence[int], verdicts: Sequence[Verdict]) -> dict[str, li
             value = round(float(np.percentile(late[begin:end], share)) / 1e6) if end > begin else None
             found[f"p{share}"].append(value)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A datacentre's: of its process, killed or stopped. Wall times in ns."""
+
+    datacentre: str
+    ends_ns: int
+    """From here on it starts again."""
+    back_ns: int
+    """It answers again."""
+
+
+def absences(
+    plan: Sequence[Step], spans: Sequence[tuple[int, int]], seen: Mapping[str, Sequence[Seen]], began_ns: int
+) -> list[Absence]:
+    """``spans``: begin and end of each step; ``seen``: samples of each datacentre since ``began_ns``."""
+    found = []
+    for step, (_, ends_ns) in zip(plan, spans, strict=True):
+        match step.do:
+            case Do.AWAY:
+                names = list(step.target)
+            case Do.KILL | Do.PAUSE:
+                names = [name[len(PROCESS) :] for name in step.target if name.startswith(PROCESS)]
+            case _:
+                names = []
+        for name in names:
+            up = (began_ns + round(each.at_s * 1e9) for each in seen[name] if each.up)
+            found.append(Absence(name, ends_ns, next((at for at in up if at > ends_ns), ends_ns)))
+    return found
+
+
+class Judged:
+    """Joined events by the promise. An event is a lost datacentre's if it made the line, and thus registered the id,
+    before the loss, and showed it afterwards: nobody else may write it. If it shows it later than ``LATE_NS`` after
+    its return, the loss excuses nothing."""
+
+    def __init__(self, verdicts: Sequence[Verdict], absent: Sequence[Absence]) -> None:
+        late = [each for each in verdicts if each.joined and each.seen_ns - each.written_ns > LATE_NS]
+        self.owned = [each for each in late if any(self._owned(each, absence) for absence in absent)]
+        excepted = {each.event for each in self.owned}
+        self._others = [each for each in verdicts if each.joined and each.event not in excepted]
+
+    @staticmethod
+    def _owned(verdict: Verdict, absence: Absence) -> bool:
+        return (
+            verdict.datacentre == absence.datacentre
+            and verdict.made_ns <= absence.ends_ns <= verdict.seen_ns <= absence.back_ns + LATE_NS
+        )
+
+    def slowest(self, count: int) -> list[Verdict]:
+        """Of those that no loss excuses."""
+        return sorted(self._others, key=lambda each: each.written_ns - each.seen_ns)[:count]
+
+    def late(self) -> dict[str, Any]:
+        """Numbers for a row: later than 10 s, owned by a lost datacentre and others, and of these later than 60 s."""
+        took = [each.seen_ns - each.written_ns for each in self._others]
+        return {
+            "owned": len(self.owned),
+            "owned_max_s": round(max((e.seen_ns - e.written_ns for e in self.owned), default=0) / 1e9, 1),
+            "others": sum(each > LATE_NS for each in took),
+            "others_60": sum(each > TOO_LATE_NS for each in took),
+            "others_max_s": round(max(took, default=0) / 1e9, 1),
+        }
 
 
 def steps(values: Sequence[float]) -> list[int]:

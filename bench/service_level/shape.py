@@ -28,7 +28,7 @@ def pace(seconds: float) -> Callable[[float], float]:
 
 def faults(seed: int, seconds: float, topology: Topology, shards: int) -> list[Step]:
     """A day's faults: one datacentre is lost and comes back, the registry gets ``shards`` shards, and all other kinds
-    take turns, one at a time."""
+    take turns, one at a time. Each datacentre is one process."""
     rnd = random.Random(seed)
     datacentres = sorted(topology.datacentres)
     away = Step(round(AWAY_AT * seconds, 1), round(AWAY_FOR * seconds, 1), Do.AWAY, (rnd.choice(datacentres),))
@@ -57,15 +57,14 @@ def _kinds(rnd: random.Random, topology: Topology) -> Sequence[Callable[[float],
         return tuple(rnd.sample(list(topology.regions), 2))
 
     return (
-        lambda at: Step(at, 0.0, Do.KILL, (of("joiner"),)),
-        lambda at: Step(at, 0.0, Do.KILL, (of("dispatcher"),)),
-        lambda at: Step(at, 0.0, Do.KILL, (of("eventstore"),)),
-        lambda at: Step(at, 0.0, Do.KILL, (of("cache"),)),
+        lambda at: Step(at, 0.0, Do.KILL, (of("datacentre"),)),
+        lambda at: Step(at, 4.0, Do.KILL, (of("registry"),)),
         lambda at: Step(at, 4.0, Do.KILL, (LEADER,)),
+        lambda at: Step(at, 4.0, Do.PAUSE, (of("datacentre"),)),
+        lambda at: Step(at, 4.0, Do.PAUSE, (of("registry"),)),
         lambda at: Step(at, 4.0, Do.PAUSE, (LEADER,)),
-        lambda at: Step(at, 4.0, Do.PAUSE, (of("joiner"),)),
         lambda at: Step(at, 5.0, Do.CUT, two(), {"fault": "drop", "both": one((True, False))}),
         lambda at: Step(at, 5.0, Do.LOSS, two()),
         lambda at: Step(at, 6.0, Do.DELAY, two(), {"delay": 0.2, "both": True}),
-        lambda at: Step(at, 0.0, Do.RESTART, (of("joiner"), of("verifier"))),
+        lambda at: Step(at, 0.0, Do.RESTART, (of("datacentre"), of("registry"))),
     )

@@ -60,14 +60,17 @@ class Latencies:
     def follow(self) -> None:
         for line in (line for directory in self._outputs for lines in self._new.of(directory) for line in lines):
             record = orjson.loads(line)
-            joined_ns = datetime.fromisoformat(record["joined_at"]).timestamp() * 1e9
             arrived_ns = self._arrived_ns.get(record["event_id"])
             if arrived_ns is not None:
-                self.all_ms.append((joined_ns - arrived_ns) / 1e6)
+                self.all_ms.append((_made_ns(record["joined_at"]) - arrived_ns) / 1e6)
 
     def recent(self) -> tuple[float, float, float]:
         """p50, p90 and p99 in ms of the latest events."""
         return percentiles(self.all_ms[-RECENT:])
+
+
+def _made_ns(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1e6) * 1000
 
 
 def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
@@ -86,6 +89,9 @@ class Verdict:
     written_ns: int  # when everything needed was in the logs of one datacentre
     seen_ns: int
     joined: bool
+    made_ns: int = 0  # shortly before its id was registered
+    event: str = ""
+    datacentre: str = ""
 
 
 class Follower:
@@ -121,15 +127,16 @@ class Follower:
                     now = self._now_ns()
                     self.lines[datacentre][kind] += len(lines)
                     for line in lines if kind in KINDS else ():
-                        self._note(orjson.loads(line), kind, now)
+                        self._note(orjson.loads(line), kind, now, datacentre)
 
-    def _note(self, record: dict[str, object], kind: str, now: int) -> None:
-        event = str(record["event_id"])
+    def _note(self, record: dict[str, str], kind: str, now: int, datacentre: str) -> None:
+        event = record["event_id"]
         if event in self._seen:
             self.twice += 1
             return
         self._seen.add(event)
         joined = kind == "joined"
-        written = self._complete_ns(event, str(record["key"]) if joined else None)
+        written = self._complete_ns(event, record["key"] if joined else None)
         if written is not None:
-            self.verdicts.append(Verdict(written, now, joined))
+            made = _made_ns(record["joined_at" if joined else "decided_at"])
+            self.verdicts.append(Verdict(written, now, joined, made, event, datacentre))

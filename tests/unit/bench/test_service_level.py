@@ -8,23 +8,26 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.results import BenchmarkFailed
 from bench.service_level import day, page, rows
 from bench.service_level.overload import problems
-from bench.service_level.rows import Grown, binned, steps
+from bench.service_level.rows import LATE_NS, Absence, Grown, Judged, absences, binned, steps
 from bench.service_level.shape import AFTER_S, BEFORE_S, faults, pace
 from photon.config.metrics.families import Family, Sample
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Heard
 from photon.fleet.processes import of_datacentre
-from photon.lab.chaos.api import Do
+from photon.lab.chaos.api import Do, Step
+from photon.lab.chaos.report import Seen
 from photon.lab.chaos.run import UNDONE
 from photon.lab.chaos.topology import Topology, too_much
 from photon.lab.demo.generator import Generator
 from photon.lab.latency import Verdict
-from tests.unit.lab.chaos.places import PROCESSES, REPLICAS
+from tests.unit.lab.chaos.places import REPLICAS
 
-CACHES = {f"cache {name}-c1": name for name in ("east", "west")}
-TOPOLOGY = Topology(REPLICAS, {"east": "east", "west": "west"}, PROCESSES | CACHES, ("central", "east", "west"))
+DATACENTRES = {"east": "east", "west": "west"}
+PROCESSES = {**REPLICAS, "datacentre east": "east", "datacentre west": "west"}
+TOPOLOGY = Topology(REPLICAS, DATACENTRES, PROCESSES, ("central", "east", "west"))
 S = 1_000_000_000
 
 
@@ -64,6 +67,50 @@ def test_percentiles_are_of_those_written_in_a_bin() -> None:
     assert steps([3, 5, 5, 2]) == [2, 0, 0]
 
 
+def test_only_what_a_lost_datacentre_had_made_and_showed_on_its_return_is_excepted() -> None:
+    absent = [Absence("west", 100 * S, 103 * S)]
+
+    def late(made_s: int, seen_s: int, datacentre: str = "west") -> list[Verdict]:
+        return Judged([Verdict(50 * S, seen_s * S, True, made_s * S, "a", datacentre)], absent).owned
+
+    assert late(52, 104)
+    assert not late(52, 104, "east")  # the other one was there
+    assert not late(101, 104)  # made after the return
+    assert not late(52, 99)  # shown before
+    assert not late(52, 114)  # 10 s after the return nothing is excused
+    assert not Judged([Verdict(99 * S, 104 * S, True, 99 * S, "a", "west")], absent).owned  # in time
+
+
+def test_late_events_of_others_are_counted_and_their_slowest_named() -> None:
+    slow = [Verdict(0, at * S, True, at * S, f"e{at}", "west") for at in (1, 11, 30, 61)]
+    lost = [Verdict(0, 104 * S, True, 1, "lost", "west"), Verdict(0, 300 * S, False)]
+    judged = Judged([*slow, *lost], [Absence("west", 100 * S, 103 * S)])
+    assert judged.late() == {"owned": 1, "owned_max_s": 104.0, "others": 3, "others_60": 1, "others_max_s": 61.0}
+    assert [each.event for each in judged.slowest(2)] == ["e61", "e30"]
+
+
+def test_a_datacentre_is_absent_until_it_answers_again() -> None:
+    steps = [
+        Step(5.0, 0.0, Do.KILL, ("datacentre west",)),
+        Step(9.0, 4.0, Do.AWAY, ("west",)),
+        Step(20.0, 4.0, Do.PAUSE, ("registry r1",)),
+        Step(20.0, 0.0, Do.RESTART, ("datacentre west",)),
+    ]
+    spans = [(5 * S, 6 * S), (9 * S, 13 * S), (20 * S, 24 * S), (20 * S, 24 * S)]
+    seen = [Seen(at, up, 0, 0, 0) for at, up in ((5.5, True), (6.5, False), (7.0, True), (15.0, True))]
+    found = absences(steps, spans, {"west": seen}, 0)
+    assert found == [Absence("west", 6 * S, 7 * S), Absence("west", 13 * S, 15 * S)]
+
+
+def test_a_day_keeps_the_promise_or_not() -> None:
+    late = {"owned": 10, "others": 10, "others_60": 0}
+    row = {"events": 100_010, "outstanding": 0, "late": late}
+    assert page.kept(row)
+    for wrong in ({"outstanding": 1}, {"late": {**late, "others": 11}}, {"late": {**late, "others_60": 1}}):
+        assert not page.kept({**row, **wrong})
+    assert LATE_NS == 10 * S
+
+
 def test_a_counter_that_begins_again_goes_on() -> None:
     process = of_datacentre("eventstore", "east", "east", "localhost:1")
     grown = Grown()
@@ -95,6 +142,12 @@ def test_a_day_without_its_faults_is_a_problem() -> None:
     assert day.problems([undone, undone], 3) == ["2 of 3 faults could not be done"]
 
 
+def test_a_day_whose_writer_stood_still_is_not_measured() -> None:
+    day.check_writer(2.9)
+    with pytest.raises(BenchmarkFailed, match="stood still"):
+        day.check_writer(6.5)
+
+
 def test_the_page_is_what_the_kept_rows_give() -> None:
     assert page.stale() == [], "run: python -m bench.service_level draw"
 
@@ -106,7 +159,7 @@ def test_what_was_wrong_is_shown_and_all_charts_can_be_drawn() -> None:
     found = page.render([*kept, wrong])
     assert "2 clicks lost" in found[page.PAGE]
     charts = {name: text for name, text in found.items() if name.endswith(".svg")}
-    assert len(charts) == 10
+    assert len(charts) == 7 + 3 * any(row["kind"] == rows.OVERLOAD for row in kept)
     for text in charts.values():
         ElementTree.fromstring(text)
     assert "Not measured yet" in page.render([])[page.PAGE]

@@ -122,7 +122,7 @@ class Run:
         self._steps = plan(options.scenario, options.seed, topology, target.able, target.fillable)
         self._partial = partial(self._steps)
         self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
-        self._spans: dict[int, tuple[int, int]] = {}  # wall times of a step
+        self.spans: dict[int, tuple[int, int]] = {}  # wall times of each step of the plan
         self._returns: list[tuple[str, float, float]] = []  # datacentre, left, returned
 
     async def run(self) -> Report:
@@ -209,7 +209,7 @@ class Run:
             self._say(f"{begun_s:6.1f} s  {step.words()}")
             what = await faults.begin(number, step)
             self._note("begin", fault=number, do=step.do, to=what)
-            self._spans[number] = (begun_ns, time.time_ns())
+            self.spans[number] = (begun_ns, time.time_ns())
             # A wrong clock counts from when its process is up with it.
             ends_s = watch.now_s() + step.for_s if step.do is Do.CLOCK else step.end_s
             await asyncio.sleep(max(0.0, ends_s - watch.now_s()))
@@ -224,7 +224,7 @@ class Run:
             self._say(f"{watch.now_s():6.1f} s  {said}")
             self.report.problems.append(f"{UNDONE}{said}")
         finally:
-            self._spans[number] = (begun_ns, time.time_ns())
+            self.spans[number] = (begun_ns, time.time_ns())
 
     async def _end(self, number: int, faults: Faults) -> None:
         """The proxy, or a reader that is asked, may itself be down for a moment."""
@@ -298,7 +298,7 @@ class Run:
             truth = traffic.generator.truth
             report.events = len(truth.joined) + len(truth.unmatched)
             outstanding = max(0, report.events - follower.events)
-            report.latency = latency(follower.verdicts, list(self._spans.values()), outstanding)
+            report.latency = latency(follower.verdicts, list(self.spans.values()), outstanding)
         near = max(4096, int(NEAR_S * options.rate * EVENT_BYTES))
         report.backs = [
             back(name, left, came, watch.seen[name], near) for name, left, came in self._returns if name in watch.seen

@@ -26,7 +26,7 @@ TRIES = 3  # another process may take a port between drawing it and the start
 @dataclass(frozen=True, slots=True)
 class Wanted:
     joiners: int = 2  # joiners in each datacentre
-    caches: int = 0  # cache nodes in each datacentre
+    together: bool = False  # one process a datacentre
     round_trip_s: float = ROUND_TRIP_S
     unmatched_after_s: float = 6.0
     disks: tuple[str, ...] = ()  # replicas whose directory is a small file system of its own
@@ -64,7 +64,7 @@ def made(directory: Path, wanted: Wanted) -> Site:
     directory.mkdir(parents=True, exist_ok=True)
     shape = Shape(
         joiners=wanted.joiners,
-        caches=wanted.caches,
+        together=wanted.together,
         round_trip_s=wanted.round_trip_s,
         unmatched_after_s=wanted.unmatched_after_s,
         replicas=wanted.replicas,

@@ -20,6 +20,7 @@ from photon.lab.demo.generator import Arriving, Generator, Line
 
 ROLL_US = 30_000_000  # interval between new files
 STEP_S = 0.02
+LINES_A_STEP = 5_000  # of one copy: released lines must not hold up the others
 TORN_BYTES = 4096  # bytes that a crash of the writer's machine may take from a log
 QUERIES_KEPT = 500_000  # primary events whose time of arrival is remembered
 _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
@@ -31,7 +32,7 @@ class LogCopy:
         self.logs = logs
         self._stream = stream
         self.held = False
-        """While True, nothing arrives; held-back lines come at once afterwards."""
+        """While True, nothing arrives; held-back lines come soon afterwards."""
         self.written = 0
         self.newest: Path | None = None
         """The last file of foreign events written."""
@@ -49,8 +50,7 @@ class LogCopy:
         self._due.extend(lines)
         if self.held or not self._due:
             return []
-        due = list(self._due)
-        self._due.clear()
+        due = [self._due.popleft() for _ in range(min(len(self._due), LINES_A_STEP))]
         for roll, of_roll in itertools.groupby(due, key=lambda line: line.at_us // ROLL_US):
             self.newest = append(self.logs, of_roll, f"{self._stream}{roll:06d}") or self.newest
         self.written += len(due)
@@ -73,6 +73,8 @@ class Traffic:
         self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
         self.written = 0
         """Lines due so far."""
+        self.late_s = 0.0
+        """Longest time between two writes."""
         self.clicks: dict[str, int] = {}
         """click id -> wall time at which its line was first written anywhere"""
         self._queries: OrderedDict[str, int] = OrderedDict()
@@ -118,10 +120,12 @@ class Traffic:
         copy.held = False
 
     async def run(self) -> None:
-        began = time.monotonic()
+        began = last = time.monotonic()
         while not self.done:
             self.step(int((time.monotonic() - began) * 1e6))
             await asyncio.sleep(self._step_s)
+            now = time.monotonic()
+            self.late_s, last = max(self.late_s, now - last), now
 
     def complete_ns(self, click: str, query: str | None) -> int | None:
         """When everything needed for an event's verdict was written: its line, and its primary event's."""

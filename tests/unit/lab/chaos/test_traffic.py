@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -50,6 +51,28 @@ def test_only_what_is_soon_due_is_held() -> None:
     assert most < 3 * 600 * 5 / SECONDS
 
 
+def test_released_lines_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.lab.chaos.traffic.LINES_A_STEP", 100)
+    traffic = Traffic(generator(), {"east": logs(tmp_path)})
+    east = traffic.copies["east"]
+    traffic.hold("east")
+    traffic.step(50_000_000)
+    held = east.waiting
+    traffic.flow("east")
+    traffic.step(50_000_000)
+    assert held > 200
+    assert (east.waiting, east.written) == (held - 100, 100)
+
+
+async def test_the_longest_time_between_two_writes_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 0.0, 5.0, 10.0, 65.0, 70.0])  # the begin, then before and after each write
+    clock = SimpleNamespace(monotonic=lambda: next(moments, 200.0))
+    monkeypatch.setattr("photon.lab.chaos.traffic.time", clock)
+    traffic = Traffic(generator(), {"east": logs(tmp_path)}, now_ns=lambda: 7, step_s=0.0)
+    await traffic.run()
+    assert traffic.late_s == 200.0 - 65.0
+
+
 def test_copies_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
     places = {name: logs(tmp_path / name) for name in ("east", "west")}
     traffic = Traffic(generator(), places, now_ns=lambda: 7)
@@ -92,7 +115,8 @@ def test_each_event_is_seen_once(tmp_path: Path) -> None:
     now = 10
 
     def line(event: str, key: str = "q") -> bytes:
-        return orjson.dumps({"event_id": event, "key": key}) + b"\n"
+        at = "decided_at" if event in ("c", "foreign") else "joined_at"
+        return orjson.dumps({"event_id": event, "key": key, at: "1970-01-01T00:00:01.000002Z"}) + b"\n"
 
     output = tmp_path / "output"
     for kind in ("joined", "unmatched", "rejected"):
@@ -101,13 +125,14 @@ def test_each_event_is_seen_once(tmp_path: Path) -> None:
     log = output / "joined" / "s-000001.jsonl"
     log.write_bytes(line("a") + line("b")[:9])
     follower.follow()
-    assert follower.verdicts == [Verdict(3, 10, True)]
+    assert follower.verdicts == [Verdict(3, 10, True, 1_000_002_000, "a", "east")]
     now = 20
     log.write_bytes(line("a") + line("b") + line("a"))
     (output / "unmatched" / "s-000001.jsonl").write_bytes(line("c") + line("foreign"))
     (output / "rejected" / "s-000001.jsonl").write_bytes(b'{"reason":"x"}\n')
     follower.follow()
-    assert follower.verdicts[1:] == [Verdict(3, 20, True), Verdict(3, 20, False)]
+    found = [(each.event, each.seen_ns, each.joined) for each in follower.verdicts[1:]]
+    assert found == [("b", 20, True), ("c", 20, False)]
     assert (follower.twice, follower.events) == (1, 4)
     assert follower.lines == {"east": {"joined": 3, "unmatched": 2, "rejected": 1}}
     (output / "joined" / "s-000001.jsonl.gz").write_bytes(gzip.compress(log.read_bytes() + line("d")))
