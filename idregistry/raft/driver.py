@@ -16,7 +16,15 @@ from photon.config.left_out import left_out
 from photon.idregistry.raft.api import RunMachine, StateMachine
 from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import APPLIED_AT_ONCE, COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
+from photon.idregistry.raft.options import (
+    APPLIED_AT_ONCE,
+    APPLIED_BYTES,
+    APPLIED_FEW,
+    COMMAND_BYTES_MAX,
+    ENTRIES_MAX,
+    DiskFull,
+    RaftOptions,
+)
 from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
@@ -183,7 +191,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         long, with all its groups.
         """
         committed = self.committed()
-        until = min(committed, self.applied() + APPLIED_AT_ONCE)
+        until = min(committed, self.applied() + APPLIED_AT_ONCE) if self.may_apply() else self.applied()
         ran = self._apply_unwatched(until)
         self._SyncObj__raftCommitIndex = until
         try:
@@ -221,6 +229,18 @@ class Core(library.SyncObj):  # type: ignore[misc]
 
     def committed(self) -> int:
         return int(self._SyncObj__raftCommitIndex)
+
+    def may_apply(self) -> bool:
+        """True if there are committed entries to apply now.
+
+        In a stream of small entries a follower, of whom nobody waits for a result, applies several as one. Entries
+        that are not committed here promise another message, with the next ones or a heartbeat.
+        """
+        first, committed, journal = self.applied() + 1, self.committed(), self._journal
+        if self.leads() or not self.leader() or committed == journal.last:
+            return committed >= first
+        few = committed - first + 1 < APPLIED_FEW
+        return not few or journal.bytes_of(first, committed) >= APPLIED_BYTES
 
     def leads(self) -> bool:
         return bool(self._SyncObj__raftState == library._RAFT_STATE.LEADER)

@@ -381,7 +381,7 @@ class RaftGroup:
         return (
             bool(self._queue)
             or now > core.deadline()
-            or core.committed() > core.applied()
+            or core.may_apply()
             or self._store.writing
             or (core.leads() and core.committed() < self._journal.last)
         )
@@ -395,8 +395,7 @@ class RaftGroup:
         if self._resting.rests:
             return _NEVER
         alone = not self.peers and core.committed() < self._journal.last
-        behind = core.committed() > core.applied()
-        if self._at_work or behind or core.sends_due:
+        if self._at_work or core.may_apply() or core.sends_due:
             return now
         if core.leads() and (alone or (self._queue and self._may_propose())):
             return now

@@ -232,6 +232,10 @@ class Journal:
     def term_at(self, index: int) -> int:
         return self._log.term(index - self._log.first)
 
+    def bytes_of(self, first: int, last: int) -> int:
+        """Bytes of these entries' commands."""
+        return sum(map(self._log.length, range(first - self.first, last + 1 - self.first)))
+
     def entry_at(self, index: int) -> Entry:
         """The entry with its command, from memory or disk."""
         return self._log.entry(index - self._log.first)
@@ -323,9 +327,9 @@ class Journal:
 
     def _append(self, payload: bytes) -> None:
         """Writes one frame, completely or not at all."""
-        path = self._path(self._segment)
-        with no_space(path):
+        with no_space(self._directory):
             if self._file is None:
+                path = self._path(self._segment)
                 self._disk.truncate(path, self._whole)  # left by the last try on a full disk
                 self._file = self._disk.append(path)
             try:

@@ -1,4 +1,9 @@
-"""A leader's messages to its followers: entries with flow control, heartbeats, snapshots piece by piece."""
+"""A leader's messages to its followers: entries with flow control, heartbeats, snapshots piece by piece.
+
+In a stream of entries, only as many followers as make a majority with the leader get each at once: those that answer
+soonest. The others get all since their last message once a heartbeat. So a stream costs three replicas little more
+than half the messages, syncs and turns. A follower that falls behind in answering is replaced with the next entry.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,8 @@ from photon.idregistry.raft.options import (
     RaftStopped,
 )
 from photon.idregistry.raft.snapshot import SnapshotStore
+
+STREAM = 2  # heartbeats: entries that follow others within this time belong to a stream
 
 _NEVER = float("inf")
 
@@ -35,8 +42,14 @@ class _Sending:
     commit: int = 0
     sent_at: float = -_NEVER  # when entries were last sent to it
     streams: bool = False  # the last entries came within a heartbeat of others: so will the next ones
+    waits_for: tuple[int, float] | None = None  # an entry it has not acknowledged, and when that was sent
+    takes: float = 0.0  # seconds from an entry to its acknowledgement, lately
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
+
+    def answers_in(self, now: float) -> float:
+        """Seconds from an entry to its acknowledgement; an entry that waits longer than that counts."""
+        return max(self.takes, now - self.waits_for[1] if self.waits_for else 0.0)
 
 
 class Sender:
@@ -69,6 +82,9 @@ class Sender:
             return
         sending = self._to(peer)
         sending.appends = max(0, sending.appends - 1) if ack.accepted else 0
+        if sending.waits_for is not None and progress.matched >= sending.waits_for[0]:
+            sending.takes += (now - sending.waits_for[1] - sending.takes) / 8
+            sending.waits_for = None
         if not self._journal.first < progress.next_index <= last:
             return
         if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
@@ -96,11 +112,14 @@ class Sender:
         heartbeat = now >= self._heartbeat_at
         if heartbeat:
             self._heartbeat_at = now + 0.5 * self._options.heartbeat
+        connected = [peer for peer in self._peers if core.connected(peer)]
+        others = sorted(connected, key=lambda peer: self._to(peer).answers_in(now))[(len(self._peers) + 1) // 2 :]
         for peer in self._peers:
-            if core.connected(peer):
-                self._send_to(peer, now, heartbeat, out)
-            else:
-                self._to(peer).transfer = None
+            sending = self._to(peer)
+            if peer not in connected:
+                sending.transfer = None
+            elif not (peer in others and sending.streams and now - sending.sent_at < self._options.heartbeat):
+                self._send_to(peer, now, sending, heartbeat, out)
 
     def _to(self, peer: str) -> _Sending:
         if self._term != self._core.term():
@@ -108,9 +127,8 @@ class Sender:
             self._sending = {each: _Sending() for each in self._peers}
         return self._sending[peer]
 
-    def _send_to(self, peer: str, now: float, heartbeat: bool, out: Out) -> None:
+    def _send_to(self, peer: str, now: float, sending: _Sending, heartbeat: bool, out: Out) -> None:
         core = self._core
-        sending = self._to(peer)
         if heartbeat:
             sending.appends = 0  # messages not acknowledged by now may be lost
         sent = False
@@ -124,7 +142,8 @@ class Sender:
             sent = True
         sending.transfer = None
         if sent:
-            sending.streams, sending.sent_at = now - sending.sent_at < self._options.heartbeat, now
+            sending.streams, sending.sent_at = now - sending.sent_at < STREAM * self._options.heartbeat, now
+            sending.waits_for = sending.waits_for or (self._journal.last, now)
         # In a stream followers hear of a commit with the next entries or heartbeat: else half of all messages, and of
         # their answers, would be about commits.
         if sent or heartbeat or (sending.commit != core.committed() and not sending.streams):
