@@ -46,7 +46,7 @@ def flow():
         totals = op.fold_final("totals", records, lambda: (0, 0), _added)
         shown = op.map("show", totals, lambda each: _shown(each[0], 0, each[1]))
     else:
-        clock = win.EventClock(_time, wait_for_system_duration=timedelta(hours=1))
+        clock = win.EventClock(_time, wait_for_system_duration=timedelta(seconds=10))
         windower = win.TumblingWindower(length=timedelta(minutes=1), align_to=EPOCH)
         windows = win.fold_window("windows", records, clock, windower, lambda: (0, 0), _added, _merged)
         shown = op.map("show", windows.down, lambda each: _shown(each[0], each[1][0] * 60_000_000_000, each[1][1]))
