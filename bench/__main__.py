@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 
-from bench import catch_up, growth, live, report, restart, sustained
+from bench import catch_up, computations, growth, live, report, restart, sustained
 from bench.catch_up import LIMIT_S, QUICK, SYSTEMS, scratch
 from bench.goals import SIZES
 from bench.live import LATENCY, LIVE
@@ -21,7 +21,7 @@ from bench.results import Results
 from bench.workload import cache_root
 
 ROUNDS = 3
-GROUPS = ("catch-up", "live", "sustained", "restart", "growth")
+GROUPS = ("catch-up", "live", "sustained", "restart", "growth", "computations")
 
 
 def say(line: str) -> None:
@@ -60,6 +60,9 @@ def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
         restart.bench(results, rounds, say)
     if "growth" in only:
         growth.bench(results, 1, say)
+    if "computations" in only:
+        names = [system.name for system in computations.SYSTEMS]
+        computations.bench(results, [*computations.KEYS, computations.LARGE], names, rounds, say)
     rows = results.rows()
     report.publish(rows)
     say(f"written: {report.KEPT.name} and docs/benchmarks.md; commit them")

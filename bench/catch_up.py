@@ -117,7 +117,7 @@ def run(system: System, data: Set, truth: Mapping[str, str], limit_s: float = LI
         if took.wall_s > limit_s:
             raise BenchmarkFailed(f"not done after {limit_s:,.0f} s")
         if took.code:
-            raise BenchmarkFailed(f"ended with {took.code}: {_last(took)}")
+            raise BenchmarkFailed(f"ended with {took.code}: {last_line(took)}")
         verdict = check(output_lines(output), truth, pair)
         if verdict.problems:
             raise BenchmarkFailed(f"wrong output: {verdict.problems}")
@@ -169,7 +169,7 @@ def figures(took: Measured, verdict: Verdict) -> Figures:
     }
 
 
-def _last(took: Measured) -> str:
+def last_line(took: Measured) -> str:
     lines = [line.strip() for line in took.error.splitlines() if line.strip()]
     causes = [line for line in lines if re.search(r"\b(Caused by|\w*(Error|Exception)):", line)]
     return (causes or lines or ["it said nothing"])[-1][:300]

@@ -16,6 +16,11 @@ from pathlib import Path
 
 from bench import goals
 from bench.catch_up import GROUP, PHOTON, SYSTEMS
+from bench.computations import BYTEWAX, KEYS, LARGE, TASKS
+from bench.computations import GROUP as COMPUTATIONS
+from bench.computations import PHOTON as COMPUTING
+from bench.computations import SYSTEMS as COMPUTERS
+from bench.computations import row_name as computed
 from bench.growth import POINTS
 from bench.growth import group as growth_group
 from bench.live import CURVE, GOAL_RATE, LATE, LATENCY, LIVE, SUSTAINED, row_name
@@ -99,6 +104,18 @@ REGISTRY_TEXT = """\
 Conditional inserts a second next to etcd, also with replicas 100 ms apart: [Benchmarks of
 components](../bench/README.md), `make bench-registry`.
 """
+COMPUTATIONS_TEXT = """\
+# Computations: benchmarks
+
+<!-- Written by `python -m bench.report` from `bench/results.json`: change those. -->
+
+[Computations](../computations.md) next to Bytewax and Flink, over the same JSON lines: totals by key, and windows of
+a minute; start-up included, results checked. `python -m bench full --only computations`
+
+CPU seconds/wall seconds/peak MiB. Compare CPU, as the machine did other work:
+"""
+COMPUTATION_GOALS = dict(zip(TASKS, (2.0, 0.5), strict=True))  # times Bytewax's CPU, at most
+LARGE_MIB = 600.0
 
 
 def render(rows: Sequence[Row]) -> dict[str, str]:
@@ -106,7 +123,13 @@ def render(rows: Sequence[Row]) -> dict[str, str]:
     found = {(row.group, row.name): row for row in rows}
     plots = _plots(rows)
     met = [(goal, measured or NOT_YET, reached) for goal, measured, reached in goals.lines(rows)]
-    parts = [HEAD, _measured_on(rows), GOALS_TEXT, table(("goal", "measured", "reached"), met), CATCH_UP_TEXT]
+    parts = [
+        HEAD,
+        _measured_on([row for row in rows if row.group != COMPUTATIONS]),
+        GOALS_TEXT,
+        table(("goal", "measured", "reached"), met),
+        CATCH_UP_TEXT,
+    ]
     for size in goals.SIZES:
         parts += [f"### {size.words()}\n", catch_up_table(rows, size.words(), complete=True)]
     pictures = {name: f"![{name}](benchmarks/{name}.svg)\n" for name in plots}
@@ -126,6 +149,7 @@ def render(rows: Sequence[Row]) -> dict[str, str]:
         parts.append(f"{NOT_YET.capitalize()}: {', '.join(missing)}.\n")
     return {
         "benchmarks.md": "\n".join(part for part in parts if part),
+        "benchmarks/computations.md": _computations(found, [row for row in rows if row.group == COMPUTATIONS]),
         **{f"benchmarks/{n}.svg": t for n, t in plots.items()},
     }
 
@@ -225,6 +249,37 @@ def _late(found: Mapping[tuple[str, str], Row]) -> str:
         return table(head, [(row.problem or NOT_YET, "", "", "", f"`{command}`")])
     figures = figure(row.median("back_s"), ".2f"), figure(row.median("cores"), ".2f")
     return table(head, [(_three(row, ""), _three(row, "before_"), *figures, f"`{row.command}`")])
+
+
+def _computations(found: Mapping[tuple[str, str], Row], rows: Sequence[Row]) -> str:
+    lines = []
+    for task in TASKS:
+        for keys in KEYS:
+            named = {each.name: found.get((COMPUTATIONS, computed(each.name, task, keys))) for each in COMPUTERS}
+            own, peer = (row and row.median("cpu_s") for row in (named[COMPUTING], named[BYTEWAX]))
+            ratio = own / peer if own and peer else None
+            shown = map(_computed, named.values())
+            lines.append((f"{task}, {keys:,}", *shown, _reached(ratio, COMPUTATION_GOALS[task], ".2f")))
+    large = found.get((COMPUTATIONS, computed(COMPUTING, TASKS[0], LARGE)))
+    peak = None if large is None else large.median("peak_mib")
+    empty = [""] * (len(COMPUTERS) - 1)
+    lines.append((f"{TASKS[0]}, {LARGE:,}", _computed(large), *empty, _reached(peak, LARGE_MIB, ".0f")))
+    head = ("keys", *(system.name for system in COMPUTERS), "CPU/Bytewax's, or MiB (goal)")
+    return "\n".join((COMPUTATIONS_TEXT, table(head, lines), _measured_on(rows)))
+
+
+def _computed(row: Row | None) -> str:
+    if row is None or not row.rounds:
+        return (row.problem if row else "") or "–"
+    return "/".join(figure(row.median(name), form) for name, form in
+                    (("cpu_s", ",.1f"), ("wall_s", ",.0f"), ("peak_mib", ",.0f")))  # fmt: skip
+
+
+def _reached(measured: float | None, goal: float, form: str) -> str:
+    if measured is None:
+        return f"– ({goal:g})"
+    shown = figure(measured, form)
+    return f"{shown if measured <= goal else f'**{shown}**'} ({goal:g})"
 
 
 def _three(row: Row, name: str) -> str:

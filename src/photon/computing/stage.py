@@ -182,7 +182,7 @@ class Stage:
         for key, records in groups.items():
             low_ns = self._low_of(key)
             self.tally.records += len(records)
-            for record, _ in records:
+            for record, _ in records if low_ns > NEVER_NS else ():
                 if record.time_ns < low_ns:
                     self.tally.late += 1
         self._each(list(groups.items()), NEVER_NS, NEVER_NS)
@@ -288,13 +288,16 @@ class Stage:
     # -- commit
     def committed(self) -> None:
         """Call when the dirty rows are in the store."""
-        for row in self.dirty.values():
-            self.forget(row.key)
-            self.cache[row.key] = row
+        cache = self.cache
+        for key, row in self.dirty.items():
+            if key in cache:
+                self.cached -= cost(cache.pop(key))
+            cache[key] = row
             self.cached += cost(row)
-            for wall, at in ((0, row.event_ns), (1, row.wall_ns)):
-                if at is not None and at < self._stored_ns[wall]:
-                    self._stored_ns[wall] = at
+            if row.event_ns is not None and row.event_ns < self._stored_ns[0]:
+                self._stored_ns[0] = row.event_ns
+            if row.wall_ns is not None and row.wall_ns < self._stored_ns[1]:
+                self._stored_ns[1] = row.wall_ns
         self.dirty.clear()
         self.chunks.clear()
         self._entries.clear()
@@ -356,8 +359,7 @@ class Stage:
     def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
         """Runs all of it, or raises and changes nothing."""
         row = self.dirty.get(key) or self.cache.get(key)
-        data = rows.EMPTY if row is None or row.data is None else row.data
-        body = _decode(data, self.name)
+        body = rows.empty() if row is None or row.data is None else _decode(row.data, self.name)
         if body.blocked or key == NOWHERE:
             if records:
                 self._put_aside(key, body, records, body.blocked or "it has no key")
@@ -423,7 +425,7 @@ class Stage:
                 process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
                 if called == most:
                     return called
-                if any(new < following for new in takewhile(partial(ne, last), reversed(timers))):
+                if timers and any(new < following for new in takewhile(partial(ne, last), reversed(timers))):
                     break  # it set an earlier one
         return called
 
@@ -444,7 +446,9 @@ class Stage:
             data = None
         elif state is not None and len(data or b"") > self._state_bytes:
             raise Misused(f"its state and timers have {len(data or b'')} bytes, more than {self._state_bytes}")
-        before = self.dirty.get(key) or self.cache.get(key)
+        before = dirty = self.dirty.get(key)
+        if before is None:
+            before = self.cache.get(key)
         if before is not None and before.data == data:
             return
         if state and (strange := changed_type(state)) is not None:
@@ -456,9 +460,9 @@ class Stage:
         wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None
         aside = len(body.kept) + bool(body.blocked)
         self.dirty[key] = Row(self.name, key, data, event_ns, wall_ns, aside)
-        if event_ns is not None:
+        if event_ns is not None and (dirty is None or dirty.event_ns != event_ns):
             heapq.heappush(self._heaps[0], Due(event_ns, key))
-        if wall_ns is not None:
+        if wall_ns is not None and (dirty is None or dirty.wall_ns != wall_ns):
             heapq.heappush(self._heaps[1], Due(wall_ns, key))
 
     def _block(self, key: str, records: Sequence[Taken], reason: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from bench import goals, report
+from bench import computations, goals, report
 from bench.catch_up import GROUP, PHOTON, PHOTON_ALONE, row_name
 from bench.results import BenchmarkFailed, Results, Round, Row, run_round
 from bench.svg import Axis, Series, chart, ticks
@@ -33,6 +33,21 @@ def test_a_table_has_medians_and_says_who_has_no_figure() -> None:
     assert "| DuckDB | not measured yet |" in page
     goal = "1 M + 100 k: 9 × the speed of the best stream processor with exactly-once output"
     assert f"| {goal} | 10.0 × Flink SQL | yes |" in page
+
+
+def test_computations_are_compared_with_bytewax() -> None:
+    def row(system: str, task: str, keys: int, cpu_s: float, peak_mib: float = 10.0) -> Row:
+        return _measured(computations.GROUP, computations.row_name(system, task, keys), cpu_s=cpu_s, wall_s=1.0,
+                         peak_mib=peak_mib)  # fmt: skip
+
+    page = report.render([
+        row("Photon", "totals", 1_000, 3.0), row(computations.BYTEWAX, "totals", 1_000, 2.0),
+        row("Photon", "windows", 1_000, 3.0), row(computations.BYTEWAX, "windows", 1_000, 4.0),
+        row("Photon", "totals", computations.LARGE, 9.0, 599.0),
+    ])["benchmarks/computations.md"]  # fmt: skip
+    assert "| totals, 1,000 | 3.0/1/10 | 2.0/1/10 | – | – | 1.50 (2) |" in page
+    assert "| windows, 1,000 | 3.0/1/10 | 4.0/1/10 | – | – | **0.75** (0.5) |" in page
+    assert "| totals, 1,000,000 | 9.0/1/599 |  |  |  | 599 (600) |" in page
 
 
 def _measured(group: str, name: str, **figures: float) -> Row:
@@ -78,7 +93,7 @@ def test_a_goal_is_reached_or_not() -> None:
 
 def test_a_page_without_results_names_everything_that_is_to_be_measured() -> None:
     texts = report.render([])
-    assert list(texts) == ["benchmarks.md"]
+    assert list(texts) == ["benchmarks.md", "benchmarks/computations.md"]
     assert "Nothing has been measured yet." in texts["benchmarks.md"]
     assert texts["benchmarks.md"].count("not measured yet") > 30
 
