@@ -17,8 +17,8 @@ FRAME_BYTES_MAX = 3 << 20  # messages in one frame on the wire (a single message
 FRAME_MESSAGES_MAX = 4096
 ENTRIES_MAX = 1024  # entries in one append message
 APPLIED_AT_ONCE = 64  # entries applied per step: some 20 ms for small ones, 200 ms for full ones
-ENTRY_COST = 4 << 10  # replaying an entry costs as much as this many bytes of full ones, however small it is
-APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way to one peer
+ENTRY_COST = 4 << 10  # replaying even a small entry costs as much as this many bytes of full ones
+APPENDS_IN_FLIGHT = 8  # append messages with entries in flight to one peer
 SNAPSHOT_SLICE_BYTES = 1 << 20
 """Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long."""
 SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # largest chunk that StateMachine.snapshot may yield
@@ -38,9 +38,9 @@ class RaftOptions:
     """A follower that hears no leader for a random time between these two stands for election."""
     election_max: float = 0.8
     first_min: float = 0.05
-    """A replica that has just started has heard nobody yet: it asks after a random time between these two.
+    """A replica that has just started asks for votes after a random time between these two. Replicas that hear a
 
-    Replicas that hear a leader say no, and if all have just started there is nobody to wait for.
+    leader refuse; if all have just started, there is no leader to wait for.
     """
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
@@ -55,7 +55,7 @@ class RaftOptions:
     ENTRY_COST more than its size.
     """
     log_ratio: float = 0.5
-    """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
+    """Two bytes of a snapshot are written for each byte of the log, and a start reads half a snapshot more."""
     log_memory: int = LOG_MEMORY_BYTES
     """The newest commands of a group are kept in memory; older ones are read when a follower needs them."""
     log_margin: int = 1 << 20
@@ -90,7 +90,7 @@ class DiskFull(PhotonError):
 
 @contextmanager
 def no_space(path: Path) -> Iterator[None]:
-    """Tells a full disk, which is temporary, from other failures, after which a process may not trust its files."""
+    """Distinguishes a full disk, which is temporary, from failures after which files cannot be trusted."""
     try:
         yield
     except OSError as e:

@@ -34,13 +34,16 @@ class _Sending:
     appends: int = 0
     commit: int = 0
     sent_at: float = -_NEVER  # when entries were last sent to it
-    streams: bool = False  # the last entries came within a heartbeat of others: so will the next ones
+    streams: bool = False  # the last entries came within a heartbeat of others, so the next ones probably will
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
 
 class Sender:
-    """The sender of one group on one replica; idle while that does not lead. All calls inside ``library_time``."""
+    """The sender of one group on one replica; idle while the replica does not lead.
+
+    All calls inside ``library_time``.
+    """
 
     def __init__(
         self, core: Core, journal: Journal, store: SnapshotStore, peers: Sequence[str], options: RaftOptions
@@ -125,8 +128,8 @@ class Sender:
         sending.transfer = None
         if sent:
             sending.streams, sending.sent_at = now - sending.sent_at < self._options.heartbeat, now
-        # In a stream followers hear of a commit with the next entries or heartbeat: else half of all messages, and of
-        # their answers, would be about commits.
+        # In a stream, followers learn of a commit with the next entries or heartbeat; otherwise half of all messages
+        # would be about commits.
         if sent or heartbeat or (sending.commit != core.committed() and not sending.streams):
             sending.commit = core.committed()
             append = None if sent else core.next_append(peer, with_entries=False)
