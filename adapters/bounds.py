@@ -107,7 +107,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
 
 
 def bounded_again(adapter: Adapter, within: Mapping[str, int] | None) -> Adapter:
-    """Applies the ``Adapter.within`` of another adapter."""
+    """Applies another adapter's ``Adapter.within``."""
     return adapter if within is None else bounded_adapter(adapter, Bounds(**within), "within")
 
 

@@ -104,7 +104,7 @@ class Envelope:
         return lines
 
     def _times_of(self, adapter: Adapter, primaries: Records, others: Sequence[int]) -> list[int]:
-        """Returns the event times of primary records; of one whose time is unreadable that in ``others``."""
+        """Returns the event times of primary records; the one in ``others`` if the time is unreadable."""
         times = list(others)
         for number, file in enumerate(primaries.files):
             rows = np.flatnonzero(primaries.file_index == number).tolist()

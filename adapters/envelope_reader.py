@@ -2,7 +2,7 @@
 
 Independent of the builder's code; the two share only the documented order of members: a line begins with
 ``{"event_id":…,"key":…,"event_time_ns":…`` and ends with ``,"token":"<16 hex digits>"}``. If ``registered_ns``
-follows the event time, that is the time read: it is the registry's.
+follows the event time, it is used instead: it is the registry's time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OutputRefs:
     event_ids: list[bytes]
     tokens: list[int]
     event_times_ns: list[int]
-    # True if the line has a reason: in ``joined`` it is that of an unmatched event
+    # True if the line has a reason: a line in ``joined`` with one is an unmatched event
     reasoned: list[bool] = field(default_factory=list)
 
 
@@ -98,7 +98,7 @@ def read_line(line: bytes) -> OutputRef | None:
 
 
 def pair_of(line: bytes) -> PairOf | None:
-    """Reads a whole line, with or without its newline. ``None`` means that its event has no other record."""
+    """Reads a whole line, with or without its newline. ``None`` means that it is its event's only record."""
     match = _PAIR.fullmatch(line, max(line.rfind(_PAIR_NAME), 0))
     return None if match is None else PairOf(int(match[1]), int(match[2]))
 
@@ -112,7 +112,7 @@ def closes(line: bytes) -> bool:
 def lacking_pairs(data: bytes) -> int | None:
     """Finds, in whole lines, the start of the last event's records if the last of them is missing; else ``None``.
 
-    A negative result lies before these lines. The records of an event are adjacent and in order.
+    A negative result is an offset before these lines. The records of an event are adjacent and in order.
     """
     begin = data.rfind(b"\n", 0, -1) + 1
     pair = pair_of(data[begin:])
@@ -128,7 +128,7 @@ def lacking_pairs(data: bytes) -> int | None:
 def whole_events(data: bytes) -> int:
     """Returns how many bytes of these whole lines, from the first, are events with all their records.
 
-    None if they do not begin with the first record of an event.
+    0 if they do not begin with the first record of an event.
     """
     lacking = lacking_pairs(data) if data else None
     return len(data) if lacking is None else max(lacking, 0)
@@ -138,7 +138,7 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     """Returns the events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 
     ``parse``: each line must also be valid JSON. Without it a line that was torn and overwritten from its middle
-    could pass; callers that clear tokens for good should set it, those that only look for (token, id) need not.
+    could pass; callers that clear tokens permanently should set it, those that only search for (token, id) need not.
     """
     count = int(np.count_nonzero(np.frombuffer(block, np.uint8) == _NEWLINE))  # three times as fast as block.count
     if parse and not are_json(block, count):

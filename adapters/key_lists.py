@@ -1,6 +1,6 @@
-"""Keys of several parts, and lists of keys: one value that names several primary events. Pure.
+"""Keys of several parts, and lists of keys: one value that refers to several primary events. Pure.
 
-Parts and members are joined by ``|``; in each ``~`` is written ``~0`` and ``|`` as ``~1`` (like JSON Pointer
+Parts and members are joined by ``|``; in each, ``~`` is written as ``~0`` and ``|`` as ``~1`` (like JSON Pointer
 escapes), so no two lists have the same text.
 """
 
@@ -19,7 +19,7 @@ def joined(values: Iterable[bytes]) -> bytes:
 
 
 def list_of_keys(keys: Iterable[bytes]) -> bytes:
-    """Returns the key of an event that names several: each once, in this order. Raises BadRecord."""
+    """Returns the key of an event that has several: each once, in this order. Raises BadRecord."""
     named = dict.fromkeys(filter(None, keys))
     if not 0 < len(named) <= KEYS_MAX:
         raise BadRecord(f"names {f'more than {KEYS_MAX:,} keys' if named else 'no key'}")
@@ -33,10 +33,10 @@ def keys_in(key: bytes) -> list[bytes]:
 
 
 def keys_named(adapter: Adapter, key: bytes) -> Sequence[bytes]:
-    """The keys of the primary events that a foreign event with this key names."""
+    """Returns the keys of the primary events that a foreign event with this key refers to."""
     return keys_in(key) if adapter.several_keys else (key,)
 
 
 def names(adapter: Adapter, key: bytes, primary: object) -> bool:
-    """True if a foreign event with ``key`` names the primary event with the key ``primary``."""
+    """True if a foreign event with ``key`` refers to the primary event with the key ``primary``."""
     return primary in keys_in(key) if adapter.several_keys else primary == key

@@ -1,9 +1,8 @@
 """The parts of a foreign record, and of the reason, that the logs of events that were not joined may contain.
 
-Without redaction that is the record as in its log. With redaction the adapter returns the rest of it
-(``Adapter.shown_record``); a record that it cannot parse is left out whole, since nobody can tell where its redacted
-fields are. A reason may quote the record, or mention a value of it: any text from the record that is not in the rest
-is masked.
+Without redaction that is the record as in its log. With redaction the adapter returns the record without those fields
+(``Adapter.shown_record``); an unparsable record is left out, as its redacted fields cannot be located. A reason may
+quote the record, or mention a value of it: any text of the record that is not in the shown part is masked.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _without_pieces(reason: str, record: bytes, kept: bytes) -> str:
 
 
 def _readings(text: str) -> list[bytes]:
-    """Returns the bytes that a quotation may mean: as it is, and with its escapes undone."""
+    """Returns the bytes that a quotation may stand for: unchanged, and unescaped."""
     text = text.rstrip(_CUT)
     found = [text.encode("utf-8", "surrogatepass")]
     with contextlib.suppress(UnicodeError):

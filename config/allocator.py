@@ -1,7 +1,7 @@
 """Controls where freed memory goes: mostly back to the system. Only has an effect with glibc.
 
-With each large buffer that is freed, glibc raises the size from which it gets memory from the system separately. It
-also has a heap for each thread. After a while of large requests a hundred megabytes are left unused in pieces.
+Each time a large buffer is freed, glibc raises the size above which buffers are mapped separately; it also has a heap
+per thread. After many large requests, a hundred megabytes are left in unused fragments.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def give_back() -> None:
 
 
 async def keep_giving_back() -> None:
-    """Calls give_back until cancelled. For processes that allocate and free many large buffers."""
+    """Calls give_back repeatedly until cancelled. For processes that allocate and free many large buffers."""
     while True:
         await asyncio.sleep(GIVE_BACK_SECONDS)
         await asyncio.to_thread(give_back)

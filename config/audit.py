@@ -54,7 +54,7 @@ def audited(method: str, who: str) -> bool:
 
 
 def said(request: Any) -> str:
-    """Returns a request on one line, bounded; for a stream only that it is one."""
+    """Returns a request on one line, bounded; of a stream, only that it is one."""
     if request is None:
         return "a stream"
     line = " ".join(str(request).split())
@@ -70,7 +70,7 @@ def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(handler: Any, method: str) -> Any:
-    """Wraps a handler. It runs after Authorisation: refused calls are not executed, and are logged there."""
+    """Wraps a handler. It runs after Authorisation, which logs refused calls itself."""
 
     def begin(request: Any, context: Any) -> Callable[[str], None]:
         who = caller(context)
@@ -78,7 +78,7 @@ def _told(handler: Any, method: str) -> Any:
             return lambda outcome: None
         since_s = time.monotonic()
         asked = said(None if handler.request_streaming else request)
-        peer = context.peer()  # not later: if the caller left a stream, it is closed after gRPC freed the call
+        peer = context.peer()  # read now: if the caller leaves a stream, gRPC frees the call before it is closed
 
         def end(outcome: str) -> None:
             seconds = round(time.monotonic() - since_s, 3)

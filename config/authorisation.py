@@ -15,7 +15,7 @@ from photon.config.rights import DatacentreOf, refusal
 from photon.config.structured import get_logger
 from photon.config.tls import caller
 
-LOGGED_EACH_S = 60.0  # a caller refused the same method repeatedly is logged once in this time
+LOGGED_EACH_S = 60.0  # repeated refusals of a caller's same method are logged once in this time
 LOGGED_MAX = 256  # callers and methods distinguished at a time; further ones count as one
 
 log = get_logger(__name__)
@@ -44,7 +44,7 @@ class Said:
 
 
 class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Authorises calls of a server over TLS. Refused calls end with PERMISSION_DENIED before the handler runs."""
+    """Authorises calls of a server over TLS. Refuses others with PERMISSION_DENIED before the handler runs."""
 
     def __init__(self, server: str, datacentre_of: DatacentreOf | None = None) -> None:
         """``server``: the server's identity. ``datacentre_of``: see config/rights.py."""

@@ -1,4 +1,4 @@
-"""The single place that says how long to wait between attempts. Pure: randomness is an argument."""
+"""The pauses between attempts. Pure: randomness is an argument."""
 
 from __future__ import annotations
 

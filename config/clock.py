@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
-NEVER_NS = 2**63 - 1  # a time that no clock reaches: 'permanently', and 'not before all has been read for good'
+NEVER_NS = (
+    2**63 - 1
+)  # a time that no clock reaches: 'permanently', or 'not before the logs are read to their final end'
 
 
 def utc(time_ns: int) -> str:

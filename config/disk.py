@@ -75,7 +75,7 @@ class Disk(Protocol):
         ...
 
     def create(self, path: Path, data: bytes) -> bool:
-        """Like ``replace``, unless the name exists: then it returns False, and what stands there is durable."""
+        """Like ``replace``, unless the name exists: then it returns False, and the existing file is durable."""
         ...
 
 

@@ -1,12 +1,12 @@
-"""When Python looks for garbage in cycles."""
+"""Controls when Python collects garbage in cycles."""
 
 from __future__ import annotations
 
 import gc
 
-# Batches make many short-lived tuples and no cycles: the default thresholds scan them in vain, for some 6 % of the
-# time of a join. So collections are rare, and code that makes a cycle for each event has to break it: three hundred
-# thousand events in cycles with their stretches of a log were 270 MB of garbage.
+# Batches make many short-lived tuples and no cycles: with the default thresholds, useless scans take some 6 % of a
+# join's time. So collections are rare, and code that makes a cycle for each event must break it: 300,000 events in
+# cycles with their log blocks were 270 MB of garbage.
 GC_THRESHOLDS = (100_000, 50, 100)
 
 

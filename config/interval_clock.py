@@ -27,7 +27,7 @@ class Interval:
 
     now_ns: int
     error_ns: int
-    synchronised: bool  # the error is the kernel's own estimate; else it is S, on trust
+    synchronised: bool  # True: the error is the kernel's own estimate; False: it is the configured S
 
     @property
     def earliest_ns(self) -> int:

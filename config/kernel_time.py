@@ -33,7 +33,7 @@ def kernel_time() -> KernelTime | None:
     adjtimex = _adjtimex()
     if adjtimex is None:
         return None
-    said = _Timex()  # modes 0: changes nothing
+    said = _Timex()  # modes = 0: changes nothing
     state = adjtimex(ctypes.byref(said))
     if state < 0:
         return None

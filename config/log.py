@@ -20,7 +20,7 @@ from typing import Any, TextIO, cast
 
 from photon.config.structured import structlog
 
-BURST = 20  # lines of one kind that may come at once
+BURST = 20  # lines of one kind in a burst
 REFILL_S = 2.0  # afterwards, seconds for each further line
 KINDS_MAX = 500  # kinds of lines that are distinguished; the least recently seen is forgotten first
 VALUE_CHARS_MAX = 2_000  # characters of a field; tracebacks may be this many times longer

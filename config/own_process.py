@@ -1,4 +1,4 @@
-"""Calls a function in a process of its own, which keeps loops, crashes and imports of its code out of this one."""
+"""Calls a function in a separate process, which isolates this one from its loops, crashes and imports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from photon.config.errors import PhotonError
 
 _CODE = "from photon.config.own_process import _answer; _answer()"
-LEFT_S = 1.0  # after its time, the kernel ends a process whose caller is gone
+LEFT_S = 1.0  # extra time before the kernel ends a process whose caller is gone
 
 
 async def in_own_process(function: str, *arguments: object, timeout_s: float) -> Any:
@@ -23,7 +23,7 @@ async def in_own_process(function: str, *arguments: object, timeout_s: float) ->
 
     Raises its PhotonError, a PhotonError if it ends without an answer, TimeoutError.
     """
-    # -P: no module of the working directory takes the place of one of ours
+    # -P: modules of the working directory must not shadow ours
     process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE)
     try:
         async with asyncio.timeout(timeout_s):

@@ -10,7 +10,7 @@ class Role(enum.StrEnum):
     """The first word of an identity."""
 
     REGISTRY = "registry"
-    DATACENTRE = "datacentre"  # all parts of a datacentre, in one process or apart
+    DATACENTRE = "datacentre"  # all parts of a datacentre, in one process or in several
     COMPUTE = "compute"
     OBSERVE = "observe"
     SINK = "sink"

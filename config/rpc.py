@@ -1,4 +1,4 @@
-"""The only way to serve and to call: handlers and stubs, made from the services in a .proto's module.
+"""Makes handlers and stubs from the services in a .proto's module: the only way to serve and to call.
 
 Every request is bounded before it is parsed: in bytes by the server's options, in fields here. An operator's change
 is logged (config/audit.py). Every server first checks if the caller may call at all (config/authorisation.py). Wire
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # a call's context, as passed to its handler
 # Option of both ends of a connection: gRPC measures no bandwidth, for which it pings after nearly every message and
-# wakes three threads. Its windows stay as they are: a receiver of much sets ``grpc.http2.lookahead_bytes``.
+# wakes three threads. Its windows stay as they are: a receiver of large amounts sets ``grpc.http2.lookahead_bytes``.
 UNPROBED = (("grpc.http2.bdp_probe", 0),)
-# Top-level fields of a request, unless its service sets a number. A larger request with more is not parsed.
+# Top-level fields of a request, unless its service sets a number. A request with more is not parsed.
 FIELDS_MAX = 64
 
 
@@ -80,7 +80,7 @@ class Service:
         return _Here(servicer, self._service)
 
     def stub(self, channel: Any, *, encoded: bool = False) -> Any:
-        """Returns the service's methods, called over a grpc or grpc.aio channel. ``encoded``: requests are bytes."""
+        """Returns a stub of the service over a grpc or grpc.aio channel. ``encoded``: requests are bytes."""
         return _Stub(channel, self._service, encoded)
 
 
@@ -109,9 +109,9 @@ class _Stub:
 
 
 def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a stub's call, on an event loop and with one answer, so that it passes on the current span.
+    """Wraps a stub's unary call on an event loop, so that it passes on the current span. Threads, such as those
 
-    Threads, such as those between replicas, trace nothing and use more of a stub than its call.
+    between replicas, trace nothing and need the unwrapped stub.
     """
 
     def traced(request: Any, **options: Any) -> Any:
@@ -146,7 +146,7 @@ class _Here:
                 raise
             except TimeoutError:
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in this process")
-            except Exception as error:  # as a server answers when a handler raises
+            except Exception as error:  # same as a server whose handler raises
                 await context.abort(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")
 
         setattr(self, name, call)

@@ -52,7 +52,7 @@ async def _told(main: Coroutine[Any, Any, T]) -> T:
 def unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Logs an exception that nobody awaits.
 
-    The network's errors need no traceback: a name that does not resolve, for an abandoned connection, is one.
+    Network errors, such as an unresolvable name for an abandoned connection, need no traceback.
     """
     error = context.get("exception")
     said = {"error": f"{type(error).__name__}: {error}"} if error is not None else {}

@@ -24,7 +24,7 @@ CONNECTIONS_MAX = 1024  # connections of one port; further ones are refused
 # Requests in progress on one connection: with the message size it bounds the memory for a connection.
 STREAMS_MAX = 256
 REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that set no size
-SHARED_REQUESTS_MAX = 512  # in flight at a server that several parts share; more than any of them takes
+SHARED_REQUESTS_MAX = 512  # in flight at a server shared by several parts; more than any of them accepts
 REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # the largest reply of these services: what their callers accept
 # A connection that has not completed HTTP/2's preface (and shown its identity) by then is closed.
 HANDSHAKE_MS = 10_000
@@ -36,7 +36,7 @@ _BOUNDS = {
     "grpc.max_receive_message_length": REQUEST_BYTES_MAX,
     "grpc.max_send_message_length": REPLY_BYTES_MAX,
     "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
-    "grpc.so_reuseport": 0,  # two processes on one port would take each other's requests: the second one must fail
+    "grpc.so_reuseport": 0,  # two processes on one port would take each other's requests, so the second one must fail
 }
 
 
@@ -115,7 +115,7 @@ class Unheard:
 
 
 class _Parts:
-    """Finds the handler of a call among those of several parts: of the part in its metadata, or of any. A
+    """Finds a call's handler among several parts: in the part named by its metadata, or in any. A
     ``grpc.GenericRpcHandler``."""
 
     def __init__(self, parts: dict[str, list[Handler]], key: str) -> None:
@@ -142,8 +142,8 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class SharedServer:
-    """One server at one address for all parts of a process. Each part has its own health and metrics; the health of
-    the whole is that of ``own``. The largest of the parts' limits holds for all of them."""
+    """One server at one address for all parts of a process. Each part has its own health and metrics; the server's
+    health is that of ``own``. The parts' largest limits hold for all."""
 
     own: HealthyServer
     address: str
@@ -157,7 +157,7 @@ Address: TypeAlias = str | SharedServer
 async def listen_shared(
     address: str, listen_at: str, name: str, services: Iterable[Service], tls: Tls | None
 ) -> SharedServer:
-    """Listens for parts that are still to come. ``address``: as in the deployment file; ``services``: theirs, for
+    """Listens for parts that are added later. ``address``: as in the deployment file; ``services``: theirs, for
     their limits. Raises CannotListen."""
     from photon.config.metrics.service import PART
 
@@ -187,7 +187,7 @@ async def listen(
 
     ``add`` adds the services; ``name`` is the service name for health, besides "". More than ``requests_max``
     concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are plain text.
-    ``metrics``: the report; ``None`` means only the metrics of every process. Raises CannotListen.
+    ``metrics``: the reported ones; ``None`` means only those common to all processes. Raises CannotListen.
     """
     from grpc_health.v1 import health_pb2
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-# Called before this process ends itself by ``os._exit``: tells its parent that no adapter's code did so.
+# Called before this process ends itself by ``os._exit``: tells its parent that no adapter's code ended it.
 at_own_end: list[Callable[[], None]] = []
 
 

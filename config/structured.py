@@ -9,7 +9,7 @@ from photon.config.left_out import left_out
 with left_out("rich", "better_exceptions", "colorama"):
     import structlog
 
-if not structlog.is_configured():  # its own default is standard output, where records are printed
+if not structlog.is_configured():  # structlog's default is standard output, where records are printed
     structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
 
 get_logger = structlog.get_logger

@@ -36,7 +36,7 @@ def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
 def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
     """Raises DECODE_ERRORS, each one line; also for a missing version, or another one than ``kind``'s tag."""
     told = kind.__struct_config__
-    if told.array_like:  # its tag cannot be missing: a second pass only says what is wrong
+    if told.array_like:  # its tag cannot be missing: a second pass only finds the reason
         with suppress(msgspec.ValidationError):
             return cast("V", decode(data, type=kind))
     found = decode(data, type=_version_in(kind)).version

@@ -1,11 +1,12 @@
-"""Follows arrivals, reported by the event store, of primary events that others wait for; tries these at once.
+"""Follows the event store's reports of newly arrived primary events, and retries the foreign events that wait for
+them.
 
-Theory of operation. The event store remembers the keys that were looked up in vain, and reports which of them have
-arrived (``eventstore.awaited_keys``). Events in memory (``Waiting.arrived``) and rows of the retry store
+Theory of operation. The event store remembers missed keys, and reports those that have arrived
+(``eventstore.awaited_keys``). Events in memory (``Waiting.arrived``) and rows of the retry store
 (``RetryLoader.arrived``) that wait for them are then tried. A dispatcher that has lost its place, by its own or the
-event store's restart, seeks all keys it waits for once, some thousands at a time: existing ones count as arrived,
-the others are remembered again. An attempt on its way may have asked the previous process of the store, which
-remembers nothing any more: if it misses, it is tried once more.
+event store's restart, seeks all keys it waits for once, some thousands at a time: existing ones count as arrived, the
+others are remembered again. An attempt in flight may have asked the store's previous process, whose memory is gone:
+if it misses, it is tried once more.
 
 An arrival only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
 whose wake-up is lost is tried by its back-off.
@@ -25,12 +26,12 @@ from photon.dispatcher.state import State
 from photon.dispatcher.waiting import Waiting
 from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
-WAIT_S = 5.0  # how long one question to the store waits for arrivals
-GATHER_S = 0.004  # pause after an answer with news: each question costs the same, however much it returns
+WAIT_S = 5.0  # how long one request to the store waits for arrivals
+GATHER_S = 0.004  # pause after an answer with news: each request costs the same, however much it returns
 AGAIN_S = 0.5  # pause after a store that cannot answer
 SEEK_KEYS = 4000  # number sought at a time
-SEEK_REST = 0.5  # rest, relative to the time that seeking takes: the loop and the event store have other work
-TO_SEEK_MAX = 1_000_000  # most keys of events in memory that are still to be sought; others wait for their back-off
+SEEK_REST = 0.5  # pause relative to the time spent seeking, as the loop and the event store have other work
+TO_SEEK_MAX = 1_000_000  # limit of keys of events in memory still to be sought; others wait for their back-off
 
 
 @dataclass(eq=False)
@@ -47,7 +48,9 @@ class Arrivals:
     def __post_init__(self) -> None:
         self._to_seek: deque[Sequence[bytes]] = deque()
         self._keys_to_seek = 0
-        self._row: int | None = None  # rows of the retry store after this one are to be sought; ``None``: none are
+        self._row: int | None = (
+            None  # rows of the retry store after this one are still to be sought; ``None`` means none
+        )
         self._round = 0
         self._more = asyncio.Event()
 
@@ -71,7 +74,7 @@ class Arrivals:
             self._heard(news)
             if news.keys or news.lost:
                 await asyncio.sleep(GATHER_S)
-            elif self.clock.monotonic() - began < WAIT_S / 2:  # it is ending, or has too many questions to answer
+            elif self.clock.monotonic() - began < WAIT_S / 2:  # it is ending, or overloaded
                 await asyncio.sleep(AGAIN_S)
 
     def _heard(self, news: KeyArrivals) -> None:
@@ -97,7 +100,7 @@ class Arrivals:
         return self._row is not None or bool(self._to_seek)
 
     def seek(self, keys: Iterable[bytes]) -> None:
-        """Adds keys that events wait for and that were never asked of this process of the event store."""
+        """Adds awaited keys that this process of the event store was never asked for."""
         known = list(dict.fromkeys(keys))[: TO_SEEK_MAX - self._keys_to_seek]
         self._to_seek += [known[at : at + SEEK_KEYS] for at in range(0, len(known), SEEK_KEYS)]
         self._keys_to_seek += len(known)
@@ -114,7 +117,7 @@ class Arrivals:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 self._arrived([keys[row] for row in rows])
-            if of_round == self._round:  # else everything is to be sought again
+            if of_round == self._round:  # else everything must be sought again
                 done()
             if not self.seeking:
                 self._more.clear()

@@ -24,7 +24,7 @@ from photon.dispatcher.waiting import Waiting
 from photon.joiner.api import Outcome
 
 HELD_LONG = 10  # factor for how much longer a stretch with events on their way is held before they become rows too
-# Share of a stretch's events that is not waited for if finished work waits for it and memory is short.
+# Share of a stretch's events not waited for if they block finished work and memory is short.
 STRAGGLERS = 0.25
 _NOT_YET = int(Outcome.NOT_YET)
 
@@ -43,7 +43,9 @@ class Committing:
 
     def __post_init__(self) -> None:
         self._hold_s = self.limits.hold_once_s if self.once else self.limits.hold_s
-        self._on_their_way = self._new_ids = NO_ROWS  # stored while at a joiner; which of the new rows these are
+        self._on_their_way = self._new_ids = (
+            NO_ROWS  # rows stored while at a joiner, and their places among the new rows
+        )
         self._stored = NOTHING_STORED
 
     def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:
@@ -81,7 +83,7 @@ class Committing:
         if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, later):
             return True
         if stretch.waiting_since is None:
-            return False  # all of it is on its way: rows would cost more than the remaining work
+            return False  # everything is in flight: rows would cost more than the remaining work
         held_s = now - stretch.waiting_since
         if stretch.left == stretch.settled + stretch.waiting:
             return not stretch.waiting or pressed or held_s >= self._hold_s
@@ -95,7 +97,7 @@ class Committing:
         return left
 
     def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
-        """Makes events rows. Those on their way stay in memory too: their rows are for the next process."""
+        """Makes events rows. Those in flight stay in memory too: their rows are for the next process."""
         table = self.table
         waits = table.group[rows] != NO_GROUP
         moving = ~waits & ~table.settled[rows]
@@ -107,9 +109,9 @@ class Committing:
         return self._stored
 
     def undecided(self) -> tuple[I64, I64]:
-        """Returns times of events without verdict that are no rows after the last ``changes`` are committed.
+        """Returns times of events without verdict that are not rows once the last ``changes`` are committed: first
 
-        First those on their way, then those whose primary event was absent at their last try.
+        those in flight, then those whose primary event was absent at their last try.
         """
         table = self.table
         own = table.taken & ~table.redispatched & (table.row_id == 0)
@@ -143,7 +145,7 @@ def _note_passed(stretch: Stretch, changes: Changes) -> None:
 
 
 def _holds_back(stretch: Stretch, later: Iterable[Stretch]) -> bool:
-    """True if a few stragglers block more finished work than there is in this stretch itself."""
+    """True if a few stragglers block more finished work than this stretch has."""
     if stretch.left > stretch.events * STRAGGLERS:
         return False
     done = 0

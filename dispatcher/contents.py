@@ -1,6 +1,6 @@
-"""Hashes of the lines read under each event id, to find lines that have only their id in common.
+"""Hashes of the lines read under each event id, to find different lines with the same id.
 
-For ids that were guessed: a field that is unique on the first day may name a thing that has several events. The
+For ids that were guessed: a field that seems unique may identify a thing with several events. The
 registry drops all but the first line with an id, so each later one with other content is kept here with both places.
 
 Lines that are read again after a crash are recognised: the first line of an id stays the first, by its place.
@@ -68,7 +68,7 @@ class Contents:
 
     def changes(self) -> list[Statement]:
         """Returns the statements to commit; afterwards they count as committed."""
-        rows = sorted((digest, *each) for digest, each in self._new.items())  # the table's own order
+        rows = sorted((digest, *each) for digest, each in self._new.items())  # in the table's own order
         out = list(self._conflicts)
         for at in range(0, len(rows), IDS_AT_ONCE):
             some = rows[at : at + IDS_AT_ONCE]
@@ -78,7 +78,7 @@ class Contents:
         return out
 
     def found(self) -> tuple[int, Conflict | None]:
-        """Returns the number of lines found since this was opened, and one of them."""
+        """Returns the number of conflicts since this was opened, and one of them."""
         many = self._number() - self._before
         sql = (
             "SELECT c.id, f.path, f.offset, c.path, c.offset FROM conflicts c JOIN contents f USING (digest) "

@@ -124,7 +124,7 @@ class Core:
         return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
-        """Returns when an event is due again, or has waited for others for ``wait_s``; monotonic seconds."""
+        """Returns when an event is due again, or has waited for others for ``wait_s``. Monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(due, self.queues.gathered_at)
@@ -179,7 +179,7 @@ class Core:
             evidence = self._homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
             evidence.own = int(np.count_nonzero(table.left_to[absent] == YIELDED))
             self._homes.observe(evidence, now, backlog=self.queues.look_first)
-        # Only where it decides: was it the same line?
+        # Only needed here, to tell if it was the same line.
         same_line = counting.identical_copies | ~counting.of_others(owners)
         if same_line.any():
             same_line[same_line] = tags_of(table.events(rows[same_line])) == owners.owner_tags[same_line]

@@ -52,7 +52,7 @@ class Counting:
         self.live[Verdict.READ] += len(times)
 
     def reject_unread(self, stretch: Stretch, now_ns: int) -> None:
-        """Rejects the ``unread`` lines of a stretch, once it is known which of its lines were counted before."""
+        """Rejects the ``unread`` lines of a stretch, once the lines counted before are known."""
         if stretch.rewritten and not stretch.whole:
             return
         for offset, record, reason in stretch.unread:
@@ -67,7 +67,7 @@ class Counting:
         stretch.unread = []
 
     def were_read(self, rows: RowIndexes) -> Mask:
-        """Returns which of these lines were counted when they were first read."""
+        """Returns those of these lines that were counted when they were first read."""
         before = np.zeros(len(rows), np.bool_)
         for stretch, which in self.table.by_stretch(rows):
             if stretch is not None and stretch.counted_to > stretch.begin:
@@ -109,7 +109,7 @@ class Counting:
         if moved[first].any():
             self._retime(rows, owners, first[moved[first]])
         verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds are verdicts
-        # Otherwise it is this very line before a crash, not counted then.
+        # Otherwise it is this very line, read before a crash but not counted.
         verdicts[~same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
         self.count(rows[first], verdicts[first])
 
@@ -155,7 +155,7 @@ class Counting:
             self.logs.weigh(stretch, len(export.line))
 
     def apart(self, rows: RowIndexes, verdict: Verdict) -> None:
-        """Counts what the ledger has next to an event's verdict."""
+        """Updates counts that the ledger keeps in addition to verdicts."""
         self.live[verdict] += len(rows)
         for stretch, which in self.table.by_stretch(rows):
             into = self._of_rows.cells if stretch is None else stretch.cells

@@ -3,9 +3,8 @@
 A joiner can be in trouble in three ways:
 
 - it *failed* (the call broke, or it gave no verdict for a whole batch): it gets nothing for a time that grows with
-  each consecutive failure, then a probe of one small batch. Not all joiners are excluded: while none is well, each is
-  tried again after ``LAST_S`` at the latest. A problem of all, say with the registry or event store, makes none of
-  them an outlier;
+  each consecutive failure, then a probe of one small batch. Never are all excluded for long: while none is well, each
+  is tried again after ``LAST_S`` at the latest, as the cause may be the registry or event store;
 - it is *overloaded*: it gets nothing for a moment, then one batch;
 - it *owes* an answer for so long that it may have died silently: no more, while another one is prompt.
 
@@ -23,17 +22,17 @@ from photon.joiner.api import UNKNOWN_REASON, JoinAnswers
 
 # Time for which a joiner that failed gets nothing; increases with each failure.
 EJECTION = BackOff(first=0.1, most=30.0, floor=0.05)
-LAST_S = 1.0  # its maximum while no other joiner is well
+LAST_S = 1.0  # maximum of this time while no other joiner is well
 OVERLOAD = BackOff(first=0.02, most=0.5, floor=0.005)
-PROBE_EVENTS = 100  # size of the batch that probes a joiner that failed: its events wait in vain if it fails again
+PROBE_EVENTS = 100  # size of the batch that probes a joiner that failed: its events are delayed if it fails again
 # A batch of this size without one verdict is evidence against the joiner; a smaller one perhaps only against its
 # events.
 USELESS_EVENTS = 20
-OWES_S = 2.0  # an answer that takes longer is owed
+OWES_S = 2.0  # an answer is owed after this time
 IN_FLIGHT_LEAST = 100  # minimum of events in flight at a joiner, if answers should come soon
 SLOWER, FASTER = 0.75, 1.1
 
-COMPANY_MOST = 4.0  # longest wait of an event for others, as a multiple of a batch's
+COMPANY_MOST = 4.0  # longest wait of an event for others, as a multiple of a batch's time
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class Target:
     refusals: int = 0  # consecutive: overloaded
     away_until: float = 0.0
     sent: Counter[float] = field(default_factory=Counter)  # send times of the outstanding batches
-    limit: float = 0.0  # most events, if answers should come soon
+    limit: float = 0.0  # maximum of events in flight, if answers should come soon
     answered_at: float = 0.0  # when it was last well, or overloaded
     slowed_at: float = 0.0  # when the limit was last lowered
 
@@ -74,7 +73,7 @@ class Flow:
         soon: Callable[[], float] | None = None,
     ) -> None:
         self.targets: list[Target] = []
-        self._leaving: list[Target] = []  # removed, with batches on their way
+        self._leaving: list[Target] = []  # removed, with batches in flight
         self._added = 0
         self._in_flight = in_flight
         self._random = random
@@ -91,7 +90,7 @@ class Flow:
         return target
 
     def remove(self, target: Target) -> None:
-        """Excludes a joiner from choices; still call ``answered`` for its batches on their way."""
+        """Excludes a joiner from choices; still call ``answered`` for its batches in flight."""
         self.targets.remove(target)
         self._leaving = [each for each in (*self._leaving, target) if each.outstanding]
 
@@ -129,7 +128,7 @@ class Flow:
         return target.outstanding < (1 if target.failures or target.refusals else self._in_flight)
 
     def _back(self, target: Target, now: float) -> float:
-        """Returns when it is tried again. Not all joiners are excluded for long."""
+        """Returns when the joiner is tried again."""
         if target.failures and not any(self._well(other, now) for other in self.targets):
             return min(target.away_until, target.failed_at + LAST_S)
         return target.away_until
@@ -160,7 +159,7 @@ class Flow:
             self._failed(target, sent_at, now)
         else:
             target.failures = target.refusals = 0
-            target.away_until = now  # it may have been tried before its time was over
+            target.away_until = now  # it may have been tried early
 
     def _failed(self, target: Target, sent_at: float, now: float) -> None:
         """Counts calls that break together as one failure: they were sent before the first one failed."""
@@ -170,10 +169,11 @@ class Flow:
             target.away_until = now + EJECTION.delay(target.failures, self._random)
 
     def company_s(self, batch_wait_s: float) -> float:
-        """Returns how long a newly read event waits for others: the longer, the more batches are on their way.
+        """Returns how long a newly read event waits for others: the longer, the more batches are in flight. A batch
 
-        Each batch costs a machine the same, regardless of its size, and events wait for the many small ones before
-        them. If none is on its way, an event is sent at once; if many are, its way is long anyway.
+        costs a machine the same regardless of its size, and events wait for the many small ones before them. If none
+
+        is in flight, an event is sent at once; if many are, it takes long anyway.
         """
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 

@@ -2,8 +2,8 @@
 
 Every datacentre reads every event, and each would join all of them: the registry lets one win, and the other's work
 is wasted. So each event has a *home*, found by rendezvous hashing of its digest over the datacentres of the
-deployment: the home takes it at once; the others leave it alone for a *head start*, look it up, and take it if it is
-still absent.
+deployment: the home takes it at once; the others wait for a *head start*, look it up, and take it if it is still
+absent.
 
 Datacentres do not report their health. Whether one is trusted with its events follows from the outcomes of those that
 were left to it: registered by it in time, or still absent and joined by us. One that is not trusted gets no head
@@ -29,16 +29,16 @@ from photon.idregistry.api import DIGEST_BYTES, I64, U64
 from photon.joiner.api import Outcome
 
 NOBODY = -1  # replaces a datacentre's number: the event is left to nobody
-YIELDED = -2  # likewise: an own event that is left to any datacentre that currently takes ours
+YIELDED = -2  # likewise: an own event left to any datacentre that currently takes ours
 PROBE_MASK = 15  # one of 16 events is a probe, the same ones in every datacentre
 
 MEMORY = 16  # number of recent events left to a datacentre that decide whether it is trusted, approximately
-# Trust stays lost at least for this time, longer when it is lost again soon after its return. A datacentre that
-# cannot do its half all the time is not asked every second.
+# Trust stays lost at least for this time, longer when it is lost again soon after its return. So a datacentre that is
+# permanently too slow is not tried every second.
 SPELL_S, SPELL_MOST_S, SPELL_GROWS = 0.5, 30.0, 4
 DISTRUST, TRUST = 0.75, 0.6  # trust is lost above, and returns below, these shares of events not taken in time
 SPELL_REMEMBERED = 20  # soon means within this many spells
-# Trust is lost only after this time above the bound (or two head starts): a hiccup gives many bad answers at once.
+# Trust is lost only after this time above the bound (or two head starts): a hiccup causes many bad answers at once.
 GRACE_S = 0.2
 
 CONTEST_MEMORY = 32
@@ -46,17 +46,17 @@ CONTEST_MEMORY = 32
 # joined, below the second no longer.
 CONTESTED, QUIET = 0.2, 0.05
 # Value of the same share above which own events, except probes, are left to others too: the datacentre that takes
-# them does not trust us, and taking them at once would be a race for each. If they are left to us again, they are
+# them does not trust us, and taking them at once would make each a race. If they are left to us again, they are
 # still absent after the time of a registration: less than a head start, at the end of which they would be gone.
 YIELD = 0.35
 
-# The head start until the registry's commit time is known: better too long than a race for each of the first events.
+# The head start until the registry's commit time is known: rather too long than a race for each early event.
 FIRST_S = 0.5
 LEAST_S, MOST_S = 0.02, 2.0
 COMMITS = 2.0  # commit times in a head start: one for the home's registration, one for the steps before and after it
 ANSWER_S, ANSWER_COMMITS = 0.25, 3.0
 OWN_TIMES = 1.25
-OWN_FADES = 0.02  # share of a slow answer that is forgotten with the next one
+OWN_FADES = 0.02  # share of a slow answer forgotten with each further one
 USUAL_STEP = 1.1
 STRETCH_MOST = 8.0
 STRETCH_EVENTS = 128  # the stretching of a measured head start is checked after this number of events
@@ -102,7 +102,7 @@ class Trust:
     def observe(self, in_time: int, missed: int, ahead: int, now: float, grace_s: float) -> None:
         """Adds events left to it: ``in_time`` of them were taken by it, ``missed`` had to be joined here.
 
-        ``ahead``: other events that it had registered before we came to them.
+        ``ahead``: other events that it had registered before we read them.
         """
         self.in_time += in_time
         self._late.observe(in_time + ahead, missed)
@@ -126,16 +126,16 @@ class Trust:
 class HeadStart:
     """The time for which events are left to their home: as configured, or derived from the registry's commit time.
 
-    The commit time does not include queues and joiners. The home's are assumed to be like ours: it gets at least the
-    time that our own events take. If it needs more, events come back too early and are joined twice; then the head
-    start stretches.
+    The commit time does not include queues and joiners; the home's are assumed to be like ours, so it gets at least
+    the time that our own events take. If it needs more, events are retried too early and joined twice; then the head
+    start is extended.
     """
 
     def __init__(self, configured_s: float | None = None) -> None:
         self._configured = configured_s
         self._base = FIRST_S
         self._stretch = 1.0
-        self._own_s = FIRST_S / OWN_TIMES  # the home may be starting too: this fades as our own events complete
+        self._own_s = FIRST_S / OWN_TIMES  # the home may be starting too; this fades as our own events complete
         self._usual_s = LEAST_S
         self._seen = self._wasted = 0
 
@@ -151,7 +151,7 @@ class HeadStart:
 
     @property
     def least_s(self) -> float:
-        """The current head start if left events are taken only when there is nothing else to do."""
+        """The head start for left events that are taken only when there is nothing else to do."""
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
@@ -165,7 +165,7 @@ class HeadStart:
 
     @property
     def answer_s(self) -> float:
-        """The time a joiner may take to answer: with less in flight it would not be kept busy."""
+        """The time a joiner may take to answer: less in flight would not keep it busy."""
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:
@@ -201,7 +201,7 @@ class Evidence:
 
     in_time: Counter[int] = field(default_factory=Counter)
     missed: Counter[int] = field(default_factory=Counter)
-    # Events not left to anybody yet, found registered by this datacentre: it is further in the logs.
+    # Events not left to anybody yet, found registered by this datacentre: it is further ahead in the logs.
     ahead: Counter[int] = field(default_factory=Counter)
     wasted: int = 0  # events left to another datacentre, joined here after the head start, and then found taken by it
     own: int = 0  # own events that got a verdict here, or that nobody took while we left them
@@ -220,8 +220,8 @@ class Homes:
         self.head_start = head_start or HeadStart()
         self._trusts = {at: Trust() for at in range(len(self.names)) if at != self.own}
         self._contest = Share(CONTEST_MEMORY)
-        self.contested = False  # another datacentre registers many of our events before us: look them up first
-        self.yielding = False  # it registers so many that it does not trust us: leave them to it, except probes
+        self.contested = False  # another datacentre registers many of our events before us: so look them up first
+        self.yielding = False  # it registers so many that it does not trust us: so leave them to it, except probes
 
     @property
     def ranks(self) -> int:
@@ -230,7 +230,7 @@ class Homes:
     def wait_s(self, rank: int, *, backlog: bool) -> float:
         """Returns how long an event of this rank is left; 0: it is yielded.
 
-        The second in line also waits for the time of the first one's stand-in.
+        The second in line also waits for the first one's substitute.
         """
         if not rank:
             return self.head_start.yielded_s
@@ -275,7 +275,7 @@ class Homes:
     def of_answers(self, tells: Mask, left_to: I64, placed_at: F64, verdicts: Verdicts, now: float) -> Evidence:
         """Returns the evidence from a joiner's answers to a batch; ``tells`` marks events that count as evidence.
 
-        ``left_to``, ``placed_at``: to whom each was left, and since when.
+        ``left_to``, ``placed_at``: the datacentre each was left to, and since when.
         """
         evidence = Evidence()
         outcomes = verdicts.outcomes
@@ -302,7 +302,7 @@ class Homes:
         tells = tells & (owner != self.own) & (owner != NOBODY)
         if self.yielding:  # otherwise it was yielded at an earlier time
             evidence.contested += int(np.count_nonzero(tells & (left_to == YIELDED)))
-        unplaced = tells & (left_to == NOBODY)  # waited for nobody: the other one is ahead of us
+        unplaced = tells & (left_to == NOBODY)  # not left to anyone: the other one is ahead of us
         evidence.ahead = Counter(owner[unplaced].tolist())
         evidence.in_time = Counter(owner[tells & (left_to == owner)].tolist())
         if unplaced.any():
@@ -330,7 +330,9 @@ class Homes:
             self.head_start.took(evidence.slowest_s)
         self._contest.observe(evidence.own, evidence.contested)
         self.contested = self._contest.value > (QUIET if self.contested else CONTESTED)
-        trusting = any(trust.trusted for trust in self._trusts.values())  # else there is nobody to leave them to
+        trusting = any(
+            trust.trusted for trust in self._trusts.values()
+        )  # else there is no datacentre to leave them to
         self.yielding = trusting and self._contest.value > (YIELD / 2 if self.yielding else YIELD)
 
     def status(self) -> list[HomeStatus]:

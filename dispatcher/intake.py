@@ -56,11 +56,11 @@ class Intake:
     seen: Callable[[Events], None] | None  # called with the lines that were read, in order
 
     def __post_init__(self) -> None:
-        self.away = ""  # why the adapter cannot read the current block; it is asked again
-        self.placed = False  # lines without ids of their own were read: equal beginnings of two logs count once
+        self.away = ""  # why why the adapter cannot read the current block; it is retried
+        self.placed = False  # lines without ids of their own were read: so equal beginnings of two logs count once
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Takes a block over. A generator: step through it to its end; other work may be done between the steps."""
+        """Takes a block over. A generator: iterate to its end; other work may be done between the steps."""
         stretch = self.logs.begin(block, now)
         for events in self.read(stretch, block, now_ns):
             self.queues.take(self.add(stretch, events, now_ns, now), now)
@@ -115,7 +115,7 @@ class Intake:
         stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, left=len(events), redispatched=Counter())
         rows = self.table.add(events, stretch, first_read_ns)
         self.table.redispatched[rows] = True
-        self.table.attempts[rows] = 1  # their outcome is no evidence about the datacentre they are left to
+        self.table.attempts[rows] = 1  # so their outcome is not evidence about the datacentre they are left to
         self.table.behind[rows] = not self.shares.alike
         self.queues.take(rows, now)
         return stretch

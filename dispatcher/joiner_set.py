@@ -2,12 +2,12 @@
 
 Any joiner serves any event, so joiners come and go without notice (paper, 3.3).
 
-The registry's list of slots says who opened each slot last, and the address of that process. A *candidate* is an
+The registry's list of slots has the process that opened each slot last, and its address. A *candidate* is an
 address in that list. It is asked for its health, and *used* once it serves. It is no longer used
 
-- when it says that it does not serve: it is shutting down, and batches on their way are answered;
-- when it has answered neither this question nor a batch for ``FORGET_S`` while another joiner does: it is gone, the
-  outcome of batches on their way there is unknown, and they are sent again. If all are silent, this process or the
+- when it reports that it does not serve: it is shutting down, and answers batches in flight;
+- when it has answered neither health checks nor batches for ``FORGET_S`` while another joiner does: it is gone, the
+  outcome of its batches in flight is unknown, and they are sent again. If all are silent, this process or the
   network may be at fault, and having none would be no better;
 - when it left the list: another process opened its slot, or the slot was retired.
 
@@ -26,8 +26,8 @@ from photon.idregistry.client.whereabouts import listed
 from photon.idregistry.witness import KnownSlot
 
 ASK_S = 2.0  # time between two questions to a joiner;
-FIRST_S = 0.25  # while none is used
-ASK_MOST_S = 30.0  # its maximum, for those that are silent: doubled each time
+FIRST_S = 0.25  # the same while none is used
+ASK_MOST_S = 30.0  # its maximum for silent ones, doubled each time
 FORGET_S = 15.0  # after this silence a joiner is no longer used
 CANDIDATES_MAX = 256  # joiners of one datacentre; those that opened their slots last are kept
 
@@ -43,7 +43,7 @@ class Removed:
     """It gets no more batches."""
 
     address: str
-    gone: bool  # nobody is there: batches on their way are not waited for
+    gone: bool  # the process is gone: batches in flight are not waited for
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Changes:
 class _Candidate:
     incarnation: int
     next: float
-    silent: int = 0  # answers missing in a row while others are used
+    silent: int = 0  # consecutive missing answers while others are used
     used: bool = False
     answered: float = 0.0  # when it last served
     asked: bool = False  # an answer is awaited
@@ -96,7 +96,7 @@ class JoinerSet:
         return found
 
     def answered(self, address: str, at: float) -> None:
-        """Notes an answer to a batch at that time: it lives, however late the health answer is."""
+        """Notes an answer to a batch at that time: it is alive, even if its health answer is late."""
         candidate = self._known.get(address)
         if candidate is not None:
             candidate.answered = max(candidate.answered, at)

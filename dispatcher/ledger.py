@@ -26,13 +26,13 @@ from typing import Any
 from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
-UNKNOWN_HOUR = -(1 << 40)  # replaces the hour of a record whose event time cannot be read
+UNKNOWN_HOUR = -(1 << 40)  # the hour of a record whose event time cannot be read
 VERDICT_BITS = 4
 _FEW = 20  # below this number of rows a list is faster than numpy's calls
 
 
 def hour_name(hour: int) -> str:
-    """Returns an hour since 1970 as commands take it: UTC, ``2026-11-21T09``."""
+    """Formats an hour since 1970 as commands accept it: UTC, ``2026-11-21T09``."""
     return "unknown" if hour == UNKNOWN_HOUR else f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%dT%H}"
 
 
@@ -125,7 +125,7 @@ MADE = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED)
 
 
 def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
-    """Adds up the outcomes that several datacentres made of their events."""
+    """Adds up the verdicts made by several datacentres."""
     found = dict.fromkeys(MADE, 0)
     for line in lines:
         for verdict in MADE:

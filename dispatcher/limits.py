@@ -12,11 +12,11 @@ class Limits:
     batch_events: int = 1000
     batch_bytes: int = 8 << 20
     batch_wait_s: float = 0.005
-    # Least time between two batches that are not full: what is read, due or arrives meanwhile goes together.
+    # Least time between two batches that are not full: events read, due or arriving meanwhile go together.
     gather_s: float = 0.0
     # Events in memory whose stretch is not before its log's offset. Reading stops above it.
     window_bytes: int = 64 << 20
-    # Events left to their home at a time. Above it reading stops, and no more retries are loaded.
+    # Events left to their home at a time. At the limit reading stops, and no more retries are loaded.
     left_events: int = 200_000
     # Share of the work for events behind while fresh ones wait (``queues.Shares``); not with --once.
     catch_up_share: float = 0.05

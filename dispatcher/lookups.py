@@ -1,14 +1,14 @@
 """Asks the registry before a joiner (paper, section 3.2, step 1): ids with a verdict need no joiner. Pure.
 
-Worth its round trip if another datacentre has probably been there before: in catch-up, or with several pipelines.
+Worth its round trip if another datacentre has probably registered them: in catch-up, or with several pipelines.
 
 Catch-up (``Backlog``) settles events that another datacentre has processed by the thousand. Sending an event to a
 joiner costs several times as much as finding out that it has a verdict. So while there is a backlog, all events of a
-reading are looked up at once, before any of them is sent; those without a verdict then go the usual way (and are
-looked up once more just before a joiner gets them). Logs that are read again are always handled like this: nothing is
-sent before it is known which lines were counted.
+reading are looked up at once, before any of them is sent; those without a verdict then proceed as usual (and are
+looked up again just before a joiner gets them). Logs that are read again are always handled like this: nothing is
+sent before the counted lines are known.
 
-Invariant: a stretch is not whole, so its log's offset does not pass it, before its question is settled.
+Invariant: a stretch is incomplete, and its log's offset stays before it, until its look-up is settled.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from photon.joiner.verdicts import tags_of
 
 
 class LookUpPolicy(enum.StrEnum):
-    """When to ask about events that were just read. Those left to another datacentre are always asked about."""
+    """When to look up events that were just read. Those left to another datacentre are always looked up."""
 
     NEVER = "never"  # one datacentre and a fresh state: there are no verdicts yet
     BACKLOG = "backlog"  # while there is a backlog (``Behind``)
     ALWAYS = "always"
 
 
-# Unread bytes of the logs that count as a backlog if one datacentre works alone: almost all its work before a crash
-# is before its offsets.
+# Unread bytes of the logs that count as a backlog if one datacentre works alone: its offsets cover almost all its
+# work before a crash.
 BACKLOG_BYTES = 4 << 20
 NEAR_BYTES = 256 << 10  # the same if several datacentres do
-STALL_S = 0.5  # a dispatcher that has not scanned its logs for this time, or half a head start, has been overtaken
+STALL_S = 0.5  # a dispatcher that has not scanned its logs for this long, or half a head start, has been overtaken
 
 
 class Behind:
@@ -49,7 +49,7 @@ class Behind:
 
     def __init__(self, *, several: bool) -> None:
         self._several = several
-        self._behind = several  # at its start: others continued while it was away
+        self._behind = several  # true at its start, as others continued while it was away
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
@@ -89,7 +89,7 @@ def settle(
     ``found`` is ``None`` if the registry did not answer. ``waiting``: lines of reread logs that are rows of the retry
     store: they were counted before.
 
-    A reopened id is answered ABSENT, and a hint may be stale only towards absent: it never decides wrongly.
+    A reopened id is answered ABSENT, and a stale answer can only be absent, so no decision is wrong.
     """
     left = np.ones(len(batch), np.bool_)
     if waiting:
@@ -107,11 +107,11 @@ def settle(
 
 
 WORTH = 0.5  # below this share of events with a verdict, asking about all of them first costs more than it saves
-PROBE_EVERY = 16  # it is then tried again with one reading in this many
+PROBE_EVERY = 16  # then one reading in this many tries it again
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:
-    """True if an answer is missing that is needed to tell where a log diverges."""
+    """True if a missing answer is needed to find where a log diverges."""
     if not any(stretch.events and stretch.rewritten for stretch in question.stretches):
         return False
     return found is None or found.says(Answer.UNKNOWN)
@@ -141,7 +141,7 @@ def divergences(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, i
 
 
 class Worth:
-    """Decides if asking about whole stretches first pays: it does where most events have a verdict."""
+    """Decides if looking up whole stretches first pays: it does if most events have a verdict."""
 
     def __init__(self) -> None:
         self._share = 1.0

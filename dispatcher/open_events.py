@@ -20,7 +20,7 @@ from photon.dispatcher.homes import NOBODY
 from photon.joiner.api import Outcome
 
 NO_GROUP = 0
-UNTRIED = 255  # replaces the outcome of the last attempt while there was none
+UNTRIED = 255  # the outcome of the last attempt if there was none
 _ROWS_FIRST = 1024
 _OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
 _NOTHING = np.empty(1, _OBJECTS)[0]
@@ -49,9 +49,9 @@ class OpenEvent(NamedTuple):
     first_read_ns: int
     attempts: int
     next_try_ns: int
-    waits: bool  # in memory, for its next try
+    waits: bool  # waits in memory for its next try
     settled: bool
-    left: bool  # to another datacentre
+    left: bool  # left to another datacentre
     last: Outcome | None
 
 
@@ -100,16 +100,16 @@ class OpenEvents:
     behind: Mask  # fresh events have priority
     last: U8  # ``Outcome`` of its last attempt
     row_id: I64  # in the retry store; 0: it belongs to a stretch
-    settled: Mask  # nothing in this run will give it a verdict
-    group: I64  # the group it waits in for its next try; NO_GROUP: it is on its way or settled
+    settled: Mask  # it will get no verdict in this run
+    group: I64  # the group it waits in for its next try; NO_GROUP if it is in flight or settled
     next_try_ns: I64
     trigger_ns: I64
-    left_to: I64  # the datacentre whose head start this attempt waits, or has waited, for
-    placed_at: F64  # monotonic seconds; the turn of an own event
+    left_to: I64  # the datacentre whose head start this attempt waits (or waited) for
+    placed_at: F64  # monotonic seconds; for an own event, its turn
 
     def __init__(self) -> None:
         self._free: list[int] = []
-        self.open = 0  # events that may still get a verdict in this run: neither settled nor leaving to the store
+        self.open = 0  # events that may still get a verdict in this run: neither settled nor moving to the store
         self._objects, self._numbers = np.empty(0, _OBJECTS), np.empty(0, _NUMBERS)
         self._name_columns()
 
@@ -202,9 +202,9 @@ class OpenEvents:
         return [(owners[some[0]], rows_of(some)) for some in found.values()]
 
     def counts_as_evidence(self, rows: RowIndexes) -> Mask:
-        """Returns which outcomes are evidence about the datacentre the events are left to: those of first attempts.
+        """Returns which outcomes are evidence about the datacentre the events are left to: only first attempts, as
 
-        Later ones come by back-off and chance: either datacentre may be the first to find a primary that was late.
+        chance decides which datacentre retries first after a late primary event.
         """
         mask: Mask = (self.attempts[rows] == 0) & (self.row_id[rows] == 0)
         return mask
@@ -231,7 +231,7 @@ ROW_BYTES = 200  # counted for each row of the retry store, in addition to its i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredEvents:
-    """Rows of the retry store. ``events.as_of`` is set later, by code that knows the patience."""
+    """Rows of the retry store. ``events.as_of`` is set later, where the patience is known."""
 
     row_ids: I64  # 0: not committed yet
     events: Events

@@ -1,8 +1,8 @@
-"""The logs being read: which of their stretches the offset has not passed, and which lines were counted before. Pure.
+"""The logs being read: their stretches that the offset has not passed, and the lines counted before. Pure.
 
 A log may be read again from an earlier place: after a crash, or because its file was *rewritten*, so that the bytes
-before its position are others than those that were counted. The lines of such ``repeated`` stretches may be counted,
-or be those of another log that begins alike. From the first line on that is not, a rewritten log has *diverged*.
+before its position differ from those counted. The lines of such ``repeated`` stretches may be counted,
+or be those of another log that begins alike. At the first line that is not, a rewritten log has *diverged*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OpenLog:
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
-    rewritten: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
+    rewritten: bool = False  # the bytes before ``end`` differ from those read
 
 
 class OpenLogs:
@@ -56,7 +56,7 @@ class OpenLogs:
         if log is None or log.rewritten or block.rewritten:
             ends = [self._logs[each].end for each in self._alike(block.identity)]
             log = log or OpenLog(rewritten=bool(ends))
-            log.end = max(ends, default=0)  # lines of the log up to here were counted there
+            log.end = max(ends, default=0)  # lines up to here were counted by then
         return log
 
     def _alike(self, identity: str) -> list[str]:
@@ -71,8 +71,7 @@ class OpenLogs:
     def clear(self, stretches: Sequence[Stretch]) -> bool:
         """True if everything read before these ``repeated`` stretches that may hold the same lines is committed.
 
-        If not, it will be soon: events without a verdict become rows. Each stretch waits only for those begun before
-        it.
+        If not, it will be soon: events without a verdict become rows. Each stretch waits only for earlier ones.
         """
         first = stretches[0].number
         clear = True
@@ -122,7 +121,7 @@ class OpenLogs:
 
 
 def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
-    """Returns a stretch for the whole block, with its records still to be added."""
+    """Returns a stretch for the whole block, still without records."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     repeated = block.offset < counted_to
     if repeated:
@@ -142,7 +141,7 @@ def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> S
 
 
 def _whole_to(block: Block, counted_to: int) -> int:
-    """Returns the start of the record that contains ``counted_to``: in its present form it was not seen."""
+    """Returns the start of the record that contains ``counted_to``: it was not seen in its present form."""
     at = counted_to - block.offset
     ends = block.data[at - 1 : at + 1]
     if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
@@ -153,6 +152,6 @@ def _whole_to(block: Block, counted_to: int) -> int:
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
     """True if the verdicts of earlier lines must be known first.
 
-    They may be these very lines, or, in the same log, show that it diverges from the counted one.
+    They may be the same lines, or show that the log diverges from the counted one.
     """
     return before.overlaps(lines) or (of_its_own and not (before.repeated and before.whole))

@@ -40,7 +40,7 @@ class Places:
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
     watch: Watch = Watch.AUTO
-    # Once: a last line without line end waits until its file was not written to for this time; 0: it does not wait.
+    # Once: an unfinished last line waits until its file was not written to for this time; 0: it does not wait.
     last_line_after_s: float = 0.0
     partition: Partition = ALL
 
@@ -77,8 +77,8 @@ def open_dispatcher(
 ) -> Iterator[DispatcherEngine]:
     """Yields an engine with its files open.
 
-    ``reached``: how far the redo log of its only joiner is durable now. It is noted with each commit, to compare the
-    ages of the two later. Raises LogDirectoryError, StateError, OSError.
+    ``reached``: the durable end of its only joiner's redo log, noted with each commit to compare their ages later.
+    Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     adapter, clock, registry, partition = world.adapter, world.clock, world.registry, places.partition
@@ -107,7 +107,7 @@ def open_dispatcher(
         )
         exports = Exports(places.output, disk, state, places.state, warn=log.warning, partition=partition)
         files = LogFiles(places.foreign, **logs)
-        alone = policy.options.look_ups is LookUpPolicy.NEVER  # and then nobody gives ids up
+        alone = policy.options.look_ups is LookUpPolicy.NEVER  # so ids are never given up
         recovery = registry.recovery if isinstance(registry, RoutedRegistry) and not alone else None
         try:
             yield DispatcherEngine(

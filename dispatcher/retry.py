@@ -1,4 +1,7 @@
-"""Decides when an event is tried again, and how long a missing primary is waited for. Pure (paper, section 3.2.1)."""
+"""Decides when an event is tried again, and how long to wait for a missing primary event.
+
+Pure (paper, section 3.2.1).
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from photon.dispatcher.open_events import OpenEvents, rows_of
 from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import WAIT_NS, Outcome
 
-SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: nothing in this run will change the answer
-# As ``trigger_ns``: tried again when the primary logs are fully read, except perhaps for last lines without end.
+SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: the answer will not change in this run
+# As ``trigger_ns``: tried again when the primary logs are fully read, except perhaps for unfinished last lines.
 COMPLETE_NS = ALL_BUT_ENDS_NS
 
 
 # The primary event is absent: news is more likely from the next read of the primary logs than from the next attempt.
 # Many events may wait for hours: if the store has very many rows, the bound grows with them.
 NOT_YET_BACKOFF = BackOff(first=0.2, most=300.0)
-# The bound of a back-off is long enough to try all rows of the store once in it at this rate. The mean rate is twice
+# The bound of a back-off is long enough to try all rows of the store once at this rate. The mean rate is twice
 # that, with full jitter.
 RETRIES_A_SECOND = 1000
 RETRY_BACKOFF = BackOff(first=0.1, most=10.0)
@@ -34,7 +37,7 @@ ONCE_ATTEMPTS_MAX = 20
 TOO_NEW_CHECK_S = 600.0  # interval of checking an event of the future, in case the clock was wrong
 TOO_NEW_STEP_S = 0.05  # precision with which it is tried when its time has come
 TOO_NEW_ONCE_S = 5.0  # with --once an event further in the future than this waits for the next run,
-# And so does one whose time has not come by the registry's clock, although it has by ours, after this many tries.
+# and so does one that the registry's clock, but not ours, still considers early after this many tries.
 TOO_NEW_ONCE_TRIES = 6
 NOT_YET_MOST_S = 3600.0  # regardless of the number of rows, each is tried about twice in an hour
 LONGEST_S = 2 * NOT_YET_MOST_S  # no back-off is longer, even if a wrong clock would make it so
@@ -80,7 +83,7 @@ class Patience:
     def final_as_of_ns(self, first_read_ns: int, event_time_ns: int) -> int:
         """Returns ``as_of_ns``, or the end of the event's window if that is later, as when a clock is a little ahead.
 
-        An event further ahead is accepted by the registry when its time has come, and decided then.
+        An event further ahead is accepted by the registry once its time has come.
         """
         as_of = self.as_of_ns(first_read_ns)
         if not self.whole_sets or as_of in (WAIT_NS, NEVER_NS):
@@ -88,7 +91,7 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs past which a retry pays, after an attempt at ``read_past_ns``."""
+        """Returns the point of the primary logs after which a retry pays, after an attempt at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -114,7 +117,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """The next try of similar events. ``settled``: none in this run; ``given_up``: although one might help."""
+    """The next try of similar events.
+
+    ``settled``: no further try in this run; ``given_up``: although one might help.
+    """
 
     delay_s: float
     trigger_ns: int = SETTLED_NS
@@ -144,8 +150,8 @@ class NextTries:
     ) -> Iterator[tuple[RowIndexes, NextTry]]:
         """Yields groups of events that are tried again together.
 
-        The result for an event depends on its own tries, age and time, never on others in its batch; events equal in
-        these share a random draw.
+        The result for an event depends on its own tries, age and time, never on others in its batch; events with
+        equal values share a random draw.
         """
         alike: dict[Likeness, list[int]] = {}
         for row, likeness in zip(rows.tolist(), self._likenesses(attempt, table, rows, now_ns), strict=True):
@@ -170,8 +176,9 @@ class NextTries:
         if attempt.outcome == Outcome.NOT_YET:
             trigger = likeness.trigger_ns
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
-            # If patience was over when the attempt began, it was the first one, which asks for no verdict (it came
-            # late: the event was left to others, or no joiner answered), or the store has restarted in the meantime.
+            # If patience was already over, either this was the first attempt, which requests no verdict (it came late
+            # because the event was left to others, or no joiner answered), or the store has restarted in the
+            # meantime.
             over = trigger == SETTLED_NS or (trigger == COMPLETE_NS and patience.ends)
             if patience.whole_sets and not over:
                 attempts = LAST_STEP  # only the trigger can change the answer
@@ -179,14 +186,14 @@ class NextTries:
             # Without keep_pending the complete logs give a verdict, unless the store has restarted in the meantime.
             hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and hopeless)
-        # Of the earlier tries count only failures: otherwise an event that had waited for hours for its primary event
+        # Count only failed tries: otherwise an event that had waited for hours for its primary event
         # would wait for the longest back-off if that arrives while the joiner happens to be overloaded.
         failing_s = RETRY_BACKOFF.delay(max(1, likeness.failed + (not attempt.overloaded)), self.random)
         if attempt.outcome == Outcome.TOO_NEW:
             ahead_s = likeness.steps * TOO_NEW_STEP_S
             delay = min(max(ahead_s, failing_s), TOO_NEW_CHECK_S)
             far = ahead_s > min(self.hold_s, TOO_NEW_ONCE_S)
-            # By this clock its time has come; once everything is read there is nothing else to wait for.
+            # Its time has come by this clock; once everything is read, there is nothing else to wait for.
             behind = ahead_s <= 0.0 and attempt.read_past_ns >= COMPLETE_NS and attempts >= TOO_NEW_ONCE_TRIES
             return NextTry(delay, settled=patience.once and (far or behind))
         tried = 0 if attempt.overloaded else attempts

@@ -6,12 +6,12 @@
   first.
 - *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
   at once, and tried before others of their age.
-- Rows of an earlier process: with --once all of them are tried once; otherwise those
-  that no back-off can have delayed this far (settled in an earlier run, or by a wrong clock). They are behind too.
+- Rows of an earlier process: with --once all of them are tried once; otherwise those whose delay no back-off explains
+  (settled in an earlier run, or by a wrong clock). They are behind too.
 - When the clock has gone back (``clock_went_back``), all rows that are not due by the new clock, and rows made of
   events in memory: their next tries were computed by a clock that was ahead, or one that is behind now.
 
-The cost of one look does not depend on the number of rows.
+The cost of one query does not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
 from photon.dispatcher.state import State
 from photon.dispatcher.waiting import Waiting
 
-LOOK_S = 0.05  # interval of asking the store
-FEW_S = 0.25  # the same after a look that found all that is due, and little
+LOOK_S = 0.05  # interval of queries of the store
+FEW_S = 0.25  # the same after a query that found all due rows, and few
 FEW_ROWS = 100
 ROWS_MAX = 10_000
-BYTES_MAX = 16 << 20  # rows in memory at a time, and their bytes (one look more)
-LOOK_ROWS = 2000  # rows loaded in one look, during which the loop does nothing else
+BYTES_MAX = 16 << 20  # rows in memory at a time, and their bytes (plus one query)
+LOOK_ROWS = 2000  # rows loaded in one query, which blocks the loop
 ARRIVED_MAX = 200_000  # most arrived keys whose rows are still to be looked up; others wait for their back-off
 ARRIVED_AT_ONCE = 500
 _FIRST_NS = -(2**63)
@@ -48,7 +48,7 @@ class RetryLoader:
         self._last_row = state.last_row_at_open
         self._arrived: deque[bytes] = deque(maxlen=ARRIVED_MAX)
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
-        self.swept = not state.retry_rows  # all rows of earlier processes that have to be tried were tried
+        self.swept = not state.retry_rows  # all rows of earlier processes have been tried, if necessary
 
     def arrived(self, keys: Iterable[bytes]) -> None:
         if self._state.retry_rows:
@@ -56,7 +56,7 @@ class RetryLoader:
 
     @property
     def pending(self) -> bool:
-        """True if there are rows to load at the next look, however soon that is."""
+        """True if there are rows to load at the next query."""
         return bool(self._arrived)
 
     def clock_went_back(self, now_ns: int) -> None:
@@ -70,7 +70,7 @@ class RetryLoader:
         waiting, loaded, state = self._waiting, self._waiting.loaded, self._state
         self._look_for_arrived(now_ns, now)
         room = min(LOOK_ROWS, ROWS_MAX - len(loaded))
-        if self._next_look is None:  # fresh events come first, and have not been read yet
+        if self._next_look is None:  # fresh events come first, but have not been read yet
             self._next_look = now + (0.0 if self._once else CALM_S)
         if not state.retry_rows or now < self._next_look or room <= 0 or loaded.bytes >= BYTES_MAX:
             return

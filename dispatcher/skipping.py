@@ -7,7 +7,7 @@ says nothing about them. ``begin`` does the same when a pipeline starts for the 
 Where reading continues. To the end: after the last line end. To a time: at the first record whose event time is at
 least that. A plain file is searched by bisection, so that earlier lines are not read: its records are nearly in the
 order of event time. The place found is moved back until the LOOK_BACK_BYTES before it hold no record of the requested
-time, and a place whose records have no time counts as new: in doubt less is skipped. A compressed file is read
+time, and a place whose records have no time counts as new: if in doubt, less is skipped. A compressed file is read
 through, as there is no other way.
 """
 
@@ -76,7 +76,7 @@ class Skip:
     log: Log
     to: int
     records: int  # estimated: the skipped bytes by the mean length of sampled records
-    oldest_ns: int | None  # least and greatest event time of the sampled records: the first and the last ones skipped
+    oldest_ns: int | None  # event times of the first and last skipped records that were sampled
     newest_ns: int | None
     proof: bytes = b""  # of a position at ``to``
 
@@ -170,11 +170,11 @@ def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_
     """Returns the first record from ``begin`` whose event time is at least ``to_ns``; ``end`` if there is none."""
 
     def first_in(lower: int, upper: int) -> tuple[int | None, int]:
-        """Returns (the first such record among the lines from ``lower``, or ``None``; where the look ended)."""
+        """Returns (the first such record among the lines from ``lower``, or ``None``; where the search ended)."""
         start = _line_begin(source, lower, begin, end)
         data = _lines(source, start, min(max(upper, start + 1), end), max_record)
         seen = times(start, data)
-        if not seen:  # nothing tells its time: treated as new
+        if not seen:  # of unknown time: treated as new
             return start, max(start + len(data), upper)
         return next((offset for offset, at in seen if at >= to_ns), None), start + len(data)
 
@@ -216,7 +216,10 @@ def _timed(source: Source, lower: int, upper: int, times: Times, max_record: int
 def _through(
     source: Source, begin: int, times: Times, to_ns: int | None, max_record: int
 ) -> tuple[int, list[tuple[int, bytes]]]:
-    """Returns (where to continue, the first and the last whole lines before it with their offsets)."""
+    """Reads a log through.
+
+    Returns (where to continue, the first and the last whole lines before it with their offsets).
+    """
     first: tuple[int, bytes] | None = None
     last = (begin, b"")
     to = begin
@@ -233,7 +236,7 @@ def _through(
 
 
 def _forward(source: Source, begin: int, max_record: int) -> Iterator[tuple[int, bytes]]:
-    """Yields whole lines, block by block, with their offsets. For lines longer than the limit only an offset."""
+    """Yields whole lines, block by block, with their offsets. For lines longer than the limit, only an offset."""
     at, rest = begin, b""
     long = False
     while data := source.read(at + len(rest), BLOCK_BYTES):
@@ -268,7 +271,7 @@ class Skips:
 def locked_states(
     places: Places, join: str, adapter: Adapter, digester: Digester, *, create: bool
 ) -> Iterator[dict[Partition, State]]:
-    """Locks the state of all dispatchers. Empty: there is none, and ``create`` is false.
+    """Locks the state of all dispatchers. Empty if there is none and ``create`` is false.
 
     Raises StateError, also while one of the dispatchers runs.
     """
@@ -316,7 +319,7 @@ def plan_skips(
         before = positions.get(head.identity)
         offset = before.offset if before else 0
         if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.forward):
-            offset = 0  # truncated since: it would be read again from its start
+            offset = 0  # truncated since, so it would be read again from its start
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)
         try:

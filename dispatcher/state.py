@@ -3,7 +3,7 @@
 Offsets, retries, ledger and the lines to export change together. So, regardless of crashes, each event read is
 counted once, and is either before its log's offset with a verdict, in the retry store, or read again. WAL with
 synchronous=NORMAL: kill -9 loses nothing, a power cut may lose the last transactions as a whole, after which those
-events are read again. Transactions with lines to export are synced: a line that was seen stays.
+events are read again. Transactions with lines to export are synced, as readers may have seen the lines.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Changes:
     rewritten: dict[str, int] = field(default_factory=dict)
     # Logs that diverged from the counted ones: nothing after ``positions`` was processed.
     diverged: set[str] = field(default_factory=set)
-    # Further changes: SQL and its arguments, on tables of the replay's.
+    # Further changes: SQL and its arguments, on the replay's tables.
     also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -169,7 +169,7 @@ class State:
     def lines_that_wait(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
         """Returns (digest, ``line_tag``) of the rows that wait for one of these primary events.
 
-        Also of rows of the other dispatchers: a row may not have moved with its log, if that was renamed before.
+        Includes rows of the other dispatchers: a row may not have moved with its log if that was renamed before.
         """
         try:
             found = _lines_that_wait(self._db, keys)
@@ -206,7 +206,7 @@ class State:
         return self._all(sql, *after, last, limit)
 
     def rows(self, ids: Sequence[int]) -> StoredEvents:
-        """Returns these rows of the retry store, in this order, without those that are gone."""
+        """Returns these rows of the retry store, in this order; omits missing ones."""
         found: dict[int, tuple[Any, ...]] = {}
         for at in range(0, len(ids), IDS_AT_ONCE):
             some = ids[at : at + IDS_AT_ONCE]
@@ -266,7 +266,7 @@ class State:
 
     # -- changing ----------------------------------------------------------------------------------------------
     def commit(self, changes: Changes) -> None:
-        """Commits atomically. New rows get their ``row_ids``. Raises StateError, and then the process must end."""
+        """Commits atomically. New rows get their ``row_ids``. After a StateError the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")

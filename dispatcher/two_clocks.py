@@ -1,16 +1,17 @@
-"""Prevents one wrong clock from making events unmatched early: dispatcher's and event store's must agree. Pure.
+"""Prevents one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree.
+Pure.
 
 Both are needed, and either may be wrong by more than S (``clock.uncertainty``), the permitted difference:
 
-- Patience ends when both have passed its end. The store answers by its own clock; the dispatcher asks it for a final
-  answer only when the reading of the primary logs has passed the end by the dispatcher's clock too. A clock that
-  cannot be set tells how long ago the store began to read, so a lag of a store whose clock is ahead is noticed.
+- Patience ends when both have passed its end. The store answers by its own clock; the dispatcher requests a final
+  answer only when the reading of the primary logs has passed the end by the dispatcher's clock too. A monotonic clock
+  tells how long ago the store began to read, so a lag of a store whose clock is ahead is noticed.
 - Patience begins at the later of both (``FirstRead``). Otherwise a dispatcher whose clock is behind would have an
   event wait since before it existed, and would still do so when its clock is right again. The last answer is
-  extrapolated by a clock that cannot be set, so that setting a clock back between two answers changes nothing; and no
+  extrapolated by a monotonic clock, so that setting a clock back between two answers changes nothing; and no
   block is taken before the first answer.
 - An event was read before now. If its time of reading is later than now when it is tried, the clock has gone back
-  since, and its patience begins now (``limit``): otherwise it would last until the clock is there again. That happens
+  since, and its patience begins now (``limit``): otherwise it would last until the clock catches up. That happens
   once, since a row keeps the corrected time.
 
 So a wrong clock can only make events wait for longer. If both are wrong by the same amount, on one machine, only
@@ -30,7 +31,7 @@ from photon.dispatcher.retry import Patience
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
-AHEAD_MOST_NS = 24 * 3600 * NS_PER_S  # a store whose clock is ahead by more makes an event wait by no more than this
+AHEAD_MOST_NS = 24 * 3600 * NS_PER_S  # longest extra wait of an event because of a store whose clock is ahead
 
 
 def passed_by_both(progress: Progress, asked_ns: int) -> int:
@@ -48,7 +49,7 @@ class Heard(NamedTuple):
 
 
 def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
-    """Returns ``None`` if the answer tells nothing, because the store was not reached yet."""
+    """Returns ``None`` if the answer is useless because the store was not reached yet."""
     if progress.now_ns:
         return Heard(asked_ns, at, progress.now_ns - asked_ns)
     if progress.read_past_ns == NOTHING_READ_NS:
@@ -59,12 +60,12 @@ def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
 
 
 class FirstRead:
-    """The clock by which the patience with an event begins."""
+    """The clock that decides when an event's patience begins."""
 
     def __init__(self, slack_ns: int) -> None:
         self._slack_ns = slack_ns
         self._ahead_ns = 0
-        self._at_ns, self._at = 0, 0.0  # the later of both clocks at the last answer, and when
+        self._at_ns, self._at = 0, 0.0  # the later of both clocks at the last answer, and its monotonic time
 
     def hear(self, told: Heard) -> None:
         self._ahead_ns = min(told.ahead_ns, AHEAD_MOST_NS) if told.ahead_ns > self._slack_ns else 0
@@ -82,7 +83,7 @@ class FirstRead:
 
 
 def ask_for_final(table: OpenEvents, rows: RowIndexes, patience: Patience, read_past_ns: int) -> None:
-    """Asks for a final answer for those of these tried events that have waited long enough: a miss decides then."""
+    """Requests a final answer for those events that have waited long enough: a miss is then decisive."""
     tried = rows[(table.attempts[rows] > 0) | (table.row_id[rows] > 0)]
     if not len(tried):
         return

@@ -3,8 +3,8 @@
 A dispatcher writes a *claim* with its commits: the moment up to which all lines of the logs have been read, and the
 event times of its events in memory; other events without a verdict are rows of the retry store, and reopened ids. An
 event without a verdict at the moment of the claim is in one of these, or was not read by then and is in no log as it
-was at ``read_ns``. So a claim stays true at any age. After a start the last one remains in force, since its events
-are to be read again, until everything in the logs at that start has been read.
+was at ``read_ns``. So a claim stays true at any age. After a start the last one remains in force until everything
+then in the logs has been read, as its events are read again.
 
 Several dispatchers of a datacentre each claim for their own logs; the least of their claims holds for all.
 """
@@ -36,9 +36,9 @@ Counts = list[tuple[int, int]]  # (tenth of a second since 1970, events in it), 
 
 
 def counts_of(times: I64) -> Counts:
-    """Counts by ``STEP_NS``. Of too many steps, neighbours are merged into the earliest one.
+    """Counts by ``STEP_NS``. If there are too many steps, neighbours are merged into the earlier one, so the number
 
-    So the number of events before a moment is never too small.
+    of events before a moment is never too small.
     """
     steps, events = np.unique(times // STEP_NS, return_counts=True)
     if len(steps) > STEPS_MAX:
@@ -48,7 +48,7 @@ def counts_of(times: I64) -> Counts:
 
 
 def summed(one: Counts, other: Counts) -> Counts:
-    """Adds both. Events in both count twice: better than too few."""
+    """Adds both. Events in both count twice, which is better than too few."""
     found = dict(one)
     for step, events in other:
         found[step] = found.get(step, 0) + events
@@ -56,7 +56,7 @@ def summed(one: Counts, other: Counts) -> Counts:
 
 
 class Logs(Protocol):
-    """The part of a follower that is used."""
+    """The used part of a follower's interface."""
 
     def unread_now(self) -> Unread: ...
 
@@ -115,17 +115,17 @@ def decoded(text: str) -> Counts:
 class Undecided:
     """Events without a verdict at one moment. Counts in the database: use it while that is open."""
 
-    said_ns: int  # time of the dispatcher's claim; of several, that of the one silent for longest, ``who``
+    said_ns: int  # time of the dispatcher's claim; of several, that of the dispatcher silent for longest, ``who``
     who: str
     read_ns: int | None  # all lines in the logs at that time have been read; ``None`` if there is no such claim yet
-    why: str  # why that is behind, for people; empty if there is no reason
-    moving_ns: int  # oldest event time on its way to a verdict; NEVER_NS if there is none
+    why: str  # why ``read_ns`` is behind, for people; empty if it is not
+    moving_ns: int  # oldest event time of events in flight; NEVER_NS if there is none
     oldest_ns: int  # the same for all events without a verdict, for any reason
     _db: sqlite3.Connection
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of events before this time without a verdict. Those in memory count by whole steps."""
+        """Returns the number of events before this time without a verdict. Events in memory count by whole steps."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "

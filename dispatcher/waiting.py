@@ -32,7 +32,7 @@ from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries
 from photon.dispatcher.two_clocks import FirstRead
 from photon.joiner.api import Outcome
 
-RECENT_KEYS = 20_000  # recent arrivals that are remembered: an attempt on its way at that time may have missed them
+RECENT_KEYS = 20_000  # recent arrivals that are remembered: attempts in flight may have missed them
 
 
 @dataclass(slots=True)
@@ -45,7 +45,10 @@ class _Group:
 
 
 class WaitingRoom:
-    """Groups of events, each in two heaps; removed from one, it is dead in the other. Also indexes events by key."""
+    """Groups of events, each in two heaps; a group removed from one is dead in the other.
+
+    Also indexes events by key.
+    """
 
     def __init__(self, table: OpenEvents) -> None:
         self._table = table
@@ -56,7 +59,7 @@ class WaitingRoom:
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, without a dict
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
-        """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
+        """Adds a group, due at ``due`` (monotonic seconds), or once ``trigger_ns`` is read past."""
         group = _Group(next(self._numbers), rows, len(rows))
         self._groups[group.number] = group
         self._table.group[rows] = group.number
@@ -73,7 +76,7 @@ class WaitingRoom:
     def due(self, now: float) -> RowIndexes:
         self._sweep()
         if not self._by_time or (self._by_time[0][0] > now and self._by_time[0][2].left):
-            return NO_ROWS  # called twice a turn, mostly in vain
+            return NO_ROWS  # called twice a turn, mostly without a result
         taken = [NO_ROWS]
         while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
             taken.append(self._empty(heapq.heappop(self._by_time)[2]))
@@ -139,7 +142,8 @@ class WaitingRoom:
                 del by_key[key]
 
     def _sweep(self) -> None:
-        """Rebuilds the heap of triggers when most groups in it are dead: they are small, but unlimited in number."""
+        """Rebuilds the heap of triggers when most groups in it are dead: dead groups are small, but their number is
+        unlimited."""
         if len(self._by_trigger) > 2 * len(self._by_time) + 100:
             self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
             heapq.heapify(self._by_trigger)
@@ -167,7 +171,7 @@ class ArrivedKeys:
         self._lost = self.number
 
     def since(self, keys: Sequence[bytes], number: int) -> Mask:
-        """Returns which keys' primary events have arrived after ``number``, or may have."""
+        """Returns the keys whose primary events have (or may have) arrived after ``number``."""
         if number == self.number or number < self._lost:
             return np.full(len(keys), number < self._lost)
         return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
@@ -236,7 +240,7 @@ class Waiting:
                 if settled:
                     self._settle(rows, now)
                     continue
-                passed = batch.read_past_ns < trigger <= self.read_past_ns  # during the attempt
+                passed = batch.read_past_ns < trigger <= self.read_past_ns  # passed during the attempt
                 self._park(rows, now, now if passed else now + plan.delay_s, trigger)
 
     def _try_again(self, rows: RowIndexes) -> None:
@@ -246,9 +250,9 @@ class Waiting:
         self.arrivals += len(rows)
 
     def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int) -> None:
-        """Makes held events wait in memory, and stored ones in the store, except after their first few failures.
+        """Makes held events wait in memory, and stored ones in the store, except after their first few failures, as
 
-        Those would wait behind everything that is due there.
+        they would wait there behind all due rows.
         """
         table = self.table
         hold = table.row_id[rows] == 0
@@ -263,7 +267,7 @@ class Waiting:
             self.room.add(held, due, trigger_ns)
 
     def _settle(self, rows: RowIndexes, now: float) -> None:
-        """Puts events off to the next run. Redispatched ones are kept, as still to be sent, by their sender."""
+        """Puts events off to the next run. The sender of redispatched ones keeps them as unsent."""
         table = self.table
         table.open -= len(rows)
         hold = table.row_id[rows] == 0
@@ -310,13 +314,13 @@ class Waiting:
     # -- news --------------------------------------------------------------------------------------------------------
     def progressed(self, read_past_ns: int) -> None:
         """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
-        self.read_past_ns = read_past_ns  # less than before if the store has restarted
+        self.read_past_ns = read_past_ns  # may decrease if the store has restarted
         self._due += self.room.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
         """Tries events in memory at once that wait for these keys, which the event store now has.
 
-        The same applies to rows whose last try is not committed: in the store they still count as being in memory.
+        The same applies to rows whose last try is not committed: the store still counts them as being in memory.
         """
         self.recent.add(keys)
         waited = self.room.arrived(keys)

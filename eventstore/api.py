@@ -20,7 +20,7 @@ from photon.config.errors import PhotonError
 ALL_BUT_ENDS_NS = NEVER_NS - 1
 """A ``read_past_ns`` for --once: everything has been read, except last lines that may be half written.
 
-A primary event may be in one of those, so nothing becomes ABSENT in this run.
+A primary event may be in one of those, so no key becomes ABSENT in this run.
 """
 
 SET_MAX = 1000  # records of one key that an event may be joined with
@@ -34,8 +34,8 @@ class EventStoreFailed(PhotonError):
 class LookUpCode(enum.IntEnum):
     UNAVAILABLE = 0  # unknown now (a log is missing, a map is down): try again
     FOUND = 1
-    NOT_YET = 2  # not seen, but the reader has not passed the requested point
-    ABSENT = 3  # not there, and everything written up to the requested time has been read
+    NOT_YET = 2  # not found, but the reader has not passed the requested point
+    ABSENT = 3  # not found, and everything written up to the requested time has been read
     TOO_MANY = 4  # more records have the key than one event may be joined with (``whole_sets``)
     GONE = 5  # like UNAVAILABLE, but the log's file is gone: an early retry does not help
 
@@ -110,7 +110,7 @@ class EventLookUps:
 
 
 class KeyArrivals(NamedTuple):
-    """Keys that look-ups have missed and that are in the map now."""
+    """Missed keys that are in the map now."""
 
     epoch: int  # identifies this start of the store; numbers are meaningless in another one
     next: int  # the number to continue from
@@ -126,9 +126,9 @@ class Progress:
     read_past_ns: int
     """All bytes written before this time have been read.
 
-    NEVER_NS: everything there will ever be (--once); ALL_BUT_ENDS_NS: everything except unfinished last lines.
+    NEVER_NS: the logs are complete (--once); ALL_BUT_ENDS_NS: everything except unfinished last lines.
     """
-    read_past_age_ns: int = 0  # the age of that time when the answer was given, by a clock that nobody sets
+    read_past_age_ns: int = 0  # the age of that time when the answer was given, by a monotonic clock
     events: int = 0
     bytes_read: int = 0
     bytes_known: int = 0
@@ -200,7 +200,7 @@ class EventStore(Protocol):
     ) -> EventLookUps:
         """``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT.
 
-        ``times[i]`` (ns), for ``match = "latest"``: of a key's records only those that decide as of then are returned
+        ``times[i]`` (ns), for ``match = "latest"``: only the records that decide as of then are returned
         (``FileMap.versions``).
         """
 
@@ -219,14 +219,14 @@ class ArrivalNotices(Protocol):
         """
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """Rows of the keys that may be there; ``arrived`` reports the others when they come.
+        """Returns rows of keys that may be there; ``arrived`` reports the others once they arrive. ``None`` means
 
-        ``None`` means unknown just now.
+        unknown for now.
         """
 
 
 class OperatedStore(EventStore, ArrivalNotices, Protocol):
-    """An event store that reads primary logs, as its operator sees it."""
+    """An event store that reads primary logs, as seen by its operator."""
 
     async def details(self) -> Details: ...
 

@@ -3,15 +3,15 @@
 Theory of operation. A look-up that does not find a key notes its hash here; the reader compares each block added to
 the file map with the noted hashes, and a key in both has *arrived*. Arrivals are numbered and kept in a ring; a
 client asks for those since a number (``since``). Numbers are valid within one *epoch*, one start of the store. A
-client with a number of another epoch, or of arrivals no longer in the ring, has lost its place: it seeks all keys
-that it waits for once (``ArrivalNotices.seek``), which notes the keys again.
+client with a number from another epoch, or from before the ring's start, has lost its place: it seeks all its awaited
+keys once (``ArrivalNotices.seek``), which notes the keys again.
 
 A block may be read after a look-up asks the map and before its misses are noted here; so the hashes of recent blocks
 are kept, and misses are compared with those read since their look-up began. If too many were read to keep them all
 (``forgot``), the map is asked once more, now that the misses are noted.
 
-Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds keys forgotten
-here (the oldest if there are too many, and those not asked for in an hour or two).
+Nothing depends on this for correctness. A collision of hashes causes a useless retry; back-off finds keys forgotten
+here (the oldest if there are too many, and those not requested for an hour or two).
 
 Cost: 16 bytes per key, in columns; a block is searched as a whole. Any thread may call.
 """
@@ -35,7 +35,7 @@ GENERATION_S = 3600.0
 RING_KEYS, RING_BYTES = 50_000, 8 << 20  # arrived keys kept for clients, and the limit of their bytes
 # of recent blocks: half a second of reading at full speed, and many seconds of normal operation
 RECENT_HASHES = 500_000
-ALIVE, GONE = np.uint64(1), np.uint64(0)  # in place of a location: still sought, or arrived
+ALIVE, GONE = np.uint64(1), np.uint64(0)  # stored as location: still sought, or arrived
 
 
 class AwaitedCounts(NamedTuple):
@@ -45,7 +45,7 @@ class AwaitedCounts(NamedTuple):
 
 
 class _Generation:
-    """Hashes noted in one span of time, each once. A run's locations tell which of them are still sought."""
+    """Hashes noted in one span of time, each once. Locations tell which are still sought."""
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
@@ -66,7 +66,7 @@ class _Generation:
         return hashes
 
     def add(self, hashes: U64) -> None:
-        """Adds ascending hashes, none of which it knows (``renewed``)."""
+        """Adds ascending hashes, all unknown to it (``renewed``)."""
         self.alive += len(hashes)
         self._index.insert(sorted_run(hashes, np.full(len(hashes), ALIVE)))
 
@@ -122,7 +122,7 @@ class AwaitedKeys:
             return self._blocks > mark and self._recent[0][0] > mark + 1
 
     def come(self, keys: Sequence[bytes]) -> None:
-        """Reports missed keys as arrived that are in the map after all."""
+        """Reports missed keys that are in the map after all as arrived."""
         if len(keys):
             with self._lock:
                 hashes = hash_keys(keys)

@@ -34,8 +34,8 @@ def record_at(data: bytes, start: int) -> bytes:
 
 
 Key = bytes | Fault | None
-"""A primary record's key; empty if the record is skipped, ``None`` if it is bad, ``Fault`` if the adapter failed on
-it, so that its key is unknown.
+"""A primary record's key; empty if the record is skipped, ``None`` if it is bad, ``Fault`` if its key is unknown
+because the adapter failed.
 """
 
 
@@ -57,7 +57,7 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]
     if type(adapter) is ConfiguredAdapter and isinstance(keys, list):  # its keys are right by construction
         return keys
     if isinstance(keys, list | tuple) and len(keys) == data.count(b"\n") and not any(map(_key_fault, keys)):
-        if empty := [row for row, key in enumerate(keys) if key == b""]:  # of a skipped record, or no key
+        if empty := [row for row, key in enumerate(keys) if key == b""]:  # from a skipped record, or not a key
             cut, keys = lines(), list(keys)
             for row, key in zip(empty, _keys_alone(guard, [cut[row] for row in empty], file), strict=True):
                 keys[row] = key
@@ -107,7 +107,7 @@ class BlockKeys:
     bad: int
     failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
     times: I64 | None = None
-    """In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not ask for versions of a key."""
+    """In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not need versions of a key."""
 
     def version_hashes(self, begins: I64) -> tuple[U64, I64]:
         """The hashes of keys with times, ascending, and the record at each. ``begins``: by record, in block order."""
@@ -118,13 +118,13 @@ class BlockKeys:
 
 
 def hash_versions(keys: Sequence[bytes], times: I64) -> U64:
-    """The hash by which caches find a key's record of a time."""
+    """The hash for a key's record at a time, in caches."""
     raw = times.astype("<i8").tobytes()
     return hash_keys([key + raw[8 * row : 8 * row + 8] for row, key in enumerate(keys)])
 
 
 def times_of(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> I64:
-    """The event times of primary records; UNKNOWN_TIME_NS for one that does not tell its time."""
+    """The event times of primary records; UNKNOWN_TIME_NS for one without a readable time."""
     guard = Guard(adapter)
     times: object = (
         guard.many(lambda: adapter.primary_times(records, file)) if type(adapter) is ConfiguredAdapter else None
@@ -160,7 +160,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
 
 
 def may_skip(adapter: Adapter) -> bool:
-    """False if none of its primary records is skipped, so that no key in columns is empty."""
+    """True if it may skip primary records, so that keys in columns may be empty."""
     return type(adapter) is not ConfiguredAdapter or bool(adapter.primary_config.skip)
 
 
@@ -182,11 +182,11 @@ class KeyFinder(Protocol):
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
         """Blocks with their keys, in the order given, each once.
 
-        With ``everything`` all blocks given so far; otherwise some of the last may be left for the next call.
+        With ``everything``, all blocks given so far; otherwise the last ones may be left for the next call.
         """
 
     def close(self) -> None:
-        """May be called again; nothing may be given afterwards."""
+        """Ends it; may be called again. Nothing may be given afterwards."""
 
 
 class InlineKeyFinder:

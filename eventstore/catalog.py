@@ -23,7 +23,7 @@ from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_k
 
 NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 3
-APPLICATION_ID = 0x50484D50  # 'PHMP': seen by file(1), and if the wrong file is opened
+APPLICATION_ID = 0x50484D50  # 'PHMP': recognised by file(1), and checked when the file is opened
 _NOTHING = (0, 0, 0, 0)  # added to events, bad, bytes, duplicates
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -62,7 +62,7 @@ class CatalogLock:
 
 
 def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
-    """The error for an operation that SQLite could not do; a full disk is distinguished from damage."""
+    """The error for a failed SQLite operation; distinguishes a full disk from damage."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
         return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
     return FileMapError(f"{path}: cannot be read ({error})")
@@ -144,7 +144,7 @@ class Catalog(CatalogDatabase):
         """See ``open_catalog``."""
         db = open_catalog(path, settings, schema=_SCHEMA, application_id=APPLICATION_ID)
         super().__init__(path, db)
-        self._added = _NOTHING  # to the totals, not yet written: blocks may be small
+        self._added = _NOTHING  # additions to the totals, not yet written, as blocks may be small
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
@@ -167,7 +167,7 @@ class Catalog(CatalogDatabase):
             return MapTotals(*map(add, row, self._added))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
-        """The state of a process in a log; ``None`` if it was not seen there."""
+        """The state of a process in a log; ``None`` if it did not occur there."""
         row = self._one("SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", log, prefix)
         return ProcessState(*row) if row else None
 

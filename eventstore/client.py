@@ -18,7 +18,7 @@ from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals,
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
-OPTIONS = (*columns.EVENT_STORE.sizes, *back_off(100, 250))  # it is near, and events wait for it
+OPTIONS = (*columns.EVENT_STORE.sizes, *back_off(100, 250))  # the server is near, and events wait for it
 
 
 class EventStoreUnreachable(PhotonError):
@@ -26,7 +26,7 @@ class EventStoreUnreachable(PhotonError):
 
 
 class EventStoreClient:
-    """A client of one join's event store at an address. Any failure on the way is UNAVAILABLE for its keys."""
+    """A client of one join's event store at an address. Any failure makes its keys UNAVAILABLE."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class EventStoreClient:
         return EventLookUps.concat(parts)
 
     async def _ask(self, request: pb.EventLookUpRequest) -> EventLookUps:
-        """Answers for a prefix of the keys, at least one."""
+        """Returns answers for a prefix of the keys, at least one."""
         try:
             message = await self._stub.LookUp(request, timeout=self._timeout)
             found = columns.answered(message, len(request.keys))
@@ -87,7 +87,10 @@ class EventStoreClient:
             now_ns = last.now_ns + since_ns if last.now_ns else 0
             return replace(last, read_past_age_ns=last.read_past_age_ns + since_ns, now_ns=now_ns)
         self.error = ""
-        self._last, self._heard = columns.progress_of(message), asked  # a busy process may see it late
+        self._last, self._heard = (
+            columns.progress_of(message),
+            asked,
+        )  # time of the request, as a busy process may see the answer late
         return self._last
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:

@@ -296,9 +296,7 @@ class EmbeddedFileMap:
     def _reached(
         self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
     ) -> list[tuple[int, int, int, int]]:
-        """``places`` without logs that the process has not yet written to: an event requested before it is written
-        costs no reading.
-        """
+        """Drops places in logs that the process has not yet reached, so an event requested early costs no read."""
         states = {log: self._catalog.process(log, prefix) for log in {place[1] for place in places}}
         lasts = {log: state.last_micros for log, state in states.items() if state is not None}
         return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]

@@ -1,13 +1,13 @@
 """The file map: where in the primary logs a key may be (paper, section 3.4.2). The interface of its backends and
 their common code.
 
-*Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry per W seconds or M bytes of
+*Dense*: every key's hash -> (log, offset); for unordered keys. *Sparse*: one entry per W seconds or M bytes of
 a process; for canonical ids, which rise within their process. A sparse map also keeps dense entries for keys that do
 not rise (not a canonical id, or not above the last one of its process in this log), so that every record can be
 reached.
 
 The map also holds each log's read position. ``commit`` makes entries and positions durable in one step: after a crash
-the reader continues at positions whose every earlier record is in the map, and nothing is forgotten. A backend that
+the reader continues at positions before which every record is in the map, and nothing is forgotten. A backend that
 may lose committed rows (see hbase.md) must take its positions back with them.
 """
 
@@ -30,12 +30,12 @@ from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
 
 SPARSE_MICROS = 10_000_000  # W: ids of a process that are further apart get an entry each
-SPARSE_BYTES = 1 << 20  # M: a record that begins this many bytes after its process's last entry gets one
+SPARSE_BYTES = 1 << 20  # M: a record this many bytes after its process's last entry gets one
 OFFSET_BITS = 40
 LOG_BYTES_MAX = 1 << OFFSET_BITS  # longest log that can be mapped: 1 TiB of uncompressed bytes
 LOGS_MAX = 1 << 24
 PLACES_PER_KEY_MAX = 16
-"""Places of one key that are read, the first ones in file order (with MapSettings.last the last ones)."""
+"""Limit of places read for one key, the first ones in file order (with MapSettings.last the last ones)."""
 _OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
 _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
@@ -58,7 +58,7 @@ class MapKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MapSettings:
-    """The settings that entries depend on: a map made with other settings is useless."""
+    """The settings that entries depend on: a map made with other settings is unusable."""
 
     rule: bytes  # derives keys from records (Adapter.rule) and identifies the logs
     kind: MapKind = MapKind.DENSE
@@ -87,7 +87,7 @@ class MappedLog:
     identity: str
     file: LogFile  # as last seen
     end: int  # the first unread byte
-    rewritten: bool = False  # some of it was read again with other bytes: places beyond or between may be stale
+    rewritten: bool = False  # some of it was read again with different bytes, so places may be stale
     proof: bytes = b""  # of a position at ``end``; see LogPosition
 
     def position(self) -> LogPosition:
@@ -134,7 +134,7 @@ class MappedPlaces:
     spans: I64
     anchors: I64
     complete: bool = True
-    """False if the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
+    """False while the map lacks lost entries, so that a miss is not *absent*."""
     times: I64 | None = None  # of the records, as far as the map knows (``FileMap.versions``)
 
     @staticmethod
@@ -238,10 +238,10 @@ class FileMap(Protocol):
         """Notes that the reader has added everything in the logs since the map was opened or raised RowsLost."""
 
     def positions(self) -> list[LogPosition]:
-        """Returns where to resume each log: at the last commit when opened, later at the last ``add``."""
+        """Returns where to resume each log: at the last commit when opened, then at the last ``add``."""
 
     def add(self, block: MappedBlock) -> None:
-        """Takes in a block. ``places`` sees it at once; the next ``commit`` makes it durable."""
+        """Adds a block. ``places`` sees it at once; the next ``commit`` makes it durable."""
 
     def commit(self) -> None:
         """Makes everything added durable, entries no later than positions.
@@ -255,16 +255,16 @@ class FileMap(Protocol):
     def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
         """For each key the places of the newest records not after its time, and of those whose time is unknown.
 
-        Several if they have the same time. If there is none, one that is newer; so a key without places has no record
-        at all. Found by seeking, however many records a key has. ``without``: numbers of logs that do not count.
-        Because places in a log that was rewritten may be stale, PLACES_PER_KEY_MAX times are returned then.
+        Several if they have the same time. If there is none, a newer one; so a key without places has no record.
+        Found by seeking, regardless of a key's number of records. ``without``: numbers of logs to ignore. With a
+        rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
         """
 
     def logs(self) -> Sequence[MappedLog]:
         """All logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """``exact``: all duplicates are counted; otherwise only those met so far by merges and order checks."""
+        """``exact``: all duplicates are counted; otherwise only those found so far by merges and order checks."""
 
     def interrupt(self) -> None:
         """From any thread: calls waiting for a remote backend end with FileMapUnavailable from now on."""
@@ -335,7 +335,7 @@ def predecessors(
 ) -> list[tuple[int, int, int, int]]:
     """For each requested (microseconds, row), both ascending: the last entry not after it in each log.
 
-    Entries (microseconds, log, offset) ascend; one older than ``window`` is ignored. Yields (row, log, offset,
+    Entries (microseconds, log, offset) ascend; those older than ``window`` are ignored. Yields (row, log, offset,
     microseconds of the entry).
     """
     out = []

@@ -1,4 +1,4 @@
-"""Records found for the rows of a batch, as columns: in caches, which know only hashes, and in logs. Pure."""
+"""Records found for the rows of a batch, as columns: in caches, which have only hashes, and in logs. Pure."""
 
 from __future__ import annotations
 

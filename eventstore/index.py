@@ -4,7 +4,7 @@
 a look-up returns every location stored under a hash, and the reader of the record there verifies its key.
 
 Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert while
-others look up. Merging has a separate lock: while there are no look-ups it is delayed, and the next look-up does it.
+others look up. Merging has a separate lock: without look-ups it is delayed until the next one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ searches at most seven runs of each class.
 """
 UNASKED_RUNS_MAX = 512
 """Number of runs kept unmerged while there are no look-ups: then an entry is copied once and not log8(n) times."""
-SLICE_ENTRIES = 1 << 17  # merged at a time: they stay in the processor's cache
+SLICE_ENTRIES = 1 << 17  # merged at a time, so that they stay in the processor's cache
 RADIX_ENTRIES = 1 << 8  # smaller arrays are sorted directly
 TWO_DIGITS_ENTRIES = 1 << 13
-"""From this number of entries on, equal first 16 bits of hashes leave too much for the comparing sort
-that follows.
+"""From this number of entries on, equal 16-bit prefixes leave too much to the comparison sort that follows.
 """
 
 
@@ -142,7 +141,7 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
         return rows, np.empty(0, dtype=np.uint64)
     first = left[rows]
     after = np.minimum(first + 1, len(run) - 1)
-    if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # otherwise one entry each, as nearly always
+    if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # rare: more than one entry for a hash
         counts = np.searchsorted(run.hashes, asked[rows], side="right") - first
         rows = np.repeat(rows, counts)
         steps = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -193,7 +192,7 @@ class RunIndex:
 
     def __init__(self) -> None:
         self._runs: tuple[Run, ...] = ()
-        self._asked = False  # since the last insert
+        self._asked = False  # True if there was a look-up since the last insert
         self._lock = threading.Lock()  # around changes of the runs
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Random access to the bytes of log files, by offsets that count uncompressed bytes; bounded memory and descriptors.
 
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as checkpoints, so
-that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
+that reading back costs at most the distance between two; inflated pages are kept in one LRU cache for all files.
 
 Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: their begins are found
 without inflating the file (``frame_begins``). A file of one frame is read again from its start.
@@ -45,7 +45,7 @@ _SEEK_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _SKIPPABLE_SEEK_MAGIC = 0x184D2A5E
 _CHECKSUMS, _RESERVED_BITS = 0x80, 0x7C
-SEEK_FRAMES_MAX = 1 << 20  # a seek table with more frames is ignored
+SEEK_FRAMES_MAX = 1 << 20  # larger seek tables are ignored
 _RLE = 1
 
 
@@ -115,7 +115,7 @@ PAGE_BYTES = 1 << 17
 PAGES_BYTES_MAX = 64 << 20  # kept over all compressed files
 CHECKPOINTS_MAX = 32  # inflater states kept per file, about 45 KiB each
 CHECKPOINT_BYTES = 1 << 20
-"""Initial number of uncompressed bytes between two; it doubles whenever CHECKPOINTS_MAX is reached."""
+"""Initial distance of two in uncompressed bytes; doubles whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
 PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
 

@@ -3,8 +3,8 @@
 The bytes are verified, too: a place whose record is neither the requested one nor one with the same hash shows that
 the file is not the mapped one (perhaps renamed a moment ago), and is answered *unavailable*, never *not there*.
 
-``SpanProbes`` guesses where in a span an id is, so that a sparse look-up reads some tens of KiB instead of half a
-span. Ids of a log are times of day, so their offsets can be interpolated: from the span's anchor, at the speed at
+``SpanProbes`` guesses an id's place in a span, so that a sparse look-up reads some tens of KiB instead of half a
+span. Ids of a log contain times, so their offsets can be interpolated: from the span's anchor, at the speed at
 which the log grew, and once more from the record at the first guess. A guess is only the first place to look; ids not
 found this way are searched for from the anchor on.
 
@@ -50,7 +50,7 @@ class LogWindow:
         self.begin = 0
         self.data = b""
         self.bytes_read = 0  # from the file, uncompressed
-        self._at_end = False  # the mapped part existed before, so growth does not matter
+        self._at_end = False  # growth does not matter, as the mapped part existed before
 
     @property
     def end(self) -> int:
@@ -167,7 +167,7 @@ class LogPass:
         return key if isinstance(key, bytes) else None
 
     def _explains(self, record: bytes, key: bytes) -> bool:
-        """True if the map rightly named this record, although it is not the requested one.
+        """True if the map rightly pointed to this record, although it is not the requested one.
 
         It has another key with the same hash; or it is malformed, and the scan saw the key in it.
         """
@@ -182,7 +182,7 @@ class LogPass:
     def whole_record(self, keep: int, start: int) -> bytes | None:
         """The record at ``start``; ``None`` beyond the end and for oversized ones.
 
-        Bytes from ``keep`` on stay here.
+        Bytes from ``keep`` on are kept.
         """
         window = self.window
         length = RECORD_GUESS_BYTES
@@ -227,7 +227,7 @@ class LogPass:
                 yield want.offset + start
             start = data.find(b"\n", start) + 1
         if whole < want.span and whole < len(data):
-            yield want.offset + whole  # the record cut by the bytes at hand
+            yield want.offset + whole  # the record cut off by the available bytes
 
     def _literal_starts(self, want: PlaceToRead) -> Iterator[int]:
         window, stop = self.window, want.offset + want.span
@@ -246,7 +246,7 @@ class LogPass:
                 at = window.data.find(want.key, line_end) if line_end >= 0 else -1
             if window.end < reach:
                 return
-            looked = max(want.offset, window.end - len(want.key))  # a key cut by the end is seen next time
+            looked = max(want.offset, window.end - len(want.key))  # a key cut by the end is found next time
             length *= 2
 
 
@@ -256,7 +256,7 @@ KEPT_BYTES = 1 << 17  # bytes before the last guess that are kept
 
 
 def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
-    """The growth of a log between the first and the last anchor of these places; ``None`` if that says nothing."""
+    """The growth of a log between the first and the last anchor of these places; ``None`` if that is meaningless."""
     anchors = [(each.offset, each.anchor) for each in wanted if each.span and each.anchor >= 0]
     if not anchors:
         return None
@@ -282,7 +282,7 @@ class SpanProbes:
         self._window = looked.window
 
     def find(self, want: PlaceToRead, speed: float) -> PrimaryRecord | None:
-        """The record, if a guess met it. Raises OSError."""
+        """The record, if a guess found it. Raises OSError."""
         asked = parse_event_id(want.key)
         if asked is None:
             return None
@@ -320,7 +320,7 @@ class SpanProbes:
             return None
         start = window.data.rfind(b"\n", 0, at) + 1
         if start == 0 and window.begin > want.offset:
-            return None  # the record begins before the bytes at hand
+            return None  # the record begins before the available bytes
         start += window.begin
         record = self._pass.whole_record(window.begin, start)
         if record is None or start >= want.offset + want.span or self._pass.key(record) != want.key:

@@ -2,7 +2,7 @@
 
 Each log has a queue and at most one thread. Places queued for a log while it is read are read together in its next
 pass, in the order of offsets, for all callers. A batch waits for a limited time: places not read by then are
-unavailable, and the client asks again. The read under way finishes first, so the next pass finds a compressed log
+unavailable, and the client asks again. The current read finishes first, so the next pass finds a compressed log
 inflated up to there.
 """
 

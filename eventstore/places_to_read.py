@@ -23,7 +23,7 @@ class PlaceToRead(NamedTuple):
     offset: int
     span: int
     anchor: int
-    alone: bool = False  # the key has no exact place in this log: it is at most once in the span
+    alone: bool = False  # the key has no exact place in this log, so it occurs at most once in the span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class PlacesToRead:
 
     @classmethod
     def of(cls, wanted: Sequence[PlaceToRead]) -> PlacesToRead:
-        """Builds the columns from single places, each with its own row."""
+        """Builds columns from single places, each with its own row."""
         logs: dict[int, int] = {}
         known: list[MappedLog] = []
         for each in wanted:

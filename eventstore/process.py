@@ -22,8 +22,8 @@ from photon.eventstore.engine import EventStoreConfig, EventStoreEngine, open_en
 from photon.objects.costs import put_costs
 
 STOP_GRACE_SECONDS = 5.0
-WATCH_SECONDS = 1.0  # interval of looking for a failed reader
-RING_SECONDS = 1.0  # interval of asking for the list of cache nodes
+WATCH_SECONDS = 1.0  # interval of checks for a failed reader
+RING_SECONDS = 1.0  # interval of requests for the list of cache nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ async def _listen(
 
 
 async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: HealthyServer | Unheard) -> bool:
-    """Starts serving if it may; otherwise the server ends."""
+    """Starts serving if permitted; otherwise ends the server."""
     may = False
     try:
         may = asked is None or await asked()
@@ -141,7 +141,7 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
         for name, engine in engines.items():
             if engine.failure:
                 failed = EventStoreFailed(f"join {name}: {engine.failure}")
-                if engine.hopeless:  # its supervisor need not start it again
+                if engine.hopeless:  # its supervisor should not restart it
                     failed.exit_code = UsageError.exit_code
                 raise failed
         await until(stop, WATCH_SECONDS)

@@ -1,7 +1,7 @@
-"""Recent records in memory as *segments*, bounded in bytes: the content of every cache.
+"""Recent records in memory as *segments*, bounded in bytes; they are the content of every cache.
 
 A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
-so taking records in costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
+so storing records costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
 leaves its index entries behind; they are dropped together once they are many.
 
 ``CacheEventStore`` is the cache in the event store's own process, for pipelines without cache nodes (paper, section
@@ -27,12 +27,12 @@ from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, 
 U32 = npt.NDArray[np.uint32]
 
 SEGMENT_OVERHEAD_BYTES = 1024
-"""Counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
-PLACE_BYTES = 12  # of each record of a gathered segment: its begin, and its offset in its log
+"""Overhead counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
+PLACE_BYTES = 12  # for each record of a gathered segment: its begin, and its offset in its log
 OFFSET_BITS = 28
 SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
-PER_HASH_MAX = 16  # records of one hash returned by a look-up, any of them: the file map tells which is first
-DEAD_ENTRIES_MIN = 1 << 16  # with fewer entries of evicted segments a clean-up is not worth its merge
+PER_HASH_MAX = 16  # limit of records of one hash returned by a look-up, in any order: the file map has the first
+DEAD_ENTRIES_MIN = 1 << 16  # with fewer entries of evicted segments, cleaning up is not worth a merge
 _OFFSET_MASK = np.uint64(SEGMENT_BYTES_MAX - 1)
 _SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
 
@@ -136,7 +136,7 @@ class SegmentCache:
             self._index.clear()
             return
         first, last = int(live.min()), int(live.max())
-        lives = np.zeros(last - first + 3, dtype=np.bool_)  # and one on either side
+        lives = np.zeros(last - first + 3, dtype=np.bool_)  # one more on either side
         lives[live - first + 1] = True
 
         def alive(locations: U64) -> Mask:

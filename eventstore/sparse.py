@@ -1,16 +1,16 @@
 """Chooses which records of a log get a sparse entry, and which an exact one. Pure.
 
 Invariant: for every record r of process p in a log, either r has an exact (dense) entry, or the entry of p with the
-greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it. It holds
-because a record that does not rise above its process's last one becomes exact and changes nothing else.
+greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it. This
+holds because a record not above its process's last one becomes exact and changes nothing else.
 
 A canonical id is ``ServerIP:ProcessID:TimestampMicros`` and rises strictly within its process (paper, section 3.1). A
 row key has fixed-width big-endian parts, so the order of the bytes is the order of ids:
 
     salt (1) | server ip (16, IPv4 mapped) | process id (4) | timestamp, microseconds (8)
 
-The salt is a hash of the process: it spreads writers over an ordered table's regions, while one process, and so one
-range scan, stays in one region.
+The salt is a hash of the process: it spreads writers over a table's regions, and keeps a process, and so a range
+scan, in one region.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Cache in front of logs: answers each key of a batch. Reading the logs, between the two halves of a look-up, may
 take long: the engine waits for it without holding a thread.
 
-Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name without
-its rotation suffix, log identity): MappedLog.order; or the last if the join says so. ``shared_keys`` compares such
-records. To keep the order regardless of the cache's content, a hit is checked against the file map's places: the logs
-are read only for a place before it.
+Of all records with a key, the winner is the first in (log order, offset), where log order is (log name without its
+rotation suffix, log identity): MappedLog.order; or the last if the join is configured so. ``shared_keys`` compares
+such records. To keep the order regardless of the cache's content, a hit is checked against the file map's places, and
+the logs are read only for earlier places.
 
 Invariant of a miss: the reader publishes ``read_past_ns`` after everything read up to then is in the file map, and it
 is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every other
@@ -35,7 +35,7 @@ from photon.eventstore.shared_keys import SharedKeys, places_of_several
 NOTHING_READ_NS = -(2**63)  # a ``read_past_ns`` with which no miss is ABSENT
 
 _NOT_YET, _ABSENT = np.uint8(LookUpCode.NOT_YET), np.uint8(LookUpCode.ABSENT)
-_UNAVAILABLE = -2  # in place of a row's best record: no known record decides
+_UNAVAILABLE = -2  # means that no known record decides the row
 
 Order = tuple[Any, ...]  # log order, offset: the first one wins
 
@@ -53,7 +53,7 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up under way: the results of caches and map, and the places to read before it can be answered."""
+    """A look-up in progress: the results of caches and map, and the places to read before it can be answered."""
 
     keys: Sequence[bytes]
     as_of: I64
@@ -102,8 +102,8 @@ class TieredEventStore:
     ) -> LookUp:
         """Asks cache and map.
 
-        ``elsewhere``: records from cache nodes asked earlier; they count if the map confirms them. ``times``: see
-        api.EventStore.
+        ``elsewhere``: records from cache nodes asked earlier; they count only if the map confirms them. ``times``:
+        see api.EventStore.
         """
         read_past_ns = self.read_past_ns()
         hashes = hash_keys(keys)
@@ -151,7 +151,7 @@ class TieredEventStore:
         return several, ambiguous
 
     def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
-        """The answers, once ``begun.wanted`` was read into ``reads``."""
+        """Returns the answers, once ``begun.wanted`` was read into ``reads``."""
         wanted, hits = begun.wanted, begun.hits
         codes = np.where(begun.as_of <= begun.read_past_ns, _ABSENT, _NOT_YET)
         read, not_there = reads.told()
@@ -227,12 +227,12 @@ class TieredEventStore:
         at_hand: Mask,
         several: Collection[int],
     ) -> PlacesToRead:
-        """Places whose record is not at hand and could change an answer; for rows in ``several`` all
+        """Places whose unread record could change an answer; for rows in ``several`` all
         existing ones.
         """
         given_up = self.given_up()
         left = ~(at_hand & (named.spans == 0))
-        # Places that need a decision: all others are exact, have no record at hand, and are certainly read.
+        # Places that need a decision: all others are exact and unread, and are certainly read.
         thought = left & ((named.spans != 0) | (best[named.rows] >= 0))
         if several:
             thought |= np.isin(named.rows, list(several))

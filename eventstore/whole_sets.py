@@ -1,6 +1,6 @@
 """All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
 
-A key is answered only once its set is final: when everything written up to the requested time has been read. A set
+A key is answered only once its set is final: once everything written up to the requested time has been read. A set
 whose records cannot all be read is UNAVAILABLE or GONE, never returned in part. Each place is a separate record, and
 records with the same bytes count separately. Records are in file order, as in ``TieredEventStore``.
 """
@@ -86,7 +86,7 @@ class WholeSets(TieredEventStore):
         unread = np.ones(len(wanted), dtype=np.bool_)
         unread[read.rows] = unread[not_there] = False
         codes[list(sets)] = LookUpCode.FOUND
-        if begun.timed:  # the map has a record, and it is not there: another may be older
+        if begun.timed:  # the map's record was not there, and another may be older
             stale = np.unique(wanted.rows[not_there])
             codes[stale[codes[stale] == LookUpCode.ABSENT]] = LookUpCode.UNAVAILABLE
         sizes = {row: sum(len(found.records.records[at]) for at in each.values()) for row, each in sets.items()}

@@ -37,7 +37,7 @@ class Kind(enum.IntEnum):
 
 
 class Answer(enum.IntEnum):
-    """The registry's answer for one id. The table stands in ``state_machine``."""
+    """The registry's answer for one id. The table is in ``state_machine``."""
 
     UNKNOWN = 0  # not known yet: ask again with the same token
     COMMITTED = 1  # yours: write it
@@ -138,7 +138,10 @@ class Registry(Protocol):
         """Moves the witness from ``end`` to ``to``; ``None`` means unknown: repeat the same call."""
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
-        """Names the incarnations whose tokens this process may send, its own last. Call before the first insert."""
+        """Announces the incarnations whose tokens this process may send, its own last.
+
+        Call before the first insert.
+        """
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         """Registers ids; the first token wins. One attempt of at most ``timeout`` seconds; retry rows that are

@@ -8,8 +8,8 @@ one step.
 Invariants
 - Only the slot's newest incarnation extends it, and exactly from its end: a late or repeated message changes nothing.
 - It never goes back: a log's file number grows, or its length within the file; no log disappears.
-- Whoever relies on the output (readers, verifier, clears) relies on no byte that the witness does not have. So a
-  directory whose output does not extend the witness's lacks something that somebody may have relied on.
+- Readers, verifier and clears rely only on bytes that the witness has. So a directory whose output does not extend
+  the witness lacks bytes that something may have relied on.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KnownSlot:
 
 
 def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witness) -> str:
-    """Why ``cell`` may not become ``to``; empty if it may, or was already extended so."""
+    """Why ``cell`` may not become ``to``; empty if it may, or if that extension was already made."""
     if incarnation != newest:
         return f"incarnation {incarnation} is not the newest one, {newest}"
     if cell == to:

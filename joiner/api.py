@@ -32,12 +32,12 @@ class Outcome(enum.IntEnum):
     TAKEN = 6
     """Registered before under another token: for this very line (read again), or for another one with the same id."""
     LATE = 7  # below the boundary: the dispatcher takes the event through the late path (rule 10)
-    TOO_NEW = 8  # its event time is in the future: park it
+    TOO_NEW = 8  # its event time is in the future: retry it then
 
 
 UNKNOWN_REASON = "its registration is still unknown"  # as the reason for RETRY: the registry has not answered
 GONE_REASON = "the primary log that holds its event is gone"  # the reason for RETRY
-WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: a missing primary never makes this event unmatched
+WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: no miss makes this event unmatched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +53,8 @@ class JoinAnswers:
     knows.
     """
     overloaded: bool = False  # nothing was accepted, and all rows are RETRY
-    failed: bool = False  # the call broke: the batch's fate is unknown, and all rows are RETRY
-    ambiguous: Sequence[int] = ()  # rows with a key that several different primary records share
+    failed: bool = False  # the call failed: the batch's fate is unknown, and all rows are RETRY
+    ambiguous: Sequence[int] = ()  # rows whose key has several different primary records
     unpaired: Sequence[int] = ()  # rows that are unmatched although their primary event exists
 
     @property

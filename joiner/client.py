@@ -12,11 +12,14 @@ from photon.config.tls import Towards, open_channel, unreachable
 from photon.joiner import wire
 from photon.joiner.api import JoinAnswers, Outcome
 
-OPTIONS = (*wire.JOINER.sizes, *back_off(100, 250))  # it is near, and events wait for it
+OPTIONS = (*wire.JOINER.sizes, *back_off(100, 250))  # the server is near, and events wait for it
 
 
 class JoinerClient:
-    """A client of one join's joiner at an address. Any failure on the way is RETRY for its events: unknown."""
+    """A client of one join's joiner at an address.
+
+    Any failure means RETRY for its events, as their fate is unknown.
+    """
 
     def __init__(self, address: str, join: str, to: Towards | None = None) -> None:
         """Call it inside the event loop that will use it. ``to``: ``None`` means plain text."""
@@ -72,6 +75,6 @@ class JoinerClient:
 
 
 def _cancelled() -> bool:
-    """True if this task is to end, rather than the call it waits for."""
+    """True if this task itself was cancelled, not only the call it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

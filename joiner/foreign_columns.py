@@ -130,7 +130,7 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     columns: object = None
     if type(adapter) is ConfiguredAdapter:
         columns = guard.many(lambda: adapter.header_columns(records, file))
-    elif adapter.defines("header_columns"):  # otherwise this is the loop below
+    elif adapter.defines("header_columns"):  # otherwise this equals the loop below
         columns = guard.many(lambda own: adapter.header_columns(own, file), records)
     if isinstance(columns, Headers) and _fits(columns, count):
         if type(adapter) is not ConfiguredAdapter:
@@ -160,7 +160,7 @@ def _compare_forms(
     rows = rows_due(adapter, "foreign", len(records))
     alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
     for at, answer in zip(rows, alone, strict=True):
-        if isinstance(answer, ForeignHeader | BadRecord):  # others are not answers, and were rejected as such
+        if isinstance(answer, ForeignHeader | BadRecord):  # others were rejected as invalid
             one = columns.others.get(at) or ForeignHeader(columns.keys[at], columns.times[at], columns.ids[at])
             compare(adapter, file, form, one, answer)
 
@@ -173,7 +173,7 @@ def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | Ba
 
 
 def _in_columns(made: Sequence[object]) -> Headers:
-    """The headers as columns; a value that is no answer at all is reported in its place."""
+    """The headers as columns; an invalid value is reported in its place."""
     if set(map(type, made)) == {ForeignHeader}:
         return Headers.columns(cast("Sequence[ForeignHeader]", made), {})
     return Headers.of(

@@ -80,7 +80,7 @@ STOP_GRACE_S = 5.0
 class Served:
     """One join to serve.
 
-    ``beside`` runs while it is served: in a small deployment a verifier of its slot, and the adopter of unused slots.
+    ``beside`` runs at the same time: in a small deployment a verifier of its slot, and the adopter of unused slots.
     """
 
     join: str

@@ -1,4 +1,4 @@
-"""Event times of written records that readers have not been shown yet. Pure.
+"""Event times of written records not yet shown to readers. Pure.
 
 A write is synced, then the registry's witness is extended over it (and over the part in the output's copy), and then
 the length is published: only then is a record shown.
@@ -11,7 +11,7 @@ from collections import deque
 from photon.config.clock import NEVER_NS
 from photon.idregistry.witness import Witness
 
-ANY_NS = -NEVER_NS  # in place of an event time: older than any
+ANY_NS = -NEVER_NS  # as event time: older than any
 
 
 class Unshown:
@@ -19,7 +19,7 @@ class Unshown:
         self.written: deque[tuple[int, int]] = deque()
         """(number, oldest event time) of writes, appended in order."""
         self._shown: Witness = ()
-        self._synced: deque[tuple[Witness, int]] = deque()  # the output's end after it, oldest event time
+        self._synced: deque[tuple[Witness, int]] = deque()  # the output's end after a sync, oldest event time
 
     @property
     def oldest_ns(self) -> int:

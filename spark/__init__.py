@@ -15,8 +15,9 @@ __all__ = ["join", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``spark.read.format("photon")`` and ``spark.readStream.format("photon")`` known to a session, and sends
-    Photon's code to its executors. Raises WorkerPythonWrong where their Python cannot run it: what to set."""
+    """Registers ``spark.read.format("photon")`` and ``spark.readStream.format("photon")`` in a session, and sends
+    Photon's code to its executors. Raises WorkerPythonWrong, with the setting to change, if their Python cannot run
+    it."""
     from photon.spark.data_source import PhotonSource
 
     _send(spark)
@@ -26,14 +27,14 @@ def register(spark: SparkSession) -> None:
 def join(
     spark: SparkSession, config: str | Path, datacentre: str | None = None, *, once: bool = False, trigger: str = "1s"
 ) -> JoinQuery:
-    """Starts the join of a datacentre in a thread of its own, as ``photon spark join`` does it::
+    """Starts the join of a datacentre in a separate thread, as ``photon spark join`` does it::
 
         query = photon.spark.join(spark, "photon.toml", "east")
         query.awaitTermination()
 
     ``spark``: the session that large batches run in; it is not stopped. ``config``: the deployment file;
-    ``datacentre``: ``None`` for its only one. ``once``: joins what is there and ends; else it follows the logs until
-    ``stop``. ``trigger``: the least interval between two looks at the logs.
+    ``datacentre``: ``None`` for its only one. ``once``: joins the existing logs and ends; otherwise follows them
+    until ``stop``. ``trigger``: the minimum interval between two scans of the logs.
 
     Raises WorkerPythonWrong, UsageError (also ConfigError); later errors are the query's ``exception``.
     """
@@ -41,7 +42,7 @@ def join(
     from pathlib import Path
 
     _send(spark)
-    # By its name: this room is below the one that reads a deployment file.
+    # Imported by name: this room is below the one that reads a deployment file.
     operations = import_module("photon.operations.spark_join")
     query: JoinQuery = operations.in_session(spark, Path(config), datacentre, once=once, trigger=trigger)
     return query

@@ -38,7 +38,7 @@ def bigints(values: Any) -> pa.Array:
 
 
 def same(value: str | None, count: int) -> pa.Array:
-    """``value`` in each of ``count`` rows."""
+    """Repeats ``value`` in ``count`` rows."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
 
 

@@ -6,7 +6,7 @@ import enum
 
 
 class Class(enum.StrEnum):
-    """One word each; ``docs/verification.md`` says how to react."""
+    """One word each; ``docs/verification.md`` has the reactions."""
 
     CORRECT = "correct"
     LATE = "late"  # claimed late by a dispatcher, no other record exists: right, and counted separately
@@ -20,9 +20,9 @@ class Class(enum.StrEnum):
     LOST_UNREADABLE = "lost-unreadable"  # a line that the adapter cannot read and that is in no rejected log
     DUPLICATED = "duplicated"  # Several records in one datacentre's output.
     DUPLICATED_ACROSS = "duplicated-across"  # Records in more than one datacentre's output.
-    # A record whose source log is missing, or damaged before that place: it cannot be compared.
+    # A record whose source log is missing, or damaged before that place: so it cannot be compared.
     LOG_GONE = "log-gone"
-    INVENTED = "invented"  # a record whose event is in no raw log, though the log that it names exists
+    INVENTED = "invented"  # a record whose event is in no raw log, though its named log exists
     # Payload, key, time or place differ from a fresh join; the evidence names the fields
     WRONGLY_JOINED = "wrongly-joined"
     SHOULD_BE_UNMATCHED = "should-be-unmatched"  # Joined, though no primary log has its key.
@@ -32,8 +32,8 @@ class Class(enum.StrEnum):
     REGISTRY_MISSING = "registry-missing"
     # Written, but the registry's entry has another token, kind, time or state; the evidence names the fields.
     REGISTRY_DIFFERS = "registry-differs"
-    TORN = "torn"  # a line below the published length that is no output record
+    TORN = "torn"  # a line below the published length that is not an output record
 
 
-# The registry's entry names the slot that was to write it
+# The registry's entry has the slot that had to write it
 LOST_REGISTERED = (Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED)

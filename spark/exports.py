@@ -54,8 +54,8 @@ def registry(
 ) -> DataFrame:
     """REGISTRY: each id of all shards. Raises BackupDamaged, OSError.
 
-    ``window``: leave out ids with other event times, except those that were given back: a line that claims such an id
-    may have another time. ``planned`` receives the number of bytes that will be read.
+    ``window``: leave out ids with other event times, except given-back ones, whose new line may have another time.
+    ``planned`` receives the number of bytes that will be read.
     """
     cores = spark.sparkContext.defaultParallelism
     shared, parts = plan_export(source, cores, partition_size)
@@ -96,7 +96,7 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
     """Rows of REGISTRY from one part."""
-    # With other times only ids that were given back are wanted.
+    # Of other times, only given-back ids are needed.
     given_back = shared.window is not None and not _meets(part, shared.window)
     for columns in read_part(RealDisk(), Path(shared.directory), part, given_back=given_back):
         yield _rows(shared.owners, part.shard, _within(columns, shared.window))

@@ -1,6 +1,6 @@
 """A Bloom filter of the keys that events name: primary records with other keys are dropped on reading.
 
-It never lacks a key. Of other keys about one in three million passes, as each passing key may cost a read of its own.
+It never lacks a key. About one in three million other keys passes; the rate is low because each may cost a read.
 ``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys whose
 hash begins with its number.
 """
@@ -27,13 +27,13 @@ HASH_SEED = 42  # the seed of Spark's xxhash64
 HASH_BITS = 40  # bits kept of a hash: with a million keys, one in a million of the others is mistaken for one
 PART_BITS = 6
 BITS_A_KEY = 32
-KEYS_MIN = 1 << 12  # a smaller filter would save nothing
-BYTES_MAX = 64 << 20  # of a whole filter; beyond some 16 million keys more of the others pass
+KEYS_MIN = 1 << 12  # a smaller filter would not save anything
+BYTES_MAX = 64 << 20  # limit of a filter; beyond some 16 million keys more other keys pass
 PROBES = 16
 
 
 class KeyFilter(msgspec.Struct, frozen=True):
-    """``bits``: of each part; a multiple of 8."""
+    """``bits``: bits of each part, a multiple of 8."""
 
     bits: int
     data: bytes
@@ -67,8 +67,8 @@ def shortened(hashes: U64) -> U64:
 
 
 def met_by(hashes: U64, absent: Mapping[Hours, bytes]) -> list[Hours]:
-    """Pieces with some of ``hashes`` among their absent ones. Call it once per slice: it goes through all days of a
-    year. ``absent``: hashes as uint64."""
+    """Returns pieces with some of ``hashes`` among their absent ones. Call it once per slice, as it goes through all
+    days. ``absent``: hashes as uint64."""
     known = np.unique(hashes)
 
     def meets(lacking: bytes) -> bool:

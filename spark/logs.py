@@ -1,5 +1,5 @@
 """Raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``): read through the join's adapter, framed and identified
-by the follower's code, so that a record has the same id, key and time as in the live system."""
+by the follower's code, so that records have the same id, key and time as in the live system."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ class LogNotRead(PhotonError):
 def list_logs(
     adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
 ) -> list[tuple[int, StandingLog]]:
-    """(number of the source, log) of all logs to read. Raises LogNotRead: a day is not judged if one of its logs is
-    inaccessible."""
+    """(number of the source, log) of all logs to read. Raises LogNotRead: a day with an inaccessible log is not
+    judged."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
         directory = placed(Path(), source.directory)
@@ -230,7 +230,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
             for block in read_slice(placed(Path(), source.directory), part, reading):
                 yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
-            if not common.foreign and not error.is_whole:  # all its keys would seem to be absent
+            if not common.foreign and not error.is_whole:  # its keys would seem to be absent
                 raise
             note.damaged, note.why, note.at = True, error.why, error.offset
             if not error.is_whole:
@@ -243,7 +243,7 @@ def _read_primary(
     common: _Shared, source: LogSource, part: Slice, reading: Reading, adapter: Adapter, note: ReadNote
 ) -> Iterator[pa.RecordBatch]:
     directory, log = placed(Path(), source.directory), _log_name(part.log.path)
-    kept = common.index if common.wanted is not None else None  # without a filter no key is looked at
+    kept = common.index if common.wanted is not None else None  # unused without a filter, as all records are read
     path = None if kept is None else index_path(Path(kept), source.datacentre, part)
     known = None if path is None else read_index(path, log_path(directory, part.log.path, reading.links), part)
     keys, parts = KeysSeen(common.wanted), [part]
@@ -398,7 +398,7 @@ def primary_rows(
     if good is not None:
         keys, starts = [keys[row] for row in good.tolist()], starts[good]
     records = [record_at(block.data, start) for start in starts.tolist()]
-    # Its keys of a block are only candidates; here each must be right
+    # The block's keys are only candidates; each must be correct here
     if isinstance(adapter, ConfiguredAdapter) and keys:
         one_file = Records([block.file], np.zeros(len(records), np.uint32), starts, records)
         keys = [key if isinstance(key, bytes) else None for key in primary_keys_of(Guard(adapter), one_file)]

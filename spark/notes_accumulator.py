@@ -1,4 +1,4 @@
-"""Notes of tasks (``read_notes``) on their way to the driver: an accumulator of Spark's.
+"""Notes of tasks (``read_notes``) on their way to the driver: a Spark accumulator.
 
 A slice that is read twice is noted twice; results computed from the notes do not depend on that.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], record: str) -> DataFrame:
     """Returns ``key`` and ``primaries``: an array of all other columns, ``order`` first, by which they are sorted and
-    which is unique per record. A set that ``is_too_large`` is cut to the size that still shows it."""
+    which is unique per record. A set that ``is_too_large`` is cut to just above the limit."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -35,7 +35,7 @@ def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], r
 
 
 def keys_named(events: DataFrame, make_adapter: Callable[[], Adapter]) -> DataFrame:
-    """Returns ``named``, ``at`` and the columns of ``events``: a row for each key that a ``key`` of these lists."""
+    """Returns ``named``, ``at`` and the columns of ``events``: a row for each key in a ``key`` list."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,8 +64,8 @@ def versions(
 ) -> DataFrame:
     """Returns ``wanted`` with ``primaries`` as in ``whole_sets``: what ``FileMap.versions`` finds.
 
-    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. However many
-    records a key has, no list of them is made: each row only takes over from the one before it.
+    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. Makes no list of a
+    key's records: each row only takes over from the one before it.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql

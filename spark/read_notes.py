@@ -14,7 +14,7 @@ from photon.spark.key_filter import Hours
 
 
 class ReadNote(msgspec.Struct, kw_only=True):
-    """A slice of a log, as it was read."""
+    """A slice of a log, as read."""
 
     what: str
     datacentre: str
@@ -34,7 +34,10 @@ class ReadNote(msgspec.Struct, kw_only=True):
     met: set[Hours] = msgspec.field(default_factory=set)
 
     def add(self, times: I64, ends: I64, since: int) -> None:
-        """``ends``: of the records, without line ends. Records that did not end within ``since`` bytes are fresh."""
+        """Adds records.
+
+        ``ends``: their ends, without line ends. Records that did not end within ``since`` bytes are fresh.
+        """
         self.first_ns, self.last_ns = _wider(self.first_ns, self.last_ns, times)
         fresh = times[np.asarray(ends) >= since]
         self.fresh_first_ns, self.fresh_last_ns = _wider(self.fresh_first_ns, self.fresh_last_ns, fresh)
@@ -48,7 +51,7 @@ def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int |
 
 
 def note_down(accumulator: Any, note: ReadNote) -> None:
-    """Call in a task, once the slice was read to its end."""
+    """Sends the note. Call in a task, once the slice was read to its end."""
     if accumulator is not None:
         accumulator.add([msgspec.msgpack.encode(note)])
 

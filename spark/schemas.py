@@ -23,10 +23,10 @@ PRIMARY = (
 
 # A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file``, ``offset``: the line's
 # place; ``foreign`` and ``primary``: the payloads' JSON text as in the line, null if it has none; ``record``: the
-# original record, of lines that are no join; ``log``, ``primary_log``: ``source_file`` and ``primary_file`` without
+# original record, of unjoined lines; ``log``, ``primary_log``: ``source_file`` and ``primary_file`` without
 # rotation suffix; ``pair``, ``pairs``: the record's number and the number of records of its event, if that is joined
 # with all primary events of its key; ``written_at``: joined_at or decided_at; ``token`` null: written by a
-# dispatcher; ``added``: it has members that no line of its kind has; ``torn``: why the line is no output record, then
+# dispatcher; ``added``: it has unexpected members; ``torn``: why the line is not an output record, then
 # ``line`` has its bytes and its contents are null; without ``line`` why the file is not whole (``line`` is null
 # otherwise).
 OUTPUT = (
@@ -46,7 +46,7 @@ REGISTRY = (
 # A finding of the verification. ``class``: see ``classes.py``; ``datacentre``: the owner of the wrong output, or the
 # registered owner of a lost record; ``log`` and ``offset``: the raw foreign record, in that datacentre's logs if they
 # have it; ``token``, ``state``, ``generation``: the registry's entry as exported, to repair by compare; ``evidence``:
-# JSON; ``acknowledged``: somebody has accepted it.
+# JSON; ``acknowledged``: it has been accepted.
 PROBLEM = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
     "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "

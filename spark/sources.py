@@ -1,6 +1,6 @@
 """The locations of a deployment's data, as plain data for Spark's jobs; needs no pyspark.
 
-``join_source`` and the ``*_sources`` build them from a deployment file; they may as well be written by hand.
+``join_source`` and the ``*_sources`` build them from a deployment file; they may also be written by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes
 
     def __repr__(self) -> str:
-        return f"JoinSource(join={self.join!r})"  # keep the key out of logs
+        return f"JoinSource(join={self.join!r})"  # keeps the key out of logs
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
     # The output directory, with ``joined/`` and the others in it; or a URL below which ``photon sink objects`` has
     # put it.
     output: str
-    # The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read. Empty with
+    # The pipeline's state directory: ``slots/`` and ``exports/`` in it have each file's readable length. Empty with
     # a URL.
     state: str = ""
 
@@ -130,7 +130,7 @@ def pipeline_sources(
 
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
-    """Raises UsageError if Spark cannot apply this join's rule for duplicates."""
+    """Returns the join's source. Raises UsageError if Spark cannot apply its rule for duplicates."""
     adapter = adapter_of(settings, join, base)
     if (rule := adapter.primary_duplicates) != "first":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The watermark in a stream's offset: of the records read up to it, so the same whenever a batch is repeated.
+"""The watermark in a stream's offset: that of the records read up to it, and so the same if a batch is repeated.
 
 Spark's sources cannot declare a watermark: Spark uses the largest value of a column, minus a delay. So ours is
 carried as a column that is the same in all rows of a batch, ``DELAY_MS`` later: with ``withWatermark("watermark", "1
@@ -41,7 +41,7 @@ class Mark:
         return (self.ms + DELAY_MS) * 1000
 
     def later(self, other: Mark) -> Mark:
-        """The later of both marks: a watermark never goes back."""
+        """The later of both marks: as a watermark never goes back."""
         return other if other.time_ns is not None and other.time_ns > (self.time_ns or 0) else self
 
 

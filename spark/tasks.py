@@ -1,4 +1,4 @@
-"""Work that is listed by the driver and done by executors: each partition of a DataFrame does one group of it.
+"""Distributes work from the driver to executors: each partition of a DataFrame does one group of it.
 
 The tasks' data travels as bytes in a broadcast: it must be neither in the plan, nor in the environment, nor in the
 event log, as it may hold a deployment's key.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Run = Callable[[bytes, bytes], "Iterator[pa.RecordBatch]"]
 PARTITION_BYTES_MIN = 4 << 20
 PARTITION_BYTES_MAX = 128 << 20
-WAVES = 3  # partitions per core: the last ones even out the load
+WAVES = 3  # partitions per core: later ones even out the load
 
 
 def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes], schema: str) -> DataFrame:

@@ -34,7 +34,7 @@ class CriSide(SideReader):
     def __init__(self, inner: SideReader, time: TimeReader | None = None, ids: SideReader | None = None) -> None:
         """``time`` reads the time at the start of a line as the event's; without it ``inner`` reads the event's time.
 
-        ``ids`` goes with ``time``: a reader whose key is the event's id, if events have one.
+        ``ids``, used with ``time``: a reader whose key is the event's id, if events have one.
         """
         self._inner, self._time, self._ids = inner, time, ids
 
@@ -94,7 +94,7 @@ class CriSide(SideReader):
         return self._inner.keys(b"\n".join([*contents, b""]), file)
 
     def _line_times(self, records: Sequence[bytes], bad: dict[int, BadRecord]) -> list[int]:
-        """Returns 0 for ``bad`` ones; adds those with an invalid time."""
+        """Returns the lines' times, 0 for ``bad`` ones; adds those with an invalid time."""
         assert self._time is not None
         times, from_text = [], self._time.from_text
         for row, record in enumerate(records):
@@ -126,12 +126,12 @@ def _content(record: bytes) -> bytes:
 def _present(
     reader: SideReader, contents: Sequence[bytes], file: LogFile, bad: dict[int, BadRecord], what: str = "key"
 ) -> list[bytes]:
-    """Returns the keys; adds the reason to ``bad`` where there is none. ``what``: the name of the reader's key."""
+    """Returns the keys; adds rows without one to ``bad``, with the reason. ``what``: the name of the reader's key."""
     keys = reader.keys_of(contents, file)
     if all(keys):
         return keys  # type: ignore[return-value]
     for row, key in enumerate(keys):
-        if not key and row not in bad:  # a skipped one's is empty
+        if not key and row not in bad:  # a skipped record's key is empty
             try:
                 keys[row] = reader.key(contents[row], file)
             except BadRecord as why:

@@ -1,4 +1,4 @@
-"""A block of text and its lines as arrays: the ground of all scans. Pure."""
+"""A block of text and its lines as arrays: the basis of all scans. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: int
     """True if the bytes [begin, end), counted from each line's start, are the same in all lines."""
     if end - begin < 8:
         return all((bytes_[starts + place] == data[place]).all() for place in range(begin, end))
-    words: npt.NDArray[np.uint64] = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))  # at every byte
+    words: npt.NDArray[np.uint64] = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))  # one word per byte offset
     places = [*range(begin, end - 7, 8), end - 8]
     return all((words[starts + place] == words[place]).all() for place in places)
 

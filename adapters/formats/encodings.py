@@ -13,7 +13,7 @@ _BOMS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 def canonical(name: str) -> str | None:
-    """Returns the codec's own name; ``None`` if there is no such codec, or line ends cannot be found in its text."""
+    """Returns the codec's own name; ``None`` if it is unknown, or line ends cannot be found in its text."""
     try:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -30,7 +30,7 @@ def canonical(name: str) -> str | None:
 
 
 class Bytes(NamedTuple):
-    """The way of a file's text: its codec, a character's least bytes, and the length of its byte order mark."""
+    """A text's encoding: its codec, its smallest character in bytes, and the length of its byte order mark."""
 
     codec: str
     width: int
@@ -41,14 +41,14 @@ class Bytes(NamedTuple):
         return "\n".encode(self.codec)
 
     def after_last_line(self, data: bytes) -> int:
-        """Returns the end of the last line that has its end; 0 if none has."""
+        """Returns the end of the last complete line; 0 if there is none."""
         end = data.rfind(self.newline)
         while end > 0 and end % self.width:
             end = data.rfind(self.newline, 0, end + self.width - 1)
         return end + self.width if end >= 0 and not end % self.width else 0
 
     def utf8(self, data: bytes) -> bytes:
-        """Returns text as UTF-8. What is no character stays as it is, so that its record is no UTF-8."""
+        """Returns text as UTF-8. Invalid bytes stay unchanged, so that their record is not UTF-8."""
         if self.codec == UTF8:
             return data
         errors = "surrogateescape" if self.width == 1 else "surrogatepass"
@@ -56,7 +56,7 @@ class Bytes(NamedTuple):
 
 
 def bytes_of(encoding: str, begin: bytes) -> Bytes | None:
-    """Returns the way of a file's text. ``begin``: its first bytes; ``None`` if they are too few to tell."""
+    """Returns the encoding of a file's text. ``begin``: its first bytes; ``None`` if they are too few to tell."""
     if encoding == UTF8:
         if len(begin) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(begin):
             return None
@@ -70,10 +70,10 @@ def bytes_of(encoding: str, begin: bytes) -> Bytes | None:
 
 
 def with_state(encoding: str, state: bytes) -> Bytes:
-    """Returns the way of the rest of a file's text; ``state`` is ``Bytes.codec`` as it was."""
+    """Returns the encoding of the rest of a file's text; ``state`` is the former ``Bytes.codec``."""
     return Bytes(state.decode(), 2 if encoding in _UTF16 else 1)
 
 
 def looks_utf16(data: bytes) -> bool:
-    """True for text that begins with a mark of UTF-16, or has as many zeros as English in it."""
+    """True for text that begins with a byte order mark of UTF-16, or has as many zero bytes as English text in it."""
     return data.startswith(tuple(_BOMS)) or 3 * data[:1024].count(b"\0") > len(data[:1024])

@@ -8,7 +8,7 @@ from photon.adapters.formats.text_lines import BLANKS
 
 
 def escaped(delimiter: bytes, quote: bytes, escape: bytes) -> re.Pattern[bytes] | None:
-    """Matches an escape and what it makes a character, group 1."""
+    """Matches an escape and the escaped character, group 1."""
     if not escape or escape == quote:
         return None
     first = delimiter[:1] if delimiter != BLANKS else b" \t"

@@ -13,7 +13,7 @@ _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
 def is_json(text: bytes) -> bool:
-    """Checks strict RFC 8259, UTF-8, at most 1,024 deep. Numbers may have any size."""
+    """Checks strict RFC 8259, UTF-8, at most 1,024 levels deep. Numbers may have any size."""
     try:
         _SKIP.decode(text)
         return text.isascii() or _is_utf8(text)
@@ -32,7 +32,7 @@ def are_json(lines: bytes, count: int) -> bool:
 
 
 def are_bare(lines: Sequence[bytes]) -> bool:
-    """True if each line is JSON without white space around it or characters that may pass for a line end."""
+    """True if each line is JSON without white space around it or characters that readers may take for a line end."""
     text = b"\n".join(lines)
     try:
         found = _SKIP.decode_lines(text)

@@ -4,10 +4,10 @@ A valid record is strict RFC 8259, UTF-8, at most 1,024 deep; the last of severa
 only fault is bytes inside strings that are not UTF-8 is readable too: its names and values are then the raw bytes,
 and its payload is written as base64. Such a record must not hold escaped surrogates (they could not be told from raw
 bytes). Most records are not parsed: their syntax is checked and the needed fields are extracted (msgspec), five times
-as fast; the others are parsed (orjson). A number too big for a double harms no record unless its field is needed.
+as fast; the others are parsed (orjson). A number too big for a double matters only if its field is needed.
 
 Keys and ids are strings, or integers of any size (canonical bytes: their decimal text, so ``12`` and ``"12"`` are the
-same key). Floats, booleans, null, arrays, objects and the empty string name nothing: BadRecord.
+same key). Floats, booleans, null, arrays, objects and the empty string cannot be keys or ids: BadRecord.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class JsonLinesSide(SideReader):
                 if name and not self._absent:
                     return name.encode()
             except (ValueError, RecursionError):
-                pass  # no text, or no such record
+                pass  # not text, or no such record
         return self._key_of(parse_object(record), record)
 
     def _key_of(self, fields: dict[str, Any], record: bytes) -> bytes:

@@ -38,8 +38,8 @@ import numpy.typing as npt
 from photon.adapters.formats.cut_lines import CHUNK_BYTES, I64, Block, Mask, all_have, cut_lines, outside
 
 INTEGER_DIGITS_MAX = 18
-ONE_LENGTH_MAX = 256  # longer texts cost more to copy than to find
-PROBE_BYTES = 4096  # first bytes of a chunk: text that occurs there once a line may do so throughout
+ONE_LENGTH_MAX = 256  # longer texts are faster to search than to copy
+PROBE_BYTES = 4096  # first bytes of a chunk: if a text occurs once a line here, it may do so throughout
 _QUOTE, _BRACE, _BRACE_END, _BACKSLASH = b'"{}\\'
 _AFTER_NAME = re.compile(rb'([ \t]*:[ \t]*)(?:(")|[0-9]+([,}\t\r ]))')
 _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
@@ -140,15 +140,15 @@ class KeyScan:
         begins = values.tolist()
         closings = list(map(data.find, repeat(b'"'), begins))
         end = np.fromiter(closings, np.int64, len(closings))
-        if (end >= ends).any() or (end <= values).any():  # the latter: empty, or missing
+        if (end >= ends).any() or (end <= values).any():  # the latter for an empty or missing value
             return None
         return [data[a:b] for a, b in zip(begins, closings, strict=True)]
 
     def _once_a_line(self, data: bytes, bytes_: npt.NDArray[np.uint8], lines: int) -> bool:
         """True if there are as many braces and quoted names as lines, given that each line has one of both.
 
-        Counts at first two bytes of the quoted name that occur nowhere else at the block's start, and braces together
-        with them: there are at most two a line, and neither can occur twice. That takes half the time of searching
+        Counts two bytes of the quoted name that occur nowhere else at the block's start, together with braces: at
+        most two a line are possible, as neither can occur twice. That takes half the time of searching
         for the name.
         """
         quoted = self.quoted
@@ -235,9 +235,9 @@ class KeyScan:
 def _keys_of_one_length(
     data: bytes, bytes_: npt.NDArray[np.uint8], values: I64, length: int, ends: I64
 ) -> list[bytes] | None:
-    """Returns the texts at ``values`` if each ends ``length`` bytes on, at its line's first quote.
+    """Returns the texts at ``values`` if each ends ``length`` bytes later, at its line's first quote: one operation
 
-    None of them is searched for or cut alone.
+    for all.
     """
     if not 0 < length <= ONE_LENGTH_MAX or (values + length >= ends).any():
         return None

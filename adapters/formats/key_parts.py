@@ -1,8 +1,8 @@
 """Keys of several fields, and keys and ids that are a part of a field or normalised, built on readers of one field.
 
 A key of several parts is their text, joined as in ``key_lists``. A key of one part is that part unchanged. Each part
-is read as a key in its own right, by the format's own fast paths; a value that is no key there is none here. If one
-part holds several keys (``each``), the event names one key for each of them, and its own key is the list of these.
+is read as a key in its own right, by the format's own fast paths, with the same rules for valid keys. If one part
+holds several keys (``each``), the event has one key for each, and its own key is their list.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KeyPartsSide(SideReader):
 
     @property
     def numbers(self) -> dict[str, object]:
-        """For protobuf: the fields' positions, regardless of their names."""
+        """Returns, for protobuf, the fields' positions, regardless of their names."""
         each = [reader.numbers for reader in self._readers]  # type: ignore[attr-defined]
         return {**each[0], "key": [numbers["key"] for numbers in each]}
 
@@ -68,7 +68,7 @@ class KeyPartsSide(SideReader):
         return Headers([key or b"" for key in keys], found.times, ids, others)
 
     def _ids(self, texts: Sequence[bytes | None], others: dict[int, BadRecord]) -> list[bytes | None]:
-        """Adds the rows whose id does not fit its rules to ``others``."""
+        """Normalises ids; adds rows whose id does not fit its rules to ``others``."""
         assert self._own is not None
         ids: list[bytes | None] = []
         for row, text in enumerate(texts):

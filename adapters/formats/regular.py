@@ -81,15 +81,16 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
 
 
 def longest_fit(pattern: re.Pattern[bytes], record: bytes) -> Stop:
-    """Returns how much of the start of a pattern matches a record that the whole does not, and what comes next.
+    """Returns how far a pattern's start matches a record that the whole pattern does not match, and what comes next.
 
-    The pattern is cut only where the rest is itself a pattern, so a group is wanted whole. For people: it may say too
-    much if a pattern is a choice of several.
+    The pattern is cut only where the rest is itself a pattern, so never inside a group. An approximation if the
+
+    pattern has alternatives.
     """
     text = pattern.pattern
     for end in range(len(text) - 1, 0, -1):
         try:
-            with warnings.catch_warnings(action="ignore"):  # half a set may look like something else
+            with warnings.catch_warnings(action="ignore"):  # half a character set may look like something else
                 found = re.compile(text[:end], pattern.flags).match(record)
         except re.error:
             continue

@@ -1,6 +1,6 @@
-"""Leaves out the records of a side that are no events: those that meet one of the conditions of ``skip``.
+"""Leaves out the records of a side that are not events: those that meet one of the conditions of ``skip``.
 
-The tested fields are read as columns, like keys. A record is taken apart only if its field is not text there.
+The tested fields are read as columns, like keys. A record is parsed only if its field is not text there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class SkippingSide(SideReader):
         *,
         typed: bool,
     ) -> None:
-        """``readers``: for each condition one whose key is the tested field; ``None`` to take each record apart.
+        """``readers``: for each condition, one whose key is the tested field; ``None`` to parse each record.
 
-        ``typed``: the field may hold a number, which has the same text. Raises AdapterError.
+        ``typed``: the field may hold a number with the same text. Raises AdapterError.
         """
         self._inner, self._readers, self._typed = inner, tuple(readers), typed
         self._tests = [(each.field, value_test(each, where)) for each in conditions]
 
     @property
     def numbers(self) -> dict[str, object]:
-        """For protobuf: the fields' positions, regardless of their names."""
+        """Returns, for protobuf, the fields' positions, regardless of their names."""
         return self._inner.numbers  # type: ignore[attr-defined,no-any-return]
 
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -106,7 +106,7 @@ class SkippingSide(SideReader):
     def _rows(
         self, columns: Sequence[Column | None], count: int, records: Callable[[], Sequence[bytes]], file: LogFile
     ) -> Collection[int]:
-        """Returns the rows to be skipped. ``records`` is called only if some must be taken apart."""
+        """Returns the rows to be skipped. ``records`` is called only if some must be parsed."""
         rows, unknown = set[int](), set[int]()
         for (_, test), column in zip(self._tests, columns, strict=True):
             if column is None:
@@ -122,7 +122,7 @@ class SkippingSide(SideReader):
         return rows
 
     def _of_text(self, text: bytes | None, test: Callable[[object], bool]) -> bool | None:
-        """Returns whether a field with this text is skipped; ``None`` if the record must be taken apart."""
+        """Returns whether a field with this text is skipped; ``None`` if the record must be parsed."""
         if text is None or (self._typed and text.lstrip(b"-").isdigit()):
             return None
         try:
@@ -137,7 +137,7 @@ class SkippingSide(SideReader):
                 return False
             fields = _decode(payload)
         except (BadRecord, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False  # reading its key or header says what is wrong
+            return False  # reading its key or header reports the error
         return any(test(find(fields, name)) for name, test in self._tests)
 
 

@@ -1,14 +1,14 @@
 r"""Lines of text files as UTF-8 records: other encodings, lines that are no records, and lines that belong together.
 
-In this order: the text is decoded, colours (terminals' escapes) are taken out, the first ``skip_lines`` lines and
-those that begin with ``comment`` are left out, and lines that belong to the one before are joined to it. A function
-of the file's bytes, however they are divided: what a line is, its first LINE_BYTES tell.
+In this order: the text is decoded, colours (terminal escapes) are removed, the first ``skip_lines`` lines and
+those that begin with ``comment`` are left out, and lines that belong to the one before are joined to it. The result
+depends only on the file's bytes, however they are divided; a line's first LINE_BYTES determine its kind.
 
-A record of several lines has ``joint`` in place of the line ends inside. Only the next line tells that it is whole,
-so its line end is handed out with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends, and the next line
-begins another: a pattern that never matches costs no memory.
+A record of several lines has ``joint`` in place of the line ends inside. Only the next line shows that it is
+complete, so its line end is returned with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends, and the
+next line begins another: a pattern that never matches costs no memory.
 
-With ``cri`` the lines are those that ``cri_source`` makes, and what is said here of a line is said of its content. A
+With ``cri`` the lines are those that ``cri_source`` makes, and these rules apply to their contents. A
 record has the time and stream of its first line, and ends where a line of the other stream follows.
 """
 
@@ -24,23 +24,23 @@ from photon.adapters.formats.encodings import UTF8, Bytes, bytes_of, with_state
 
 LINES_MAX = 1000
 BYTES_MAX = 512 << 10
-LINE_BYTES = 16 << 10  # bytes of a line that tell what it is
-PART_BYTES = 4 * LINE_BYTES  # a line without end is handed out in parts from this length on
+LINE_BYTES = 16 << 10  # bytes of a line that determine its kind
+PART_BYTES = 4 * LINE_BYTES  # an unfinished line is returned in parts from this length on
 LINE_END = b"\v"  # in place of a line end in a record; ``\n`` in the payload
 BLANKS = b" \t"  # a delimiter: runs of blanks and tabs
 _LABEL, _STREAMS = re.compile(CRI_TIME + rb" std(out|err) "), {b"out": 1, b"err": 2}
 COLOUR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _COLOUR_BYTES = 32  # longer ones are text
-_KEPT, _DROPPED = 1, 2  # a line whose beginning was handed out, or left out
+_KEPT, _DROPPED = 1, 2  # a line whose beginning was returned, or left out
 
 
 class _Place(NamedTuple):
     """The place of a file's next byte."""
 
     skipped: int = 0  # first lines that were left out
-    lines: int = 0  # of the record that the next line may belong to; 0: it belongs to none
+    lines: int = 0  # lines of the record that the next line may belong to; 0 if none
     size: int = 0  # of that record
-    inside: int = 0  # _KEPT or _DROPPED: the byte continues a line
+    inside: int = 0  # _KEPT or _DROPPED: _KEPT or _DROPPED if the byte continues a line
     stream: int = 0  # of that record, with ``cri``: 1 for stdout, 2 for stderr, 0 for no line of CRI
 
 
@@ -49,8 +49,8 @@ class TextLines(Framing):
     encoding: str = UTF8
     skip_lines: int = 0
     comment: bytes = b""
-    begins: bytes = b""  # a line that matches begins a record, others belong to it
-    continues: bytes = b""  # a line that matches belongs to the record before
+    begins: bytes = b""  # lines that match begin a record, others belong to it
+    continues: bytes = b""  # lines that match belong to the record before
     joint: bytes = LINE_END
     colours: bool = False
     cri: bool = False
@@ -129,7 +129,8 @@ class TextLines(Framing):
 
 
 def _part(data: bytes, way: Bytes) -> int:
-    """Returns how much of a long line without end can be handed out: no half of a character, line end or colour."""
+    """Returns how much of a long unfinished line can be returned, without splitting a character, line end or
+    colour."""
     end = len(data) - len(data) % way.width
     if end < PART_BYTES * way.width:
         return 0

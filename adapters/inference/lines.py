@@ -1,6 +1,6 @@
 """A pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
 
-Access logs and the logs of most applications are such. Lines without a recognised time are left to people.
+Covers access logs and most applications' logs. Lines without a recognised time are left to the user.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
     pattern = " ".join(parts) + "".join(f".*? {re.escape(name)}={value}" for name, value in behind)
     try:
         matches = [match for match in map(re.compile(pattern).match, lines) if match]
-    except re.error:  # two names that become equal when made safe
+    except re.error:  # two names that become equal when sanitised
         return None
     if len(matches) < needed:
         return None
@@ -80,7 +80,7 @@ def _kinds(tokens: Sequence[Token]) -> str:
 def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
     """Returns the kinds of tokens that nearly all lines begin with.
 
-    Ends before the first ``name=value``, after which order and names decide, and before free text.
+    Ends before the first ``name=value``, where names matter more than order, and before free text.
     """
     shape = ""
     kinds = list(map(_kinds, cut))
@@ -95,7 +95,7 @@ def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
 
 
 def _is_root(lines: Sequence[Sequence[Token]], place: int) -> bool:
-    """True for AWS's trace ids, ``"Root=1-67891233-…"``: the id is of use without its name."""
+    """True for AWS's trace ids, ``"Root=1-67891233-…"``: the id is the text after its name."""
     texts = [tokens[place][2] for tokens in lines if tokens[place][0] == "Q"]
     return len(texts) == len(lines) and sum("Root=1-" in text for text in texts) >= ALIKE_SHARE * len(texts)
 

@@ -52,7 +52,7 @@ class Block:
 class Changes(NamedTuple):
     """Changes noted by a watcher, as relative paths.
 
-    ``deleted``: names removed for good, not by moving the file.
+    ``deleted``: names removed permanently, not by moving the file.
     """
 
     paths: set[str]

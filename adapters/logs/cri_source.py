@@ -1,12 +1,12 @@
 """Container logs of Kubernetes (CRI) as lines ``<time> <stream> <content>``, addressed by offsets of those lines.
 
 A runtime writes ``<time> <stdout|stderr> <P|F> <content>``. It cuts long lines into parts: any number marked P, then
-one marked F. Parts of the two streams may be interleaved. Here the parts of one stream become one line with the time
-of the first part, in the order of the parts marked F. An empty line of the container becomes a blank line. A line
-that is not CRI is left unchanged, for the adapter to reject; one that could then be mistaken for a line made here
-gets a leading blank.
+one marked F. Parts of the two streams may be interleaved. This module joins the parts of one stream into one line
+with the time of the first part, in the order of the parts marked F. An empty line of the container becomes a blank
+line. A line that is not CRI is left unchanged, for the adapter to reject; one that could then be mistaken for a line
+made here gets a leading blank.
 
-This is a forward stream, like compressed files. Its bytes depend on nothing but those of the file, so offsets hold
+This is a forward stream, like compressed files. Its bytes depend only on those of the file, so offsets stay valid
 over restarts. Parts without their end wait (``cut_short``). At most HELD_BYTES of them are kept in memory for each
 stream; the parts of a longer record are read again once its last one has arrived.
 """
@@ -25,7 +25,7 @@ HELD_BYTES = 1 << 20  # of one stream's waiting parts in memory; the parts of a 
 COMPARED_BYTES = 1024  # compared before the bytes to be read; they show whether the file was overwritten
 HEAD_BYTES_MAX = 128  # time, stream and tags are shorter
 _LABEL = rb"(" + CRI_TIME + rb" (stdout|stderr) )"
-_TAGS = rb"(?::[^ \n]{0,64})?"  # may follow P or F
+_TAGS = rb"(?::[^ \n]{0,64})?"  # tags that may follow P or F
 _HEAD = re.compile(_LABEL + rb"([PF])" + _TAGS + rb"(?: |(?=\n))")
 _LIKE_MADE = re.compile(_LABEL)
 _WHOLE = re.compile(rb"^(" + CRI_LABEL + rb")F" + _TAGS + rb" (.*\n)", re.MULTILINE)
@@ -82,7 +82,7 @@ class Cutter:
             return Fragment(base + begin, mark, b"", True, base + begin, data[begin:end])
         label, stream, tag = head.groups()
         content = data[head.end() : end]
-        if content in (b"", b"\r"):  # perhaps a blank line
+        if content in (b"", b"\r"):  # may be a blank line
             return None
         return Fragment(base + begin, label, stream, tag == b"F", base + head.end(), content)
 
@@ -110,7 +110,7 @@ class Again:
         self._inner, self._stream, self._end = inner, parts.stream, end
         self._at = parts.begin
         self._cutter = Cutter(self._at)
-        self._mine = False  # the last fragment's line is a part
+        self._mine = False  # True if the last fragment's line is a part
 
     def more(self) -> bytes | None:
         """Returns the next bytes of the record's content; ``None`` at the end of its parts. Raises OSError."""
@@ -166,8 +166,8 @@ class CriSource(ForwardBytes):
     def _next(self) -> bytes:
         """Returns the file's next bytes.
 
-        If the bytes before them have changed, the file has been replaced: then it returns nothing, which tells the
-        follower to look again.
+        If the bytes before them have changed, the file has been replaced: then it returns nothing, which makes the
+        follower look again.
         """
         known = self._before
         data = self._inner.read(self._taken - len(known), len(known) + READ_BYTES)

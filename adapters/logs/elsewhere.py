@@ -1,7 +1,7 @@
 """Logs that are not files of this machine: the interface of their storage.
 
-A log directory is a ``Path``; one elsewhere (``s3://BUCKET/PREFIX``) is a class of its own. All code that follows,
-looks up and slices logs uses this module for the list of files and for their bytes.
+A log directory is a ``Path``; one elsewhere (``s3://BUCKET/PREFIX``) is a class of its own. Code that follows, looks
+up or slices logs gets the list of files and their bytes through this module.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from photon.objects.ranges import HURRIED_S, patience
 
 
 class FoundFile(NamedTuple):
-    """A file as one scan saw it."""
+    """A file as seen by one scan."""
 
     path: str  # relative to the log directory, '/' between the parts
     key: tuple[int, int]  # device, inode
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    rank: int = 0  # 0: its own path; 1: a link to it; 2: it is next to a link's target; 3: a link on the way there
+    rank: int = 0  # 0: its own path; 1: a link to it; 2: next to a link's target; 3: a link to that place
 
 
 class StoredFile(Protocol):
@@ -45,7 +45,7 @@ class StoredFile(Protocol):
     def size(self) -> int: ...
 
     def unlinked(self) -> bool:
-        """True if the file has no name any more."""
+        """True if the file has been unlinked."""
         ...
 
     def close(self) -> None: ...
@@ -80,7 +80,7 @@ class Elsewhere(Protocol):
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Limits all waiting for bytes from elsewhere in this context to a moment (BlockingIOError)."""
+    """Limits all waiting for remote bytes in this context to a moment (BlockingIOError)."""
     patience.until = time.monotonic() + HURRIED_S
     try:
         yield
@@ -99,7 +99,7 @@ def is_final(directory: Path | LogPath) -> bool:
 
 
 def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
-    """``places``: it is not read sequentially. Raises OSError."""
+    """Opens a stored file. ``places``: it is not read sequentially. Raises OSError."""
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
 

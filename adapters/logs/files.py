@@ -113,7 +113,7 @@ class Files:
                 self.note(each)
 
     def gone(self, file: TrackedFile) -> None:
-        """Notes that the file has no name any more."""
+        """Notes that the file has been unlinked."""
         self._problems.gone(file.path)
         del self._files[file.key]
         if self._paths.get(file.path) is file:
@@ -148,7 +148,7 @@ class Files:
             self._others_grown[file.key] = None
 
     def look_at_others(self, most: int) -> None:
-        """Identifies again up to ``most`` files of others' logs that grew."""
+        """Identifies again up to ``most`` grown files of logs read by others."""
         for key in list(islice(self._others_grown, most)):
             del self._others_grown[key]
             if (file := self._files.get(key)) is not None:
@@ -167,7 +167,7 @@ class Files:
         self.identify(file)
 
     def finish(self) -> None:
-        """Treats first records without line end as complete: nothing more will be written."""
+        """Treats unfinished first records as complete: nothing more will be written."""
         for key in sorted(self._unfinished):
             self.identify(self._files[key], final=True)
 
@@ -222,7 +222,7 @@ class Files:
         )
 
     def last_line_counts(self, file: TrackedFile, begin: int) -> bool:
-        """True if a last line without its end, which begins at ``begin``, is complete; reports it if it waits.
+        """True if the unfinished last line, which begins at ``begin``, counts as complete; reports it if it waits.
 
         Call it after reading the line, so that bytes written in the meantime are noticed.
         """
@@ -237,7 +237,7 @@ class Files:
         return not why
 
     def is_at_rest(self, file: TrackedFile) -> bool:
-        """True if a record whose end only its next line would tell is whole: nothing was written for long.
+        """True if a record that only a next line would end is complete, as nothing was written for long.
 
         Call it after reading the record.
         """
@@ -253,7 +253,7 @@ class Files:
         return file.mtime_ns
 
     def hold(self, file: TrackedFile, identity: str) -> None:
-        """Assigns the file, whose head is known, to this log, which begins like the one its head names."""
+        """Assigns the file, whose head is known, to this log, which begins like the log identified by the head."""
         assert file.head is not None
         self._claim(file, replace(file.head, identity=identity))
 

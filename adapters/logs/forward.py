@@ -66,7 +66,7 @@ class ForwardBytes(ABC):
 
 
 class Marks:
-    """Places where conversion to lines can resume: (offset in the lines, offset in the bytes, framing's state)."""
+    """Points where conversion to lines can resume: (offset in the lines, offset in the bytes, framing's state)."""
 
     def __init__(self) -> None:
         self._places = [(0, 0, b"")]
@@ -96,7 +96,7 @@ class ForwardSource(ForwardBytes):
         return self._file.size()
 
     def unlinked(self) -> bool:
-        """True if the file has no name any more."""
+        """True if the file has been unlinked."""
         return self._file.unlinked()
 
     def close(self) -> None:

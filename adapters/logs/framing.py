@@ -79,7 +79,7 @@ def _cut(whole: bytes, offset: int, max_record: int) -> list[Piece]:
     if len(whole) <= max_record + 1:
         return [Piece(offset, whole, offset + len(whole))]
     pieces: list[Piece] = []
-    start = at = 0  # start: of the data not returned yet; at: start of a line
+    start = at = 0  # start of the data not returned yet; start of a line
     while at < len(whole):
         newline = whole.rfind(b"\n", at, at + max_record + 1)
         if newline >= 0:

@@ -43,11 +43,11 @@ class Lines:
         self._quoted = QuotedLines(framing, max_record) if framing.kind == "quoted" else None
 
     def has_record(self, data: bytes) -> bool:
-        """True if the data begin with a whole record."""
+        """True if the data begins with a complete record."""
         return b"\n" in data if self._quoted is None else self._quoted.has_record(data)
 
     def marked(self, data: bytes, *, inside: bool, final: bool = False) -> bytes:
-        """Does what QuotedLines does. ``inside``: the data begin inside a record that is being skipped."""
+        """Marks lines as QuotedLines does. ``inside``: the data begins inside a record that is being skipped."""
         if self._quoted is None:
             return data
         if not inside:

@@ -20,13 +20,13 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
-ZSTD_SUFFIXES = (".zst", ".zstd")  # Spark names its event logs like the latter
+ZSTD_SUFFIXES = (".zst", ".zstd")  # Spark uses the second for its event logs
 COMPRESSED_SUFFIXES = (".gz", *ZSTD_SUFFIXES, ".bz2", ".xz")
 BOM = b"\xef\xbb\xbf"
 # Bytes before a position that prove it: a page, read at once, that in most logs holds several records with their ids
 # and times. Earlier bytes are not proved: that would require reading them all.
 PROOF_BYTES = 4096
-ALIKE_MARK = "~"  # separates an identity from the number of a log that shares name and first record with another one
+ALIKE_MARK = "~"  # separates an identity from a number, for logs that share name and first record
 IDENTITY_BYTES = 1 << 16  # bytes of the first data record that count; the rest of a longer one is ignored
 # Bytes that must contain header, blank lines and the deciding part of the first record.
 HEAD_BYTES = 4 * IDENTITY_BYTES
@@ -89,12 +89,12 @@ def read_head(
     """Returns the identity of a file that begins with ``head`` (HEAD_BYTES, or all existing bytes).
 
     ``None`` if the first data record is incomplete. ``final``: nothing more will come, a last line needs no line end.
-    ``by_path``: a file is permanently one log, identified by its path alone. In Zeek's logs lines that begin with
-    ``#`` are no records; a log of messages has no byte order mark.
+    ``by_path``: a file is permanently one log, identified by its path alone. In Zeek's logs, lines that begin with
+    ``#`` are not records; logs of messages have no byte order mark.
     """
     start = len(BOM) if head.startswith(BOM) and not framing.forward else 0
     raw = head
-    if framing.kind == "quoted":  # the same log, whether its line ends are marked or not
+    if framing.kind == "quoted":  # the identity must not depend on marked line ends
         head = head.replace(LINE_END_MARK, b"\n")
     header = b""
     comments = framing.kind == "zeek"
@@ -107,7 +107,7 @@ def read_head(
         header = head[start:stop].removesuffix(b"\r")
         start = min(stop + 1, len(head))
     begin = start
-    if framing.gathers:  # the first line is known before its record is, which may go on
+    if framing.gathers:  # the first line is known before its record, which may continue
         line = _FIRST_LINE.match(head, start)
         begin, stop = (start, start) if line is None else line.span(1)
         if begin == stop:
@@ -116,7 +116,7 @@ def read_head(
         if by_path:
             return head_by_path(path, header, start, begin)
         return Head(identity_of(log_name(path), record), header, start, rest[: stop - begin], begin, rest)
-    while True:  # blank lines do not distinguish logs
+    while True:  # skips blank lines, which do not distinguish logs
         stop = head.find(b"\n", begin)
         if stop < 0 or (head[begin:stop].strip(b"\r") and not (comments and head.startswith(b"#", begin))):
             break
@@ -172,8 +172,8 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
     """True if two files are equal from ``begin`` up to the shorter one, and ``preference`` takes the longer one.
 
-    ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. After the first bytes the
-    size of a compressed file does not tell how far it goes.
+    ``taken``: True if that is ``one``; ``None`` means that both are plain, so their sizes decide. The size of a
+    compressed file does not tell how many bytes it holds.
     """
     while True:
         data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
@@ -194,9 +194,9 @@ def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
 
 
 def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:
-    """Returns the logs that these files hold, by identity, each with its files: one, and its copies under any name.
+    """Returns the logs that these files hold, by identity, each with its file and its copies under any name. Files
 
-    Files are taken in order; the first of copies determines the identity, with a number if another log has it.
+    are taken in order; the first of several copies determines the identity, with a number if another log has it.
     """
     logs: dict[str, list[T]] = {}
     of_record: dict[str, list[str]] = {}

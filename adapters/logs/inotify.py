@@ -1,6 +1,6 @@
 """Notification by Linux's inotify: one watch per directory, no thread.
 
-The directories that a link leads through are watched too: its target may be renamed and created again while the link
+Directories along a link's path are watched too: its target may be renamed and created again while the link
 itself does not change.
 
 The kernel queues an event before the write it reports returns. When its queue overflows, or a change leaves files at
@@ -33,7 +33,7 @@ MOVED_FROM, MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 
 
 class _Behind(NamedTuple):
-    """A directory that links lead through."""
+    """A directory on the path of links."""
 
     path: str  # relative to the log directory
     links: dict[str, set[str]]  # name of a log in it -> paths of the links that lead there
@@ -64,7 +64,7 @@ class InotifyWatcher:
             self._behind.pop(wd, None)
             try:
                 self._inotify.rm_watch(wd)
-            except OSError:  # its directory is gone, and so is the watch
+            except OSError:  # the directory is gone, and the watch with it
                 continue
         self._stale = set()
 
@@ -92,7 +92,7 @@ class InotifyWatcher:
                     f"{self._directory}: the kernel watches no further directory ({len(self._paths)} are watched), "
                     "so it is polled for changes; raise the sysctl fs.inotify.max_user_watches"
                 )
-            return None  # else: gone again, or not listable; its parent notifies of a change
+            return None  # gone again, or not listable; its parent reports changes
         if device not in self._devices:
             self._devices.add(device)
             if self._foreign(kind := read_type(place)):
@@ -136,7 +136,7 @@ class InotifyWatcher:
             path = f"{base}/{name}" if base else str(name)
         elif behind is not None and links:
             path = f"{behind.path}/{name}"
-            if mask & MODIFY:  # it has grown: nothing has moved
+            if mask & MODIFY:  # grown, not moved
                 return [path]
             links += [rolled for link in links if (rolled := rolled_path(link, name_of(name), name))]
         else:

@@ -83,7 +83,7 @@ def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> 
 class Unread:
     """Bytes that a scan saw and that had not been returned then (``Follower.unread_now``)."""
 
-    logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]  # each with its file, and that file's size on disk
+    logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]  # each with its file and the file's size on disk
     doubt: str = ""  # why there may be bytes that the scan did not see; empty if there are none
 
     def next(self) -> str:
@@ -106,7 +106,7 @@ class ReadTo:
 
     def __init__(self, logs: _Logs, read_ns: int | None = None) -> None:
         """``read_ns``: as known before a start."""
-        self.read_ns, self.why = read_ns, ""  # ``why`` it does not move, for people
+        self.read_ns, self.why = read_ns, ""  # ``why``: the reason that it does not move, for people
         self._logs = logs
         self._mark: tuple[int, Unread] | None = None
 
@@ -120,7 +120,7 @@ class ReadTo:
                 self._mark = (at_ns, unread)
 
     def look(self) -> bool:
-        """True if a moment has been reached."""
+        """Updates the time; True if it has been reached."""
         if self._mark is None:
             return False
         at_ns, unread = self._mark
@@ -143,7 +143,7 @@ def _reaches(log: TrackedLog, key: tuple[int, int], size: int) -> bool:
 class LogReading:
     identity: str
     path: str
-    offset: int  # first byte not handed out yet, uncompressed
+    offset: int  # first byte not returned yet, uncompressed
     bytes_read: int  # of bytes_known
     bytes_known: int  # on disk, as the last scan saw it; 0 without a file
     present: bool  # a file exists

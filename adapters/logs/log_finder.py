@@ -44,7 +44,7 @@ def logs_of(
 ) -> dict[str, list[LogFound]]:
     """Returns the logs in these files by identity, each with the file to read (``preference``) and then its copies.
 
-    ``same`` says if one of two files is a copy of the other.
+    ``same`` tells if one of two files is a copy of the other.
     """
     oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED_SUFFIXES), log.file.mtime_ns))
     logs = copies(oldest_first, lambda log: log.head, same)

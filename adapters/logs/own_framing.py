@@ -77,7 +77,7 @@ class OwnSource(ForwardBytes):
         return made.text
 
     def _rest(self, data: bytes) -> bytes:
-        """Returns the line of the file's last bytes, which do not end a record."""
+        """Returns a line of the file's last bytes, an unfinished record."""
         whole = self._framing.ended(data, self._state) if self._unused and not self._ended else b""
         made = cut_checked(self._framing, whole, self._state) if whole else ""
         if isinstance(made, str) or made.used != len(whole):
@@ -90,7 +90,7 @@ class OwnSource(ForwardBytes):
         return bool(self._unused) and can_end and not (self._damage or self._inner.cut_short())
 
     def settle(self) -> bool:
-        """Takes a last record without its end for one. Returns False if it is none."""
+        """Treats an unfinished last record as complete. Returns False if it is not a record."""
         if not self.waits_for_its_end():
             return False
         self._settled = True
@@ -135,17 +135,17 @@ class OwnSource(ForwardBytes):
 
 
 def settle(source: Source) -> bool:
-    """Takes a last record without its end for whole. Returns False if it is none, or nothing changed."""
+    """Treats an unfinished last record as complete. Returns False if it is not a record, or nothing changed."""
     return isinstance(source, OwnSource) and source.settle()
 
 
 def waits_for_its_end(source: Source) -> bool:
-    """True if the file ends in the middle of a line, as any text that is being written may."""
+    """True if the file ends in the middle of a line, like any text still being written."""
     return isinstance(source, OwnSource) and source.waits_for_its_end()
 
 
 def cut_checked(framing: Framing, data: bytes, state: bytes) -> Cut | str:
-    """Returns the answer of ``framing``, or one line that says why it is invalid."""
+    """Returns the answer of ``framing``, or one line with the reason why it is invalid."""
     name = f"{type(framing).__name__}.cut"
     try:
         made: object = framing.cut(data, state)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from photon.config.errors import UsageError
 
-# Most (kind, place) pairs remembered as reported; beyond it they are reported again, except KEPT ones.
+# Limit of (kind, place) pairs remembered as reported; beyond it they are reported again, except KEPT ones.
 REPORTED_MAX = 10_000
 
 
@@ -28,7 +28,7 @@ class LogDirectoryError(UsageError):
 class ProblemKind(enum.StrEnum):
     """A problem the operator should know of; following continues."""
 
-    # A file holds the same bytes as a log that is read, and no more: it is left out until one of them differs.
+    # A file is a copy of a log that is read, so it is left out until they differ.
     COPY = "copy"
     VANISHED = "vanished"  # a file disappeared before all of it was read
     TRUNCATED = "truncated"  # a file became shorter than the bytes already read, and is read again from its start
@@ -41,12 +41,12 @@ class ProblemKind(enum.StrEnum):
     LINK = "link"  # a link leads out of the log directory, or to a file that cannot be examined; it is not read
 
 
-# Each says that an existing file, or a part of it, is not read. (VANISHED: it existed.).
+# Each means that an existing (VANISHED: former) file, or a part of it, is not read.
 UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED, ProblemKind.LINK)
 # Lines of two logs, or of a file's old and new contents, may be equal at equal offsets. Such lines count once if they
 # have no ids of their own (``place_ids``).
 AMBIGUOUS = (ProblemKind.ALIKE, ProblemKind.TRUNCATED, ProblemKind.REWRITTEN)
-KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)  # kinds of problems whose number is bounded by that of files
+KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)  # kinds of problems bounded by the number of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class ProblemReporter:
         self._quiet: dict[tuple[ProblemKind, str], Problem] | None = {}
 
     def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False, aloud: bool = True) -> None:
-        """``again`` counts another occurrence even if this path had one of this kind before.
+        """Counts and reports a problem. ``again``: even if this path had one of this kind before. Unless ``aloud``,
 
-        Unless ``aloud``, it is reported only once ``speak`` is called.
+        it is reported after ``speak`` only.
         """
         if (kind, path) in self._told and not again:
             return
@@ -89,7 +89,7 @@ class ProblemReporter:
             self._report(problem)
 
     def speak(self) -> None:
-        """Reports what was told quietly, and reports at once from now on."""
+        """Reports the problems noted so far, and from now on at once."""
         if self._quiet is None:
             return
         quiet, self._quiet = self._quiet, None

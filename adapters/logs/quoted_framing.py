@@ -1,9 +1,9 @@
 """Records over several lines: line ends inside quoted fields are marked, so that a record is one line.
 
-Each such line end becomes LINE_END_MARK, one byte for one, so offsets are those of the file; the format restores it.
-A quote that opens a field and is never properly closed must not swallow the log: where no well-formed record of at
-most the allowed length begins, a line is a record of its own (which the format rejects), and the next line begins the
-next one. So a reader that begins at a wrong line is right again after that record.
+Each such line end becomes LINE_END_MARK, also one byte, so offsets are those of the file; the format restores it.
+A quote that opens a field and is never properly closed must not swallow the log: where no well-formed record of
+allowed length begins, a line is a record by itself (which the format rejects), and the next line begins the next one.
+So a reader that begins at a wrong line is right again after that record.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class QuotedLines:
 class QuotedSource(ForwardBytes):
     """``inner`` with the line ends inside fields marked; of the same length.
 
-    For readers that enter it anywhere (skipping, replay); the follower reads from record to record and does without.
+    For readers that begin anywhere (skipping, replay); the follower reads from record to record and does not need it.
 
-    Only from a record's start is it known what is inside quotes, so this is a forward stream like compressed files:
+    Only a record's start tells what is inside quotes, so this is a forward stream like compressed files:
     reading back begins at the nearest remembered record.
     """
 

@@ -14,9 +14,9 @@ from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
-CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # ``Source.damage`` if no line is lost
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # the ``Source.damage`` that loses no line
 _CHECKS = ("incorrect data check", "incorrect length check")  # zlib's wording
-CHECK_BYTES = 4  # most bytes of a trailer after the place where zlib finds it wrong
+CHECK_BYTES = 4  # most bytes of a trailer after the place where zlib rejects it
 
 
 class Source(Protocol):
@@ -44,14 +44,14 @@ class Source(Protocol):
         ...
 
     def unlinked(self) -> bool:
-        """True if the file has no name any more."""
+        """True if the file has been unlinked."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_source(path: Path | LogPath) -> Source:
-    """Opens a file, compressed by what the name ends with. Raises OSError."""
+    """Opens a file; its suffix tells the compression. Raises OSError."""
     if path.name.endswith(ZSTD_SUFFIXES):
         return ZstdSource(path)
     if path.name.endswith(".gz"):
@@ -131,7 +131,7 @@ class GzipSource(ForwardSource):
         self._waiting = b""  # compressed bytes not inflated yet
         self._inflate = zlib.decompressobj(wbits=31)
         self._begun = False  # inside a member
-        self._pending = False  # the inflater may hold output for input it has consumed
+        self._pending = False  # the inflater may still hold output for consumed input
         self._damage = ""
         self._buffer = bytearray()
         self._start = 0  # uncompressed offset of the buffer

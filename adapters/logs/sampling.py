@@ -35,7 +35,7 @@ class Sampled:
     """File name -> its records without line ends, from the start of the file."""
 
     records: dict[str, list[bytes]]
-    whole: bool  # nothing was left out
+    whole: bool  # True if nothing was left out
     unread: tuple[Problem, ...] = ()  # files and directories that cannot be read, and why
     # Unix times between which the files were last written; ``None`` if unknown.
     written: tuple[int, int] | None = None
@@ -81,7 +81,7 @@ def sample(
 
 
 def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
-    """Returns lines of a file, whether these are all, and the damage. Raises OSError."""
+    """Returns lines of a file, whether they are complete, and the damage. Raises OSError."""
     source = open_anywhere(path, LINES)
     if utf16 := looks_utf16(source.read(0, HEAD_BYTES)):
         source.close()

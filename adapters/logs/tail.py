@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 SCAN_S = 0.02  # least time between two scans
 SCAN_SHARE = 0.1  # greatest share of the time for scans of the whole directory,
 SCAN_MOST_S = 2.0  # but they are no further apart than this
-CHANGED_S = 0.005  # least time between two looks at changes: frequent changes are examined together
+CHANGED_S = 0.005  # least time between two checks of changes: frequent changes are examined together
 CHANGED_SHARE = 0.25  # greatest share of the time for examining changes
 IDLE_S = 1.0  # with notification: interval of polling the directory even without a wake-up
 # With notification: time between two looks at links without a target, which cannot be watched;
 DANGLING_S = 0.5
-DANGLING_SHARE = 0.05  # they take at most this share of the time
+DANGLING_SHARE = 0.05  # but these take at most this share of the time
 WHOLE_S = 30.0  # with notification: time between two scans of the whole directory
 WHOLE_SHARE = 0.005
 OTHERS_S = 2.0  # interval of looks at files of logs that other processes read
@@ -82,7 +82,7 @@ class Tail:
         return now >= self.next_at()
 
     def scan(self) -> None:
-        """Scans now. Everything written before the call is seen: by notification, or by examining all files."""
+        """Scans now. Sees everything written before the call, by notification or by examining all files."""
         begun = self._monotonic()
         whole = self._look(begun)
         if begun >= self._others_at:
@@ -100,7 +100,7 @@ class Tail:
         self._listen()
 
     def _look(self, now: float) -> bool:
-        """Returns True if it scanned the whole directory."""
+        """Scans. Returns True if it scanned the whole directory."""
         watcher = self._watcher
         if watcher is None:
             self.follower.scan()

@@ -77,7 +77,7 @@ class TrackedLog:
     unread: int = 0  # unread bytes of a file when it was overwritten; a copy of it may still appear
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
     rewritten: bool = False  # read from its start, as another log than was read before
-    queued: bool = False  # in the follower's queue of logs to read
+    queued: bool = False  # True while in the follower's queue
     counted: int = 0  # its bytes on disk that are included in the sum over all logs
     # (size on disk, mtime in ns) at each scan that saw it grow beyond the bytes read, oldest first.
     marks: list[tuple[int, int]] = field(default_factory=list)

@@ -22,9 +22,9 @@ class Watch(enum.StrEnum):
 
 
 class Watcher(Protocol):
-    """Notes changes in the directories that it was told of. Paths are relative to the log directory."""
+    """Notes changes in registered directories. Paths are relative to the log directory."""
 
-    failed: str  # why it no longer notices everything, one line; empty while it does. Close it then
+    failed: str  # why it may miss changes, in one line; then close it. Empty if all is well
 
     def begin(self) -> None:
         """Begins a pass: every directory will be entered again."""
@@ -61,7 +61,7 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
     if watch is Watch.AUTO and is_network(kind):
         report(f"{directory} is on a network file system ({kind}): it is polled for changes")
         return None
-    from photon.adapters.logs.inotify import InotifyWatcher  # not on every system
+    from photon.adapters.logs.inotify import InotifyWatcher  # not available on every system
 
     try:
         foreign = is_network if watch is Watch.AUTO else lambda kind: False

@@ -1,6 +1,6 @@
 r"""Header lines in Zeek's and W3C's logs: removed from the records, and kept as the header in force. Pure.
 
-Lines that begin with ``#`` are no records (Zeek writes a ``#`` that begins a record as ``\x23``). ``#separator``
+Lines that begin with ``#`` are not records (Zeek writes a ``#`` that begins a record as ``\x23``). ``#separator``
 begins a new header. Only header lines that affect how records are read are kept, so that the header is the same bytes
 after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept, nor W3C's ``#Date``.
 """

@@ -22,7 +22,7 @@ CUT_BYTES = 4 << 10  # at the start of a file, which ``check_framing`` cuts at e
 class Sample:
     record: bytes
     file: LogFile
-    # Line of the uncompressed file, from 1; number of the record if lines are made from the file's bytes.
+    # Line of the uncompressed file, from 1; the number of the record if lines are made from the file's bytes.
     line: int = 0
     offset: int = 0
 
@@ -34,7 +34,7 @@ class SampleFile:
     path: str
     samples: list[Sample] = field(default_factory=list)
     fault: str = ""
-    begin: bytes = b""  # of the file, uncompressed, if the framing is the adapter's own
+    begin: bytes = b""  # first bytes of the file, uncompressed, if the framing is the adapter's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Samples:
     def of(
         cls, *, primary: Iterable[bytes] = (), foreign: Iterable[bytes] = (), file: LogFile | None = None
     ) -> Samples:
-        """Makes samples from records without line ends. ``file``: the log that they pretend to be in."""
+        """Makes samples from records without line ends. ``file``: the log that they seem to be in."""
         primaries, foreigners = (
             [Sample(record, file or LogFile(f"{side}.log"), at) for at, record in enumerate(records, 1)]
             for side, records in (("primary", primary), ("foreign", foreign))

@@ -46,8 +46,8 @@ class Trial:
     records: list[Tried] = field(default_factory=list)
     fault: str = ""
     samples: list[Sample] = field(default_factory=list)  # of these records
-    skipped: int = 0  # records before and among them that are no events
-    begin: bytes = b""  # of the file, if the framing is the adapter's own
+    skipped: int = 0  # records before and among them that are not events
+    begin: bytes = b""  # first bytes of the file, if the framing is the adapter's own
 
     @property
     def rejected(self) -> list[Tried]:

@@ -18,7 +18,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All samples of one metric. ``kind``: counter, gauge or histogram, in Prometheus' words."""
+    """All samples of one metric. ``kind``: counter, gauge or histogram, in Prometheus's terms."""
 
     name: str
     help: str

@@ -1,4 +1,4 @@
-"""Reads the metrics of a process, which its sources put. Only ``/metrics`` makes text of them."""
+"""The metrics of a process, read from their sources. Only ``/metrics`` makes text of them."""
 
 from __future__ import annotations
 
@@ -134,4 +134,4 @@ class ProcessMetrics:
 
 # This process's metrics by the address that serves them, or by kind if none does.
 SERVED: WeakValueDictionary[str, ProcessMetrics] = WeakValueDictionary()
-SAID_MAX = 16  # different failures that are logged
+SAID_MAX = 16  # number of distinct failures that are logged

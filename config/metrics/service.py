@@ -19,7 +19,7 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 class MetricsService:
     def __init__(self, metrics: ProcessMetrics, address: str) -> None:
-        """``address``: where it is asked, as in the deployment file; of a part of a shared server with its health
+        """``address``: the address asked, as in the deployment file; for a part of a shared server, with its health
         name."""
         self._metrics = SERVED[address] = metrics
 

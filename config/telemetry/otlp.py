@@ -168,5 +168,5 @@ class _Problems(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._next_s = now_s + SAID_S  # before the line, which is itself sent and may fail
+            self._next_s = now_s + SAID_S  # before logging: the line is itself sent, and may fail
             _log.warning("telemetry may be dropped", endpoint=self._endpoint, problem=record.getMessage())

@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.export import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 
-# A counter's start time. The ledger's counters continue over restarts: with the process's start they would seem new.
+# A counter's start time. The ledger's counters survive restarts; the process's start would make them look new.
 UNKNOWN_NS = 0
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 NOT_KNOWN: Any = None  # minimum and maximum of a histogram; OTLP can omit them

@@ -31,7 +31,7 @@ class Tracer(Protocol):
     share: float  # share of batches that are traced
 
     def begin(self, name: str, parent: Span | None, attributes: dict[str, Any]) -> Span:
-        """Starts a span, of a new trace if ``parent`` is ``None``."""
+        """Starts a span; in a new trace if ``parent`` is ``None``."""
         ...
 
     def elsewhere(self, header: str) -> Span | None:

@@ -1,9 +1,9 @@
-"""Records which parts of a log hold events of which times, to find an event again without reading everything.
+"""Records the times of events in each part of a log, to find an event again without reading everything.
 
 A log is divided into chunks of CHUNK_BYTES (uncompressed, counted from its first byte: rotation and compression
 change nothing). For each chunk the state keeps the least and the greatest event time of the records that were read
 there, committed together with the offset that passes them. Times are rounded outwards to GRAIN_NS, so that a growing
-log does not cause a write to the table at every commit. Ranges may be too wide, which costs a useless look at a
+log does not cause a write to the table at every commit. Ranges may be too wide, which costs a useless read of a
 chunk, but never too narrow: a chunk before the log's offset without a row was skipped, or read by a version that kept
 none, and may hold anything; one with an unknown part has a row as wide as time (``unknown_from``).
 """
@@ -22,7 +22,7 @@ from photon.idregistry.api import I64
 
 CHUNK_BYTES = 4 << 20
 GRAIN_NS = 60_000_000_000
-# Rows, some 70 bytes each: 4 TB of logs. Above it the rows of logs whose files are gone are dropped.
+# Rows, some 70 bytes each: 4 TB of logs. Beyond this, rows of logs whose files are gone are dropped.
 COVERED_MAX = 1_000_000
 REMEMBERED_MAX = 65_536  # logs whose newest chunk is kept in memory to save writes
 MIN_NS, MAX_NS = -(2**63), 2**63 - 1
@@ -48,7 +48,7 @@ class Chunk:
     oldest_ns: int
     newest_ns: int
     read_to: int = 0  # a position of the log
-    proof: bytes = b""  # of ``read_to`` (``identity.proof_of``); empty if unknown
+    proof: bytes = b""  # proof of ``read_to`` (``identity.proof_of``); empty if unknown
 
 
 def unknown_from(identity: str, offset: int) -> Span:
@@ -145,8 +145,8 @@ def too_many(db: sqlite3.Connection) -> bool:
 def rows_of_gone(db: sqlite3.Connection, live: Container[str]) -> list[tuple[str, tuple[str, int]]]:
     """Drops the rows of logs that are not ``live``: SQL and its arguments. Raises sqlite3.Error.
 
-    The newest row of a log stays: should the log come back and grow, its last chunk has been read in part; the
-    earlier chunks are then searched regardless of time.
+    The newest row of a log stays: if the log comes back and grows, its last chunk was read in part, and earlier
+    chunks are searched regardless of time.
     """
     newest = db.execute("SELECT identity, max(chunk) FROM covered GROUP BY identity").fetchall()
     delete = "DELETE FROM covered WHERE identity = ? AND chunk < ?"

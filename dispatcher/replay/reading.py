@@ -34,7 +34,7 @@ class Reads(Protocol):
         """Returns identities of existing logs. Raises OSError."""
 
     async def rest(self) -> None:
-        """Closes files: nothing will be read for a while."""
+        """Closes files until the next read."""
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class LogFiles:
             name, log, source = self._open
             there = name == identity and self._key(log) == source.key
             if there and (source.compressed or self._holds(source, log, identity)):
-                return log, source  # to check the start of a compressed file again is to inflate it again
+                return log, source  # checking the start of a compressed file again would inflate it again
             self._close()
         for known in (True, False):
             if not known:

@@ -1,9 +1,9 @@
 """Events that were read and counted before, dispatched once more.
 
-They are in stretches of their own, which no log's offset waits for and which never become rows: until each has its
-verdict they are held here, and their sender durably keeps that they are still to be sent. So a crash costs only their
-attempts. The ledger counts them as ``reread``, regardless of the outcome now: it has the outcome of each line when it
-was first read, and a line counted twice would unbalance it.
+They are in separate stretches, which no log's offset waits for and which never become rows: they are held here until
+each has its verdict, and their sender keeps a durable record of the work. So a crash costs only their attempts. The
+ledger counts them as ``reread``, regardless of the new outcome: it already has each line's first outcome, and a line
+counted twice would unbalance it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from photon.config.clock import Clock
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.intake import Intake
 
-REDISPATCHED_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes
+REDISPATCHED_MAX = 50_000  # events in flight at a time: some 45 MB with records of 300 bytes
 
 
 @dataclass(eq=False)
 class Redispatcher:
-    """Passes events to the intake and tracks those on their way."""
+    """Passes events to the intake and tracks those in flight."""
 
     intake: Intake
     clock: Clock

@@ -31,7 +31,7 @@ from photon.idregistry.api import I64, Answer
 
 SHARE = 0.5
 LOOK_S = 1.0  # new requests, and cancelled ones, are noticed within this time
-CHUNKS_MAX = 64  # most chunks on their way at a time
+CHUNKS_MAX = 64  # most chunks in flight at a time
 READ_ATTEMPTS = 3  # a log is given up after this many attempts to read it, LOOK_S apart: it may just be rotated
 
 
@@ -71,7 +71,7 @@ class Replayer:
         self._log = get_logger("photon.dispatcher")
         self._request: requests.Request | None = None
         self._parts: deque[requests.Part] = deque()  # still to be read, the one in front from ``_at``
-        self._chunks: deque[Chunk] | None = None  # of the part in front
+        self._chunks: deque[Chunk] | None = None  # chunks of the part in front
         self._failed: list[requests.Part] = []
         self._works: deque[_Work] = deque()
         self._next_look = float("-inf")

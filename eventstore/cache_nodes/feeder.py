@@ -1,7 +1,7 @@
 """Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per
 node.
 
-A queue is bounded in bytes; if a node falls behind, the newest pieces stay.
+A queue is bounded in bytes; if a node falls behind, the oldest pieces are dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAIT_SHARE = 0.1  # beyond PATIENCE_SECONDS, the reader waits at most this share
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
-"""Refusals that would be repeated for the same pieces."""
+"""Refusals that would recur for the same pieces."""
 OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 
 
@@ -54,7 +54,7 @@ def split_by_owner(
         yield ring.nodes[0], piece(identity, file, (data,), hashes, starts, offsets)
         return
     owners = ring.owners(hashes)
-    order = np.argsort(starts)  # record j of the block, by place, has hashes[order[j]]
+    order = np.argsort(starts)  # record j of the block has hashes[order[j]]
     begins = starts[order]
     by_place = owners[order]
     lengths = np.diff(begins, append=len(data))
@@ -63,7 +63,7 @@ def split_by_owner(
     cuts = [*begins[first].tolist(), len(data)]
     parts = list(map(data.__getitem__, map(slice, cuts, cuts[1:])))
     owners_of_parts = by_place[first]
-    new_starts = np.empty(len(order), dtype=np.uint32)  # of hashes[i], in its owner's data
+    new_starts = np.empty(len(order), dtype=np.uint32)  # begin of the record of hashes[i] in its owner's data
     for owner, name in enumerate(ring.nodes):
         mine = np.flatnonzero(by_place == owner)
         if not len(mine):
@@ -80,7 +80,7 @@ class FeedQueue:
     """One thread calls ``put``, one ``take``.
 
     A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; a slower or
-    unreachable one loses the oldest pieces, so that it finds the newest QUEUE_BYTES_MAX. One that takes nothing costs
+    unreachable one loses the oldest pieces, beyond QUEUE_BYTES_MAX. One that takes nothing costs
     the reader PATIENCE_SECONDS once.
     """
 
@@ -98,7 +98,7 @@ class FeedQueue:
         self.dropped_bytes = 0  # of pieces that the node never received
 
     def put(self, piece: Piece) -> None:
-        """Adds a piece; see the class for the case that there is no room."""
+        """Adds a piece; the class describes a full queue."""
         with self._changed:
             if self._over(piece) and not self._away:
                 self._wait_for_room(piece)
@@ -175,8 +175,8 @@ class FeedQueue:
 class Feeder:
     """Sends a node's pieces, one feed at a time, so that they arrive in order.
 
-    A feed whose answer was lost is sent again: then the node has its records twice, which costs memory until they are
-    evicted and changes no answer.
+    A feed whose answer was lost is sent again: then the node holds its records twice, which costs memory until
+    eviction but changes no answer.
     """
 
     def __init__(self, address: str, source: bytes, to: Towards | None, name: str) -> None:
@@ -223,7 +223,7 @@ class Feeder:
         self.queue.lost(pieces)
 
     def close(self) -> None:
-        """Drops queued pieces. The thread ends after the feed under way, at most FEED_TIMEOUT_SECONDS later."""
+        """Drops queued pieces. The thread ends after the current feed, at most FEED_TIMEOUT_SECONDS later."""
         self.queue.close()
 
     def join(self) -> None:

@@ -1,8 +1,8 @@
 """Asks cache nodes: one node, or several for one look-up.
 
 ``NodeHealth`` (pure) decides how long to wait for a node and when to leave it alone: a look-up that has waited longer
-than HEDGE_FACTOR times the p95 of recent answers also goes to the logs, and the first answer counts. Between
-HEDGE_SECONDS_MIN and _MAX: a slow node raises its own p95, and the bound limits this. A node that failed FAILURES_MAX
+than HEDGE_FACTOR times the p95 of recent answers also goes to the logs, and the first answer counts. The delay is
+kept between HEDGE_SECONDS_MIN and _MAX, as a slow node raises its own p95. A node that failed FAILURES_MAX
 times in a row is not asked at all for a while; then a single request tries it.
 """
 
@@ -25,12 +25,12 @@ from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
 
 WINDOW = 256  # answers in the p95
-RECKONED_EVERY = 16  # the p95 is computed again after this many answers
+RECKONED_EVERY = 16  # answers between two computations of the p95
 HEDGE_FACTOR = 2.0
 HEDGE_SECONDS_MIN = 0.005
 HEDGE_SECONDS_MAX = 0.1
 FAILURES_MAX = 3
-REST = BackOff(first=0.5, most=5.0)  # while the node keeps failing
+REST = BackOff(first=0.5, most=5.0)  # pauses while the node keeps failing
 
 
 class NodeHealth:
@@ -74,7 +74,7 @@ class NodeHealth:
             self._rest_until = now + REST.delay(self._rests)
 
 
-FIND_TIMEOUT_SECONDS = 1.0  # a node that has not answered by then has failed; the logs were asked long before
+FIND_TIMEOUT_SECONDS = 1.0  # a node without an answer by then has failed; the logs were asked long before
 COUNTS_TIMEOUT_SECONDS = 1.0
 IN_FLIGHT_MAX = 64  # look-ups under way at one node; beyond it they go to the logs
 
@@ -143,5 +143,5 @@ class Asked:
         return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
 
     async def leave(self) -> None:
-        """Stops waiting; each node's answer is still measured for its pace."""
+        """Stops waiting; late answers still count in the p95."""
         await self.complete()

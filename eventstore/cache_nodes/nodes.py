@@ -3,9 +3,9 @@
 The ring is replaced as a whole when the configuration changes. For PREVIOUS_SECONDS both the new and the former owner
 of a key are asked: the former one still has its records, so a growing ring stays warm.
 
-A look-up asks the nodes first, and the logs too if that takes long (``HedgedLookUps``). The nodes only save reading
-logs. Each answer comes from the logs, the file map and some hits (tiered.py) and is right for any number of hits; the
-race only affects its delay.
+A look-up asks the nodes first, and the logs too if that takes long (``HedgedLookUps``). The nodes only save reads of
+logs. Answers come from the logs, the file map and some hits (tiered.py) and are right for any number of hits; the
+race only affects their delay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a store without cache nodes needs no gRPC
     from photon.eventstore.cache_nodes.node_client import Asked, NodeClient
     from photon.eventstore.cache_nodes.wire import NodeCounts
 
-PREVIOUS_SECONDS = 900.0  # by then the records of the previous ring's nodes are mostly too old to be asked for
+PREVIOUS_SECONDS = 900.0  # by then records of the previous ring's nodes are mostly too old to matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class CacheNodes:
     """Call ``put`` on the reader's thread, all else on one event loop. Without nodes it is empty and does nothing."""
 
     def __init__(self, rule: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
-        """``rule``: of the store, see wire.source_of. ``to``: ``None`` means plain text."""
+        """``rule``: the store's, see wire.source_of. ``to``: ``None`` means plain text."""
         self._rule = rule
         self._monotonic = monotonic
         self._to = to
@@ -193,7 +193,7 @@ class CacheNodes:
     async def close(self) -> None:
         """Ends feeds and look-ups.
 
-        Call it after the reader has ended, which might otherwise put into closed queues.
+        Call it after the reader has ended, which could otherwise put into closed queues.
         """
         view, self._view = self._view, _View()
         for node in view.nodes.values():

@@ -39,7 +39,7 @@ class CacheNode:
         self._fed_bytes = self._fed_events = 0
 
     def feed(self, source: bytes, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Takes records in. Records of another source replace everything held: their keys mean something else."""
+        """Stores records. Records of another source replace everything, as their keys have another meaning."""
         if source != self._source:
             with self._lock:
                 self._source = b""
@@ -71,10 +71,12 @@ class CacheNode:
 
 
 REQUESTS_MAX = 128
-"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the asker goes to the logs."""
+"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the event store reads the logs."""
 FRAME_BYTES = 1 << 20
 """Of HTTP/2: feeds are megabytes, and a node needs some 5 % less CPU than with the usual frames of 16 KiB."""
-FEEDS_MAX = 2  # Feeds in flight: one is processed, one waits. A node is fed by one event store, one feed at a time.
+FEEDS_MAX = (
+    2  # Feeds in flight: one being processed, one waiting. A node is fed by one event store, one feed at a time.
+)
 
 
 class CacheService:

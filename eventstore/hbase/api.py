@@ -1,4 +1,4 @@
-"""Photon's interface to HBase: small, so that it can be simulated and can grow.
+"""Photon's interface to HBase: kept small, so that it can be simulated.
 
 Left out because nothing needs them yet: check_and_mutate and explicit timestamps (Percolator-like transactions). Both
 exist in the Thrift interface: each needs one more method here and in connection.py.
@@ -47,7 +47,7 @@ class HBase(Protocol):
         """Returns once all are acknowledged; in no particular order."""
 
     def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
-        """Rows in [start, stop), in calls for ``rows`` each; nothing stays open if it is left early."""
+        """Rows in [start, stop), in calls for ``rows`` each; nothing stays open if iteration stops early."""
 
     def regions(self, table: bytes) -> list[Region]:
         """The table's regions in the order of their rows. Raises HBaseRefused if there is no such table."""

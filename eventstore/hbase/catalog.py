@@ -1,7 +1,7 @@
 """The local part of the map on HBase, in addition to the table: one SQLite database, ``hbase.db``.
 
-HBase may lose acknowledged rows (see hbase_file_map.py), so everything that depends on its rows must be able to go
-back: each log's read position, the state of each process in it, the totals. They are kept as *versions*, one for each
+HBase may lose acknowledged rows (see hbase_file_map.py), so everything that depends on its rows must be revertible:
+each log's read position, the state of each process in it, the totals. They are kept as *versions*, one for each
 checkpoint: within a checkpoint a version is overwritten, and ``take_back`` deletes the versions of later checkpoints.
 """
 
@@ -163,7 +163,7 @@ class HBaseCatalog(CatalogDatabase):
     def take_back(self, checkpoint: int) -> None:
         """Restores the state at the close of ``checkpoint``, or with 0 the state before anything was read. Durable.
 
-        Numbers of checkpoints and logs are not used again. A log rewritten since is read from its beginning: the
+        Numbers of checkpoints and logs are never reused. A log rewritten since is read from its beginning: the
         start of its new bytes is no longer known.
         """
         self.drop_uncommitted()

@@ -63,7 +63,7 @@ def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """One put for each entry; ``digests`` by log number."""
+    """Returns one put per entry; ``digests`` by log number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
@@ -79,12 +79,12 @@ def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[i
 
 # -- versions ------------------------------------------------------------------------------------------------------
 def version_row(key: bytes, time_ns: int) -> bytes:
-    """The row of a key's records of a time; ``key``: its dense row."""
+    """The row of a key's records at a time; ``key``: its dense row."""
     return key + (NEVER_NS - time_ns).to_bytes(8, "big")
 
 
 def version_puts(life: bytes, digests: Sequence[bytes], versions: Iterable[tuple[int, Version]]) -> Iterator[Put]:
-    """One put for each version; they come with the hashes of their keys."""
+    """Returns one put per version, with the hash of its key."""
     for key, version in versions:
         (row,) = dense_rows(life, np.array([key], np.uint64))
         column = _COLUMN + digests[version.log] + version.offset.to_bytes(5, "big")
@@ -146,7 +146,7 @@ def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[b
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRegions:
-    """These incarnations of these regions contain everything that was committed."""
+    """Regions, in these incarnations, that contain everything committed."""
 
     regions: list[Region]
     instances: tuple[bytes, ...]
@@ -171,7 +171,7 @@ def read_instances(hbase: HBase, regions: Sequence[Region]) -> tuple[bytes, ...]
 def surviving_checkpoint(marks: Sequence[frozenset[bytes]], closed: dict[bytes, int]) -> int:
     """The checkpoint to go back to, 0 for the beginning; ``marks`` by region, ``closed``: checkpoints by mark.
 
-    It is one before the newest whose end every region has, see the module.
+    It is the one before the newest whose mark every region has, see the module.
     """
     kept = min(max((closed[mark] for mark in each if mark in closed), default=0) for each in marks)
     return max((number for number in closed.values() if number < kept), default=0)

@@ -24,10 +24,10 @@ from photon.config.allocator import keep_what_is_freed
 from photon.eventstore.block_keys import BlockKeys, block_keys
 
 SLOTS = 8
-DATA_BYTES = 8 << 20  # Of a block. Larger ones do not fit.
+DATA_BYTES = 8 << 20  # Limit of a block; larger ones do not fit.
 FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, its begin, and the order. Larger results do not fit.
 SLOT_BYTES = DATA_BYTES + FOUND_BYTES
-MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages never written to take no memory
+MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages never written take no memory
 
 
 class SharedSlots:

@@ -36,7 +36,7 @@ _OPTIONS = (
     ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
+    ("grpc.use_local_subchannel_pool", 1),  # else a process's clients would share a connection and its back-off
     ("grpc.enable_retries", 0),
     *UNPROBED,
 )
@@ -69,7 +69,7 @@ class Channels:
             return Refusal(Status.UNKNOWN, f"registry replica {name}: deadline_exceeded")
 
     async def ask(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
-        """Like ``call``, but does not queue behind other requests: for small questions about the replica itself."""
+        """Like ``call``, but does not queue behind other requests: for small requests about the replica itself."""
         try:
             return await getattr(self._stub(name), method)(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:

@@ -15,7 +15,7 @@ NOISE_S.
 """
 BEHIND_S = 2.0
 """A replica is behind if it has not applied entries that another had applied one to two times this long ago, or lacks
-...
+…
 """
 BEHIND_ENTRIES = 1_000  # ... more entries than commit within that time
 
@@ -67,7 +67,7 @@ class Nearest:
         self._replicas[name].failing = True
 
     def led(self, name: str, group: int, led: bool) -> None:
-        """Notes if the replica has heard from the group's leader lately."""
+        """Notes if the replica has heard from the group's leader recently."""
         (self._replicas[name].leaderless.discard if led else self._replicas[name].leaderless.add)(group)
 
     def applied(self, name: str, group: int, index: int, now: float) -> None:

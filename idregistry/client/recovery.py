@@ -73,7 +73,7 @@ class Recovery:
         """The intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced it.
 
         Returns the shards that must have fenced it before the first reopening, as of the intent or later; shards
-        opened after the intent begin with the fence. A Refusal says why not, or that the outcome is unknown: then ask
+        opened after the intent start with the fence. A Refusal says why not, or that the outcome is unknown: then ask
         again.
         """
         request = pb.RetireSlotRequest(slot=slot)
@@ -159,8 +159,8 @@ class Recovery:
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
         """Numbers of all shards; empty if no replica answered in time.
 
-        Asked on each call: a caller that sends no ids does not hear of changed shards otherwise, and would never see
-        owned or reopened ids in new ones.
+        Asked on each call: a caller that sends no ids would not notice changed shards, nor owned or reopened ids in
+        new ones.
         """
         known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:

@@ -58,7 +58,7 @@ class Backend(Protocol):
 
 GRACE_S = 1.0  # After the first answer, the wait for the others. Shards are at different distances.
 LATE_S = 0.05  # the wait for a late shard, after all the others
-LOOK_S = 2.0  # a late shard gets the wait of the others once per interval of this length
+LOOK_S = 2.0  # once per interval of this length a late shard gets the same wait as others
 
 ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and its call, which returns True if the shard answered
 
@@ -67,7 +67,7 @@ class ShardCalls:
     """Calls of one kind to several shards at once; a silent shard delays only its own ids.
 
     The other answers are returned a moment after the first; missing ones are unknown. A shard whose answer was
-    missing is *late*: the next calls hardly wait for it, except at intervals to see if it is back. A call to a single
+    missing is *late*: the next calls hardly wait for it, except at intervals. A call to a single
     shard has the caller's whole time, so repeating the call for the unknown ids gets their answer.
     """
 
@@ -125,7 +125,7 @@ class RoutedRegistry:
         """A replica said that the description is out of date or too new: ask before the next call."""
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
-        self.problem = ""  # for people: why the last try without an answer failed
+        self.problem = ""  # why the last unanswered try failed, for people
         self.recovery = Recovery(self.ask, self.described, clock)
         """Requests of verifiers, dispatchers and operators besides ``api.Registry``."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
@@ -200,7 +200,7 @@ class RoutedRegistry:
     async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: ShardCalls) -> Verdicts:
         """The answers of ``one`` for the rows of each shard, all at once; rows without an answer are UNKNOWN.
 
-        Ids that another shard has held since before the last change are asked for there, config by config.
+        Ids that another shard has held since before the last change are requested there, config by config.
         """
         found = Verdicts.blank(len(ids), Answer.UNKNOWN)
         if not len(ids):
@@ -250,7 +250,7 @@ class RoutedRegistry:
         if isinstance(outcome, Refusal):
             return None
         known = self._description
-        if known is None or outcome.config >= known.config:  # otherwise it comes from a replica that is behind
+        if known is None or outcome.config >= known.config:  # otherwise the replica is behind
             self._description = outcome
         self._stale = False
         return self._description
@@ -264,7 +264,7 @@ class RoutedRegistry:
 
         async def attempt(claimed: SlotClaim | None, remaining: float) -> Answered:
             nonlocal perhaps_committed
-            before, perhaps_committed = perhaps_committed, True  # also if this attempt is cut off
+            before, perhaps_committed = perhaps_committed, True  # even if this attempt is interrupted
             outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
             certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
@@ -298,7 +298,7 @@ class RoutedRegistry:
             pause = _BACK_OFF.delay(failures)
             if self._clock.monotonic() + pause >= deadline:
                 return outcome
-            # A leader that is named is asked at once, but only the first time: two replicas may name each other.
+            # A named leader is asked at once, but only the first time, as two replicas may name each other.
             if not (outcome.status is Status.NOT_LEADER and outcome.leader and failures == 1):
                 await asyncio.sleep(pause)
 

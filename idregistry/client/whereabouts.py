@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from photon.idregistry.witness import KnownSlot
 
-AUTO = "auto"  # in place of a host: this machine's host name
+AUTO = "auto"  # as host: this machine's host name
 
 
 def noted(reached: str, process: str) -> str:

@@ -22,9 +22,9 @@ _HUGE_FROM_BYTES = 16 << 20
 
 
 class GrowingArray:
-    """``array`` has at least the rows reserved; new ones are zero. Keep no view of it beyond the next ``reserve``.
+    """``array`` has at least the rows reserved; new ones are zero. Keep no view of it beyond the next ``reserve``; a
 
-    A view that is kept all the same stays valid, at the price of a copy. Not thread-safe.
+    kept view stays valid, but costs a copy. Not thread-safe.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:

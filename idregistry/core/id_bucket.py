@@ -244,7 +244,7 @@ class FrozenBucket:
         self.number = bucket.number
         self.count = bucket.count
         self.generations = dict(bucket.generations)
-        self.position = 0  # rows before it were read
+        self.position = 0  # number of rows already read
         self._bucket = bucket
         self._before: list[tuple[I64, Rows]] = []
 
@@ -257,7 +257,7 @@ class FrozenBucket:
         """The next rows, at most ``rows``; none at the end."""
         start, end = self.position, min(self.position + rows, self.count)
         out = self._bucket.rows[start:end].copy()
-        for changed, before in reversed(self._before):  # the oldest last: it holds the original content
+        for changed, before in reversed(self._before):  # the oldest last, as it holds the original content
             low, high = np.searchsorted(changed, (start, end))
             out[changed[low:high] - start] = before[low:high]
         self.position = end

@@ -75,7 +75,7 @@ class IdTable:
         self._by_chunk: list[tuple[Bucket, int] | None] = [None]
         """(bucket, first row) by chunk; ``None`` means deleted.
 
-        The first one is never used: a word of 0 means none.
+        The first is never used, as a word of 0 means none.
         """
         self._living: Bools = np.zeros(1, np.bool_)
 
@@ -131,7 +131,7 @@ class IdTable:
         met.states[hits] = CLEARED
         met.states[by] = OWNED
         others = np.flatnonzero(owned & (met.tokens != tokens))
-        if others.size:  # rare: another token, maybe after the right one
+        if others.size:  # rare: another token, perhaps in addition to the right one
             at = np.minimum(np.searchsorted(cleared, words[others]), cleared.size - 1)
             met.states[others[(cleared[at] == words[others]) & (by[at] < others)]] = CLEARED
         return met
@@ -267,7 +267,7 @@ class IdTable:
     def _make_room(self, chunks: int) -> None:
         """Reserves numbers for ``chunks`` chunks.
 
-        After millions of them the index runs out: then all rows are entered again.
+        After millions of them numbers run out, and all rows are entered again.
         """
         if len(self._by_chunk) + chunks <= CHUNKS_MAX:
             return
@@ -329,7 +329,8 @@ class IdTable:
 
     # -- sums ---------------------------------------------------------------------------------------------------
     def sum(self) -> int:
-        """The sum of the hashes of all entries, modulo 2**64: equal for equal tables, in any order of insertion."""
+        """Returns the sum of the hashes of all entries, modulo 2**64: equal for equal tables, in any order of
+        insertion."""
         return sum(bucket.sum for bucket in self._buckets.values()) % 2**64
 
     def blocks(self) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ MARK_BYTES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The state after entry ``applied``. ``chunks`` can be read once."""
+    """The state after entry ``applied``. ``chunks`` can be read only once."""
 
     mark: bytes
     applied: int
@@ -21,7 +21,7 @@ class Marked:
 class Marks:
     """The last marked state of one machine; thread-safe.
 
-    Not part of the machine's own state: it is not in snapshots, and the server drops it if nobody fetched it.
+    Not part of the machine's own state: it is not in snapshots, and the server drops it if it is not fetched.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A replica's answers to one request, over gRPC or within the process."""
+"""A replica's answers to one request, over gRPC or within a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No answer. ``leader`` is a replica's name, for NOT_LEADER where it is known."""
+    """No answer. ``leader``: a replica's name, if known, for NOT_LEADER."""
 
     status: Status
     reason: str = ""
@@ -81,7 +81,7 @@ class Description:
     groups: Sequence[GroupFacts]
     id_rules: Mapping[str, bytes]  # by join
     clock: ClockFacts
-    config: int = 0  # number of the config in ``ranges``: of two descriptions the higher one is right
+    config: int = 0  # number of the config in ``ranges``: the higher of two is the newer one
     removed: tuple[int, ...] = ()  # shards in ``ranges`` that no longer exist
 
 

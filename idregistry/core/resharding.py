@@ -36,7 +36,7 @@ class Ask:
     config: int = 0
     """ABORT: the change's number, or 0 for the one under way.
 
-    APPLY: only if it gets this number (so that a repeated request changes once), or 0 for any.
+    APPLY: only if it gets this number (so that a repeated request applies once), or 0 for any.
     """
 
 

@@ -59,8 +59,8 @@ def register_again(
 
 
 def _retake(table: IdTable, ids: Ids, met: Entries, *, cleared: bool) -> None:
-    """Overwrites ids that are reopened in the backup and whose record has another token than the former owner's: they
-    were taken since.
+    """Overwrites ids reopened in the backup whose record has a token other than the former owner's: they were taken
+    since.
     """
     for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != ids.tokens)).tolist():
         digest, time = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(ids.times[i])

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from photon.idregistry.core import commands as c
 
-FIRST = 8  # per side of a join: these are permanent
-NEWEST = 32  # per side: further ones replace the oldest of these
+FIRST = 8  # first samples per side of a join: these are permanent
+NEWEST = 32  # newest samples per side: further ones replace the oldest of these
 
 
 def with_others(known: tuple[c.Sample, ...], others: Sequence[c.Sample]) -> tuple[c.Sample, ...]:

@@ -79,7 +79,7 @@ def new_shards(changes: Changes, count: int) -> tuple[int, ...]:
 
 
 def change(changes: Changes, command: c.Intend | c.Decide | c.Drop) -> tuple[Changes, str]:
-    """(the state after the entry, the reason for a refusal: empty if accepted)."""
+    """Returns (the state after the entry, the reason for a refusal, empty if accepted)."""
     if isinstance(command, c.Intend):
         return intend(changes, command)
     if isinstance(command, c.Decide):
@@ -123,7 +123,7 @@ def decide(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
 
 
 def drop(changes: Changes, shard: int) -> tuple[Changes, str]:
-    """Removes a shard that is closed itself, which the caller has checked."""
+    """Removes a closed shard; the caller has checked that it is closed."""
     if shard in changes.removed:
         return changes, ""
     if changes.pending is not None:

@@ -1,10 +1,10 @@
-"""Which shard an id belongs to: a pure function of its digest and the shard config (paper, section 2.2.2).
+"""Finds an id's shard: a pure function of its digest and the shard config (paper, section 2.2.2).
 
 A config is a list of ranges (start, end, shards) of event time, and ids are entered in the last one: their shard is
 chosen by the digest's *last* eight bytes modulo the number of shards; the first eight index the table within a shard
-(``id_table``). The earlier ranges describe former shards: their ids have event times below the range's end, so they
-are asked until the boundary has passed it. Unlike in the paper, an id's shard does not depend on its event time: the
-same id may arrive with another time, and must be found where it was entered.
+(``id_table``). The earlier ranges describe former shards: their ids have event times below the range's end, so
+requests go to them until the boundary has passed it. Unlike in the paper, an id's shard does not depend on its event
+time: the same id may arrive with another time, and must be found where it was entered.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class ShardMachine:
         if self._state.held:
             may_add[:] = False
         met = self._table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, may_add)
-        if met.added.all():  # nearly always: every new row passed all checks, and nobody else owns it
+        if met.added.all():  # nearly always: every new row passed all checks, and no other token owns it
             self._state.sharding.entered(times)
             return Verdicts.blank(len(ids), Answer.COMMITTED, tuple(self._state.datacentres))
         answers[(answers == 0) & ~takes & (met.states == 0)] = WRONG_SHARD
@@ -281,7 +281,7 @@ class ShardMachine:
         reopened = np.flatnonzero(passed & (met.states == REOPENED))
         if reopened.size:
             self._insert_reopened(reopened, ids, answers, met)
-        if under is not None:  # their own: the present entry does not matter
+        if under is not None:  # these rows are DONE regardless of the present entry
             met.tokens[under], met.kinds[under], met.tags[under] = tokens[under], ids.kinds[under], ids.tags[under]
         owned_by = (answers == Answer.TAKEN) | (answers == Answer.DONE)
         return self._with_owners(answers, met, owned_by & (met.tokens != 0))
@@ -310,7 +310,7 @@ class ShardMachine:
         return answers
 
     def _insert_reopened(self, rows: I64, ids: Ids, answers: U8, met: Entries) -> None:
-        """One id after the other: rare, and an earlier row of the same batch may have taken the id."""
+        """Inserts ids one by one: rare, and an earlier row of the same batch may have taken the id."""
         for i in rows.tolist():
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
@@ -328,7 +328,7 @@ class ShardMachine:
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
     def _clear(self, ids: Ids, config: int) -> Verdicts:
-        """``config``: no other shard held the ids under it; once it has changed, another shard may."""
+        """``config``: the one under which no other shard held the ids."""
         if not len(ids):
             return Verdicts.blank(0)
         met = self._table.clear(*digest_columns(ids.digests), ids.tokens)
@@ -359,7 +359,7 @@ class ShardMachine:
                 continue
             if command.retired and not scans.is_retired(self._state, token):
                 continue
-            # Keep the former owner's name: TAKEN says whose verdict it was, until another token takes the id.
+            # Keep the former owner's name: TAKEN reports it until another token takes the id.
             former = scans.known_token(self._state, token)
             self._table.put(digest, time, Entry(REOPENED, former, entry.kind, entry.tag, entry.generation + 1))
             answers[i] = Answer.REOPENED

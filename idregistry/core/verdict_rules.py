@@ -1,15 +1,16 @@
-"""Finds the newest of several rules for the verdict *unmatched*: the one in the file changed last. Pure.
+"""Finds the newest of several rules for the verdict *unmatched*: that of the file changed last. Pure.
 
 An operator gives a changed ``[join.NAME]`` to one process after the other. Until all have it, a process under the old
 rule may miss a primary event that the others find, and its verdict would be final. So each process announces its rule
 when it starts, and gives no such verdict while another rule is the newest.
 
-No clock and no number in the file tells old from new. A rule becomes the newest when a process announces it that
+Neither a clock nor a number in the file distinguishes old from new. A rule becomes the newest when announced by a
+process that
 
 - worked under the newest one before: its file was changed, forwards or back; or
 - has another rule than before, or never announced one, and the rule was never the newest.
 
-A process that restarts with its old file changes nothing, nor does one without a lasting name that has an old file. A
+A process that restarts with its old file changes nothing, nor does one with an old file but no lasting name. A
 datacentre that is permanently down blocks nothing: the others do not wait for its processes.
 """
 

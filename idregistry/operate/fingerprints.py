@@ -1,4 +1,4 @@
-"""A short fingerprint of a replica's state of a group: all replicas asked under one mark must agree."""
+"""A short fingerprint of a replica's state of a group: all replicas must agree under one mark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fingerprint(group: int, export: ExportReader) -> Fingerprint:
 
 
 def facts_sum(image: ShardImage) -> str:
-    """Does not depend on the order of slots."""
+    """Hashes the facts, regardless of the order of slots."""
     state = image.state
     slots = sorted((name, slot.datacentre, slot.newest, slot.fenced) for name, slot in state.slots.items())
     facts = (
@@ -62,7 +62,7 @@ def facts_sum(image: ShardImage) -> str:
 
 
 def differences(group: int, found: Mapping[str, Fingerprint]) -> list[str]:
-    """The differences in words; empty if there are none. Replica names show the minority."""
+    """Describes the differences; empty if there are none. Names the minority's replicas."""
     kinds: dict[Fingerprint, list[str]] = {}
     for name, each in sorted(found.items()):
         kinds.setdefault(each, []).append(name)

@@ -1,4 +1,4 @@
-"""A deployment as operators see it: one inspection per replica, and the conclusions from all of them. Pure."""
+"""A registry as seen by operators: one inspection per replica, and conclusions from all of them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One replica. ``reply`` is ``None`` if it did not answer; ``why`` says how."""
+    """One replica. ``reply`` is ``None`` if it did not answer, for the reason ``why``."""
 
     name: str
     reply: pb.InspectReply | None
@@ -53,9 +53,8 @@ class ReplicaLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group over all replicas; figures are the leader's, or those of the replica that is furthest if there is
-    none.
-    """
+    """One group over all replicas; figures are the leader's, or those of the most up-to-date replica if there is
+    none."""
 
     group: int
     leader: str

@@ -87,7 +87,7 @@ class NotLeader:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may or may not have been committed, and may still be: deadline passed or leadership lost."""
+    """It may have been committed, or may still be: the deadline passed or leadership was lost."""
 
 
 ProposalOutcome = Applied | NotLeader | Unknown
@@ -120,10 +120,10 @@ class Group(Protocol):
         """Thread-safe."""
 
     def transfer(self, to: str | None) -> None:
-        """Asks the leader to let another replica lead (``None``: the one that is furthest).
+        """Asks the leader to let another replica lead (``None`` means the most up-to-date one).
 
         Best effort. Thread-safe.
         """
 
     def hears(self, peer: str) -> bool:
-        """True if another replica was heard from lately. Thread-safe."""
+        """True if another replica was heard from recently. Thread-safe."""

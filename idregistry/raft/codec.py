@@ -17,7 +17,7 @@ from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, MESSA
 CODEC_VERSION = 2
 REGULAR = b"\x00"
 NO_OP = b"\x01"
-APPLY_METHOD = 0  # the library's number for the one replicated method
+APPLY_METHOD = 0  # the library's number for the only replicated method
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
@@ -74,7 +74,7 @@ class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class AskVotes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
-    """Asks for a vote in ``term`` before standing; the answer binds nobody (Raft's pre-vote)."""
+    """Asks for a vote in ``term`` before standing; the answer is not binding (Raft's pre-vote)."""
 
     term: Count
     last_index: Count

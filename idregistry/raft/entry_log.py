@@ -17,7 +17,7 @@ Entry = tuple[bytes, int, int]  # (command with its type byte, index, term), in 
 
 Read = Callable[[int, int], bytes]  # bytes of the segment file: offset, length; shorter at its end
 
-WINDOW_BYTES = 256 << 10  # read at once, since entries are read one after the other
+WINDOW_BYTES = 256 << 10  # read at once, since entries are read in order
 
 
 class EntryLog:

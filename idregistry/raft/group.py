@@ -1,4 +1,4 @@
-"""One group on one replica: messages, proposals and time in; durable log, messages and outcomes out.
+"""One group on one replica: takes messages, proposals and time, and produces a durable log, messages and outcomes.
 
 ``step`` does everything, in the order that safety requires: take in messages, tick the library, sync the journal, and
 only then release messages and outcomes.
@@ -101,7 +101,7 @@ class RaftGroup:
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
         self._told_to_stand = -1  # the term whose leader told this replica to stand in this step, or -1
-        self._full = False  # the last sync found no room: nothing goes in or out until one succeeds
+        self._full = False  # the last sync found no room: nothing is accepted or sent until one succeeds
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
@@ -126,7 +126,7 @@ class RaftGroup:
             self.wake()
 
     def transfer(self, to: str | None) -> None:
-        """Asks the leader to let another replica lead (``None``: the one that is furthest). Best effort: watch
+        """Asks the leader to let another replica lead (``None`` means the most up-to-date one). Best effort: watch
         ``state``.
 
         Proposals wait until that replica leads, or has failed to within the time of an election.
@@ -200,7 +200,7 @@ class RaftGroup:
     def step(self, messages: Sequence[tuple[str, codec.Message]]) -> StepResult:
         """Makes one step. The replica must stop after any exception."""
         now = self.clock.monotonic()
-        with library_time(lambda: now):  # the same moment for all of it
+        with library_time(lambda: now):  # the same time throughout the step
             if self._resting.sleeps_on(messages, wanted=bool(self._queue) or self._hand_over is not None):
                 return StepResult(self._resting.answers(messages))
             self._leader_heard_at = self._resting.wake(messages, now, self._leader_heard_at)
@@ -231,7 +231,7 @@ class RaftGroup:
         return result
 
     def _sync(self) -> bool:
-        """True if everything so far is durable. If not, it is like a pause: the others go on without this replica."""
+        """True if everything so far is durable. If not, the replica pauses; the others continue without it."""
         try:
             self._journal.sync()
         except DiskFull:
@@ -241,8 +241,8 @@ class RaftGroup:
         return True
 
     def _keep_still(self, now: float) -> StepResult:
-        """Handles a full disk: only answers proposals that wait in vain."""
-        if not now < self.due < _NEVER:  # at rest, or alone, no next step was planned in which to retry
+        """Handles a full disk: only fails waiting proposals."""
+        if not now < self.due < _NEVER:  # at rest, or alone, no step was planned for a retry
             self.due = now + self.options.disk_retry
         held, self._outcomes = self._outcomes, []
         self._expire(now)
@@ -254,7 +254,7 @@ class RaftGroup:
         return result
 
     def _tell_to_go_on(self, now: float) -> Out:
-        """Tells resting followers not to wait: they would wait for this leader as long as its process lives."""
+        """Tells resting followers not to wait; otherwise they would wait as long as this leader's process lives."""
         core = self._core
         if not core.leads() or now - self._still_said_at < self.options.disk_retry:
             return []
@@ -354,7 +354,7 @@ class RaftGroup:
     # --- elections --------------------------------------------------------------------------------------------
 
     def _stand_if_told(self) -> None:
-        """Called after all messages: one that came with or after the order would make it wait for its election."""
+        """Called after all messages: one that arrived with or after the order would delay its election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1
@@ -467,7 +467,7 @@ class RaftGroup:
             self._answer(heapq.heappop(deadlines)[2], Unknown())
 
     def _settle(self) -> None:
-        """Answers proposals of a term that is over as unknown; those never proposed are to go elsewhere."""
+        """Answers proposals of a term that is over as unknown; those never proposed must go to another replica."""
         core = self._core
         term = core.term() if core.leads() else -1
         if self._in_flight:

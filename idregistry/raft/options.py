@@ -40,9 +40,9 @@ class RaftOptions:
     """A follower that hears no leader for a random time between these two stands for election."""
     election_max: float = 0.8
     first_min: float = 0.05
-    """A replica that has just started has heard nobody yet: it asks after a random time between these two.
+    """A replica that has just started asks for votes after a random time between these two. Replicas that hear a
 
-    Replicas that hear a leader say no, and if all have just started there is nobody to wait for.
+    leader refuse; if all have just started, there is no leader to wait for.
     """
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
@@ -57,7 +57,7 @@ class RaftOptions:
     ENTRY_COST more than its size.
     """
     log_ratio: float = 0.5
-    """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
+    """Two bytes of a snapshot are written for each byte of the log, and a start reads half a snapshot more."""
     log_memory: int = LOG_MEMORY_BYTES
     """The newest commands of a group are kept in memory; older ones are read when a follower needs them."""
     log_margin: int = 1 << 20
@@ -92,7 +92,7 @@ class DiskFull(PhotonError):
 
 @contextmanager
 def no_space(path: Path) -> Iterator[None]:
-    """Tells a full disk, which is temporary, from other failures, after which a process may not trust its files."""
+    """Distinguishes a full disk, which is temporary, from failures after which files cannot be trusted."""
     try:
         yield
     except OSError as e:

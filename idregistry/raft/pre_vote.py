@@ -1,4 +1,4 @@
-"""Asks before standing for election, so that a replica that cannot win disturbs nobody (Raft's pre-vote)."""
+"""Asks before standing for election, so that a replica that cannot win does not disturb others (Raft's pre-vote)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Canvassing:
         self._canvass = rules.Canvass(len(peers) + 1)
 
     def begin(self, now: float) -> list[tuple[str, Message]]:
-        """Questions to all replicas, once this one has heard no leader for long enough to stand."""
+        """Returns vote requests to all replicas, once this one has heard no leader for long enough to stand."""
         core = self._core
         if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
             return []
@@ -35,7 +35,10 @@ class Canvassing:
         return [(peer, ask) for peer in self._peers]
 
     def asked(self, message: AskVotes, *, silence: float) -> WouldVote:
-        """Tells the asking replica if this one would vote for it. ``silence``: seconds since it heard its leader."""
+        """Tells the requesting replica if this one would vote for it.
+
+        ``silence``: seconds since it heard its leader.
+        """
         core = self._core
         if message.term - 1 > core.term():
             core.learn(message.term - 1)

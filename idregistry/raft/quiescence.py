@@ -1,14 +1,15 @@
 """Stops heartbeats and timers of idle groups until something happens, so that they cost nothing.
 
 When everything in a group has been committed on all replicas for a while, its leader tells its followers to sleep
-(``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on the
-leader's process shows if it lives: replicas hear from each other once a second, regardless of the groups they share,
+(``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on only the
+leader's process must be alive: replicas hear from each other once a second, regardless of the groups they share,
 and a peer that falls silent, or comes back, wakes all groups. So does any message that is not part of going to sleep,
 and any proposal.
 
-This only affects when to send and to wait: votes, terms and logs do not change. If a sleeping follower's leader no
-longer leads, the replica that asks for its vote wakes it. A leader whose disk is full lives but no longer leads: it
-says so (``KeepsStill``), since sleeping followers would wait for it as long as its process lives.
+This only affects when messages are sent and awaited: votes, terms and logs do not change. If a sleeping follower's
+leader no longer leads, the replica that requests its vote wakes it. A leader whose disk is full is alive but no
+longer leads: it announces this (``KeepsStill``), since sleeping followers would wait for it as long as its process
+lives.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Resting:
         self.rests = False
 
     def disturb(self) -> None:
-        """Notes an event that no message reports: the next step wakes the group."""
+        """Notes an event not reported by a message; the next step wakes the group."""
         self._disturbed = True
 
     # -- a step begins ------------------------------------------------------------------------------------------
     def sleeps_on(self, messages: Messages, *, wanted: bool) -> bool:
-        """True if the group sleeps on and only answers late messages of going to sleep.
+        """True if the group keeps sleeping and only answers late messages of going to sleep.
 
         ``wanted``: there is a proposal.
         """
@@ -97,7 +98,7 @@ class Resting:
 
     # -- a step ends --------------------------------------------------------------------------------------------
     def settle(self, *, idle: bool, now: float) -> Out:
-        """``idle``: nothing waits, is written or is read here.
+        """``idle``: nothing is waiting, being written or being read here.
 
         Returns the messages to send; afterwards it may rest.
         """

@@ -53,7 +53,10 @@ class _Sending:
 
 
 class Sender:
-    """The sender of one group on one replica; idle while that does not lead. All calls inside ``library_time``."""
+    """The sender of one group on one replica; idle while the replica does not lead.
+
+    All calls inside ``library_time``.
+    """
 
     def __init__(
         self, core: Core, journal: Journal, store: SnapshotStore, peers: Sequence[str], options: RaftOptions

@@ -52,7 +52,8 @@ def receive_append(message: Append, log: LogView) -> Accepted | Rejected:
     only entries that are new or conflict, the commit index is capped at the compared part, and a rejection names
     commit + 1, which always matches.
 
-    Raises RaftStopped if a committed entry differs from the leader's: two histories, which must not be hidden.
+    Raises RaftStopped if a committed entry differs from the leader's: there are two histories, which must be
+    reported.
     """
     prev, end = message.prev_index, message.prev_index + len(message.entries)
     if prev > log.last:
@@ -89,7 +90,7 @@ class Progress:
 
 
 def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> Progress | None:
-    """The follower's progress after an acknowledgement; ``None`` if it says nothing now.
+    """The follower's progress after an acknowledgement; ``None`` if it is irrelevant now.
 
     Defects corrected: in the library acknowledgements carry no term, so a delayed one of an older term counts for
     entries that the follower never saw; a success can move next_index back, so that entries are sent again and again.
@@ -134,11 +135,11 @@ class Canvass:
         self._yes = 0
 
     def begin(self, term: int) -> None:
-        """Starts asking again, for an election in ``term``. Its own vote is certain."""
+        """Starts asking again, for an election in ``term``. This replica's own vote is certain."""
         self._term, self._ballot, self._yes = term, Ballot(), 1
 
     def count(self, voter: str, answer: WouldVote, *, term: int) -> bool:
-        """True if this answer makes a majority. ``term`` is the present one: the canvass is for the next."""
+        """True if this answer makes a majority. ``term`` is the present one; the canvass is for the next."""
         if self._term != term + 1 or answer.asked != self._term or not answer.yes:
             return False
         if not self._ballot.count(voter, self._term):

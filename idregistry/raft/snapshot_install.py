@@ -37,12 +37,12 @@ class Installer:
     def receive(self, peer: str, chunk: Chunk) -> Out:
         """Takes a piece from the leader; returns the answer to send now."""
         committed = self._core.committed()
-        if chunk.index <= committed:  # entries committed here equal the leader's
+        if chunk.index <= committed:  # unneeded: entries committed here equal the leader's
             return [(peer, AppendAck(chunk.term, committed + 1, True))]
         try:
             offset = self._store.receive(peer, chunk)
         except DiskFull:
-            return []  # the leader sends again, and learns the offset once there is room
+            return []  # the leader repeats it, and learns the offset once there is room
         if offset < chunk.total:
             return [(peer, ChunkAck(chunk.term, chunk.index, offset, damaged=False))]
         self._begin()
@@ -58,12 +58,12 @@ class Installer:
         self._restoring = self._machine.restoring() if isinstance(self._machine, PatientMachine) else None
 
     def step(self) -> Out:
-        """Reads on; returns the answer once the snapshot is in place or known to be damaged."""
+        """Continues reading; returns the answer once the snapshot is in place or known to be damaged."""
         key = self._key
         if key is None:
             return []
         if key != self._store.incoming or key.index <= self._core.committed():
-            self._forget()  # another snapshot is arriving, or the log got there by itself
+            self._forget()  # another snapshot is arriving, or the log has caught up by itself
             return []
         try:
             for _ in range(CHUNKS_A_STEP):

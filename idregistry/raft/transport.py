@@ -1,4 +1,4 @@
-"""Between the library and the network: the network's interface, and messages held back until they may be sent.
+"""The layer between library and network: the network's interface, and messages held back until they may be sent.
 
 Nothing here opens a socket; ``wire.py`` does.
 """
@@ -74,7 +74,7 @@ class HeldTransport:
             self.held.append((node.id, vote))
         elif kind == "response_vote":
             self.held.append((node.id, Vote(message["term"])))
-        elif kind != "next_node_idx":  # the driver acknowledges, with the term
+        elif kind != "next_node_idx":  # as the driver sends acknowledgements, with the term
             raise TypeError(f"raft: the library sends {kind!r}, which this driver does not know")
         return True
 

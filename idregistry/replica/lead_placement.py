@@ -1,6 +1,6 @@
 """Chooses a shard's leader: next to the datacentre that inserts. Pure.
 
-From there a registration takes one round trip, to a majority; from anywhere else one more, to the leader. If one
+With it a registration takes one round trip, to a majority; otherwise one more, to the leader. If one
 datacentre inserts most of the ids (its others wait, or have no pipeline), the leader lets a replica of that
 datacentre's region lead. If several share the work no place is better than another, and the lead stays.
 """
@@ -37,10 +37,10 @@ class LeadPlacement:
             self._ids[tuple(self._near.get(datacentre, ()))] += ids
 
     def better(self, now: float) -> tuple[str, ...]:
-        """Other replicas, any of which should lead instead of this one; usually none. Call once a second."""
+        """Returns replicas, any of which should lead instead of this one; usually none. Call once a second."""
         if now - self._since < PERIOD_S:
             return ()
-        late = now - self._since >= 2 * PERIOD_S  # nobody asked: this replica did not lead
+        late = now - self._since >= 2 * PERIOD_S  # not called meanwhile, as this replica did not lead
         ids, self._ids, self._since = self._ids, Counter(), now
         said: tuple[str, ...] = ()
         if not late and ids.total() >= LEAST_IDS:

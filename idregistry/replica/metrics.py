@@ -56,7 +56,7 @@ def _put_group(into: Readings, replica: RegistryReplica, facts: GroupFacts) -> N
         **labels,
     )
     server = replica.shard(facts.group)
-    if isinstance(server, Refusal):  # the config group
+    if isinstance(server, Refusal):  # no server: the config group
         return
     batcher = server.batcher
     into.put_all(

@@ -34,11 +34,10 @@ from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, 
 
 log = get_logger(__name__)
 
-_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 1.0  # interval of looking at the replica, until it is ready and afterwards
+_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 1.0  # interval of checks of the replica, until it is ready and afterwards
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
-"""A replica that must not serve stays up this long: others started like it learn of the conflict only with a
-majority.
+"""A replica that must not serve stays up this long, as others like it need a majority to learn of the conflict.
 """
 _LET_END_SECONDS = 0.01
 
@@ -65,8 +64,8 @@ async def serve_registry(
     object that answers callers in this process. ``guests``: other services replicated here. ``kernel``: the kernel's
     facts about its clock.
 
-    Raises ServeError with one clear line if it cannot start, if the deployment was set up otherwise, or if the driver
-    stopped on an error (fail-stop: a restart reads the disk again).
+    Raises ServeError with one clear line if it cannot start, if the deployment was set up differently, or if the
+    driver stopped on an error (fail-stop: a restart reads the disk again).
     """
     clock = clock or SystemClock()
     disk = disk or RealDisk()

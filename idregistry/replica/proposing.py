@@ -1,4 +1,4 @@
-"""From the driver's thread to an event loop: a proposal as an awaitable, and the caller's answer from its outcome."""
+"""Bridges the driver's thread and an event loop: makes a proposal awaitable, and the answer from its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def propose(
     """Like ``Group.propose``, but ``done`` is called on the loop."""
 
     def on_driver_thread(outcome: ProposalOutcome) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
             loop.call_soon_threadsafe(done, outcome)
 
     group.propose(command, timeout=timeout, done=on_driver_thread)
@@ -39,20 +39,20 @@ async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalO
 
     propose(group, command, timeout=timeout, done=done, loop=loop)
     try:
-        async with asyncio.timeout(timeout + 0.5):  # wait_for loses a cancellation that arrives with the outcome
+        async with asyncio.timeout(timeout + 0.5):  # wait_for would lose a cancellation that arrives with the outcome
             return await future
     except TimeoutError:
         return Unknown()
 
 
 async def applied(group: Group, command: bytes, where: str, *, timeout: float) -> Any:
-    """The machine's answer, or a Refusal that says why there is none."""
+    """Returns the machine's answer, or a Refusal with the reason."""
     outcome = await proposed(group, command, timeout=timeout)
     return outcome.result if isinstance(outcome, Applied) else not_applied(outcome, where)
 
 
 def not_applied(outcome: ProposalOutcome, where: str) -> Refusal:
-    """The refusal for a proposal that was not applied, as far as is known here."""
+    """Returns the refusal for a proposal that was probably not applied."""
     if isinstance(outcome, NotLeader):
         return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
     return Refusal(Status.UNKNOWN, f"{where} lost its leader or did not commit in time")

@@ -19,18 +19,18 @@ from photon.idregistry.replica.shard_server import ShardServer
 log = get_logger(__name__)
 
 CHECK_SECONDS = 60.0  # interval of comparing a shard whose state changed
-CHECKED_AT_ONCE = 8  # shards whose check is proposed in one round, so that many shards do not all check at once
+CHECKED_AT_ONCE = 8  # shards checked in one round, to spread the checks of many shards
 
 
 class Watch:
     """The checks of one replica; on the serving event loop."""
 
     def __init__(self, *, shards: Mapping[int, ShardServer], memory: MemoryLimit, clock: Clock) -> None:
-        """``shards`` may change meanwhile."""
+        """``shards`` may change while it runs."""
         self._shards = shards
         self._memory = memory
         self._clock = clock
-        self._checked_at: dict[int, tuple[float, int]] = {}  # shard -> when, and the last entry that it covers
+        self._checked_at: dict[int, tuple[float, int]] = {}  # shard -> time of the check, and its last entry
         self._blocks: Iterator[tuple[ShardServer, int, int]] = iter(())
         self._differing: set[int] = set()
 
@@ -49,7 +49,7 @@ class Watch:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _add_up_some(self) -> None:
-        """Checks one block of rows of one shard: all of ten million ids take three minutes."""
+        """Checks one block of rows of one shard; a pass over ten million ids takes three minutes."""
         block = next(self._blocks, None)
         if block is None:
             self._blocks = self._all_blocks()

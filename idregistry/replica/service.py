@@ -24,12 +24,12 @@ from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
 REQUEST_SECONDS_DEFAULT = 5.0  # deadline of callers that set none
-_REPLY_MARGIN = 0.05  # answer UNKNOWN this long before the caller's deadline, so that the reason still arrives
+_REPLY_MARGIN = 0.05  # answer UNKNOWN this long before the caller's deadline, so that the reason arrives in time
 
 SERVER_OPTIONS = (
     *REGISTRY.sizes,
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
-    # Clients ping idle connections to notice a silent cut (channels.py): these pings are legitimate.
+    # Permits pings on idle connections, by which clients notice a silent cut (channels.py).
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -48,7 +48,7 @@ def _or_refusal(method: Callable[[Any, Any, Context], Awaitable[Any]]) -> Callab
 
 
 class RegistryServicer:
-    """Translates; the replica does the rest."""
+    """Translates messages; the replica does the work."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -138,7 +138,7 @@ class RegistryServicer:
 
 
 class OperatorServicer:
-    """Translates; the operator does the rest."""
+    """Translates messages; the operator does the work."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -187,7 +187,7 @@ class OperatorServicer:
 
 
 def datacentres_in(config: ConfigMachine) -> DatacentreOf:
-    """The datacentre of the slot that a request means, as far as this replica knows."""
+    """Returns the datacentre of the slot in a request, if this replica knows it."""
 
     def datacentre_of(kind: str, request: Any) -> str:
         if kind == OWNED_SLOT:

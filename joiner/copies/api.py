@@ -31,13 +31,13 @@ class Status(IntEnum):
 class CopyAnswer:
     status: Status
     newest: int  # the newest incarnation that it has seen; 0 if none
-    ends: Witness  # the part that it holds durably
+    ends: Witness  # the durable part of the copy
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes after the copy's end of one log: of the file in which it ends, or the beginning of a later one."""
+    """Bytes after the copy's end in one log: from the file in which it ends, or the beginning of a later one."""
 
     log: int  # place in KINDS
     number: int
@@ -51,12 +51,12 @@ class Extension:
     incarnation: int
     ends: Witness
     parts: tuple[Part, ...]  # in order; all parts of a file come before the next file
-    shown: Witness  # the slot's published output: readers of the copy may see it, as far as the copy has it
+    shown: Witness  # the slot's published output: readers of the copy may see the part of it that the copy has
 
 
 @dataclass(frozen=True, slots=True)
 class CopyBytes:
-    size: int  # of the whole file; -1 if there is no file of this number
+    size: int  # size of the whole file; -1 if there is no such file
     data: bytes
 
 
@@ -73,7 +73,7 @@ class Keeper(Protocol):
         """Fences every earlier incarnation, durably."""
 
     async def look(self, of: CopyOf, *, timeout: float) -> CopyAnswer | None:
-        """Changes nothing."""
+        """Returns the copy's state; changes nothing."""
 
     async def extend(self, of: CopyOf, extension: Extension, *, timeout: float) -> CopyAnswer | None:
         """Durable when it answers OK."""
@@ -83,7 +83,7 @@ class Keeper(Protocol):
 
 
 def at_least(ends: Witness, witness: Witness) -> bool:
-    """True if a copy with this end has, by its numbers, everything in the witness."""
+    """True if a copy with this end has everything in the witness, judging by numbers."""
     padded = (*ends, *(NOTHING for _ in witness[len(ends) :]))
     return all(
         not old.length or _place(new) > _place(old) or (_place(new) == _place(old) and new.hash == old.hash)

@@ -27,7 +27,7 @@ class KeeperClient:
         self._to = to
         self._channel: grpc.aio.Channel | None = None
         self._made: Any = None
-        self.error = ""  # why the last request was not answered; empty if it was
+        self.error = ""  # why the last request failed; empty if it did not
 
     @property
     def _stub(self) -> Any:

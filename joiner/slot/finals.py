@@ -12,7 +12,7 @@ a listed one, which ``settle`` finishes: it removes the plain file next to a com
 published lengths. The manifest is synced before ``durable.json`` is replaced, so at every moment one of the two has
 the file's length durably. Once the file is in the manifest nothing appends to it, cuts it or looks for logged lines
 in it: it is whole and durable, since it was rolled, and none of its ids can be given away, since they are cleared.
-Its number is not used again, even if the file was moved away.
+Its number is never reused, even if the file was moved away.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Finals:
             self._files.show()
 
     def highest(self) -> dict[str, int]:
-        """The highest file number of each kind ever listed: numbers are not used again."""
+        """The highest file number of each kind ever listed: numbers are never reused."""
         found: dict[str, int] = {}
         for name in self._listed:
             kind = name.partition("/")[0]
@@ -106,7 +106,7 @@ class Finals:
             self._disk.remove(plain)
             self._disk.sync_dir(plain.parent)
         else:
-            if self._disk.exists(final):  # left by a start that compressed, and was killed before it listed it
+            if self._disk.exists(final):  # left by a process killed between compressing and listing it
                 self._disk.remove(final)
             entry = self._measured(name, name)
             self._manifest.add(entry)
@@ -121,9 +121,7 @@ class Finals:
         return entry
 
     def _measured(self, name: str, stored: str, out: AppendFile | None = None) -> ManifestEntry:
-        """Reads a plain file and makes its entry, under the name ``stored``; writes it to ``out``, compressed and
-        synced.
-        """
+        """Reads a plain file and makes its entry, named ``stored``; writes it to ``out``, compressed and synced."""
         gzip = gzip_stream()
         at = records = crc = 0
         times = EventTimes()

@@ -1,4 +1,4 @@
-"""The slot's lock: flock on a local disk, held until the process is really dead (rule 6)."""
+"""The slot's lock: flock on a local disk, held until the process has really ended (rule 6)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Applies the registry's witness to a slot (rule 6): an old copy is refused, and nothing is shown too early.
+"""Applies the registry's witness to a slot (rule 6): refuses an old copy, and shows nothing too early.
 
 The witness names, for each of KINDS in their order, the newest file with anything durable, its length and the hash of
-just these bytes; a file is permanently closed before the next one gets anything. If the output lacks any of it, the
-start is in an older copy of the directory: readers may have relied on the missing part, and the verifier may have
+just these bytes; a file is permanently closed before the next one gets content. If the output lacks any of it, the
+directory is an older copy: readers may have relied on the missing part, and the verifier may have
 cleared it. While a slot works, its witness follows its durable output after some delay; readers and verifier see no
 more than the witness covers.
 """
@@ -35,7 +35,7 @@ class PrefixHash:
         return found
 
     def log(self, number: int, length: int) -> WitnessLog:
-        """The witness of the first ``length`` bytes of file ``number``, which were hashed so far."""
+        """Returns the witness of the first ``length`` bytes of file ``number``, those hashed so far."""
         return WitnessLog(number, length, self._hash.digest() if length else b"")
 
 
@@ -73,8 +73,8 @@ def shown(witness: Witness, at: int, number: int, length: int) -> int:
 async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witnessed:
     """The witness before the slot is opened, and its newest incarnation.
 
-    Asks until it is known: a start in an old copy must not open anything, since the directory to put back would then
-    be refused as not the newest.
+    Asks until it is known: a start in an old copy must not open anything, or the newest directory would be refused
+    once restored.
     """
     return await until_told(lambda: registry.read_witness(slot), pause)
 

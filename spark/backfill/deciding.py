@@ -1,4 +1,4 @@
-"""Decides the events of a backfill's part. All primary logs are read before, so every verdict is final."""
+"""Decides the events of a backfill's part. All primary logs are read first, so every verdict is final."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class BackfillFailed(PhotonError):
-    """The run ends; the same command continues where it stopped."""
+    """The run cannot continue; the same command resumes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """Drops events of other times."""
+    """Reads logs, and drops events outside the time range."""
 
     read: ReadsPart
     window: TimeRange
@@ -56,7 +56,7 @@ class FoundPrimaries:
     """The primary records of a part's keys, looked up as in an event store."""
 
     def __init__(self, table: pa.Table | None) -> None:
-        """``table``: each key once, or with each ``event_time_ns`` that versions were searched for, with its
+        """``table``: each key once, or once per requested ``event_time_ns``, with its
         ``primaries``: structs of ``log``, ``offset``, ``header`` and ``record``, in file order; null if no record has
         the key. ``None``: no key was searched."""
         self._rows: dict[tuple[bytes, int | None], int] = {}
@@ -108,7 +108,7 @@ def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
 
 @dataclass(frozen=True, slots=True)
 class FinalDecider:
-    """Nothing waits: an event without a primary one is unmatched, or gets no verdict."""
+    """Nothing waits: an event without a primary event is unmatched, or gets no verdict."""
 
     store: LooksUp
     judge: Judge
@@ -160,8 +160,8 @@ class FinalDecider:
 
 @dataclass(frozen=True, slots=True)
 class ComparedIds:
-    """Answers for the registry about ids before its boundary, which nobody can register any more: an id that no
-    output has is free, and all others are taken."""
+    """Answers for the registry about ids before its boundary, which can no longer be registered: ids in no output are
+    free, all others are taken."""
 
     registry: InsertsIds
     boundary_ns: int

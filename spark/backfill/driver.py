@@ -3,9 +3,9 @@ run it as it is.
 
 Batches are planned, done, committed and shown as in ``join.driver``: one batch, or more if a compressed log is too
 large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since below a URL
-the log is made again from them by any later driver. Then, in this order:
+any later driver makes the log again from them. Then, in this order:
 
-finished   put if absent: nothing is joined any more, and no slot is opened
+finished   put if absent: from then on nothing is joined and no slot is opened
 clear      the tokens of all winners; readers see their lines (rule 8)
 tidy       staged files go
 """
@@ -45,13 +45,13 @@ class ClearsTokens(Protocol):
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
     """``finished``, next to the journal's directories."""
 
-    counts: dict[str, int]  # events by what became of them
+    counts: dict[str, int]  # events by verdict
     files: int
     bytes: int
 
 
 class AllRead:
-    """In place of an event store: all primary logs are read."""
+    """Replaces an event store: all primary logs are read."""
 
     async def progress(self) -> Progress:
         return Progress(NEVER_NS)
@@ -61,19 +61,19 @@ class BackfillDriver(Driver):
     """Call ``begin``, then ``step`` until it returns ``None``."""
 
     def _tidy(self, newest: int) -> None:
-        """Does nothing: see ``tidy``."""
+        """Does nothing; ``end`` tidies."""
 
     def _look(self) -> None:
-        """Does nothing: no watermark is made of a backfill."""
+        """Does nothing: a backfill makes no watermark."""
 
     def _check_state(self) -> None:
         try:
             super()._check_state()
-        except FileNotFoundError:  # below a URL: it was replaced since this driver met it
+        except FileNotFoundError:  # below a URL: it was replaced after this driver had seen it
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one") from None
 
     def end(self) -> None:
-        """Call after the last ``step``: the files never grow again. Raises BackfillFailed, OSError."""
+        """Call after the last ``step``: files never grow afterwards. Raises BackfillFailed, OSError."""
         listed = {log.identity for log in self.listing.logs}
         for log in self.logs.values():
             if not log.ended and log.identity not in listed:
@@ -84,8 +84,8 @@ class BackfillDriver(Driver):
 
 
 def to_read(logs: Iterable[StandingLog], known: Mapping[str, LogAt], oldest_ns: int | None) -> list[StandingLog]:
-    """The logs that a next batch reads: those that no batch has read to the end, as it was when they were planned.
-    ``oldest_ns``: a log that was last written before has no events of the range."""
+    """Returns the logs for the next batch: those not yet read to the end that they had when planned. ``oldest_ns``:
+    logs last written before this have no events of the range."""
     found = []
     for log in logs:
         at = known.get(log.identity)
@@ -101,7 +101,7 @@ def _damaged(path: Path, why: str) -> BackfillDamaged:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The order of the last steps, each done again by the next run if this one is killed."""
+    """The last steps in order; if killed, the next run repeats them."""
 
     journal: Journal
     registry: ClearsTokens
@@ -114,8 +114,8 @@ class Completion:
         return read_versioned(self.journal.disk, self._mark, Finished, _damaged)
 
     async def __call__(self, join: Callable[[], Awaitable[Finished]]) -> tuple[Finished, int]:
-        """Returns also the number of ids that were cleared. ``join``: does all batches, and returns once readers see
-        everything. Raises BackfillFailed, BackfillDamaged, JournalDamaged, StagingDamaged, OSError."""
+        """Runs the steps; also returns the number of cleared ids. ``join``: does all batches, and returns once
+        readers see everything. Raises BackfillFailed, BackfillDamaged, JournalDamaged, StagingDamaged, OSError."""
         if (result := self.finished()) is None:
             result = await join()
             await self.pause(0.0)

@@ -1,4 +1,4 @@
-"""Finds how far back the registry remembers, by look-ups: below its boundary no id can be registered any more."""
+"""Finds how far back the registry remembers, by look-ups: below its boundary no id can be registered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def boundary_in(registry: RegistryLookUps, from_ns: int, to_ns: int, *, of
     """The first time in [from, to] at which ids can be registered, to PRECISION_NS; ``None`` means not even at
     ``to``.
 
-    With several shards the latest boundary counts; with ``of_all`` the earliest, below which no shard takes an id.
+    With several shards the latest boundary counts; with ``of_all`` the earliest, below which no shard accepts an id.
     Raises RegistrySilent.
     """
     if not await _below(registry, from_ns, of_all):

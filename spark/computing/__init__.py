@@ -4,7 +4,7 @@ One query. Its source (``source``) reads published records and gives each one to
 stream, under their keys. Each computation is an operator (``operator``); operators are chained. Productions for
 published streams are staged with each batch and published once Spark has committed it (``publishing``).
 
-A row is a message to one computation and key: ``to`` is the computation's number in the topology's order, PUBLISHED
+A row is a message to a computation and key: ``to`` is the computation's number in the topology's order, PUBLISHED
 for published streams, MARKER or FAULT. Rows for later computations pass through the operators before them.
 
 **Watermarks.** An offset carries the watermark of the records read up to it, and the previous one, so a repeated

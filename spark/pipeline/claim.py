@@ -1,8 +1,8 @@
-"""Undecided events of the join of a slot, for the watermark: recorded by its driver, and read by others.
+"""Undecided events of the join of a slot, for the watermark: recorded by its driver for other readers.
 
 A *claim* has the moment up to which all lines of the foreign logs are decided or wait, and the event times of waiting
-events. The driver makes one when readers see all that it has committed. So an event without a line that they see
-is counted in it, or was in no log at ``read_ns``: a claim stays true at any age, and whichever driver made it
+events. The driver makes one when readers see all that it has committed. So an event without a visible line is counted
+in it, or was in no log at ``read_ns``: a claim stays true at any age, regardless of the driver that made it
 (``photon.dispatcher.undecided`` has those of dispatchers).
 """
 
@@ -29,13 +29,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
     at_ns: int
     read_ns: int | None  # all lines in the logs at that time are decided or wait; ``None`` if nothing is known
-    why: str  # why that is behind, for people; empty if there is no reason
+    why: str  # why ``read_ns`` is behind, for people; empty if it is not
     waiting: Counts
 
 
 def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], waiting: Counts, at_ns: int) -> Claim:
-    """Call once all that is committed is shown. ``behind``: logs of the listing with undecided bytes; ``waiting``:
-    counts of the event times of all events that wait."""
+    """Makes a claim. Call once everything committed is shown. ``behind``: logs of the listing with undecided bytes;
+    ``waiting``: counts of the event times of all events that wait."""
     why = listing.doubt or next((f"{log.path} is not read to its end" for log in behind), "")
     if why or not listing.seen_ns:
         return Claim(at_ns=at_ns, read_ns=None if before is None else before.read_ns, why=why, waiting=waiting)

@@ -25,7 +25,7 @@ from photon.spark.pipeline.journal import Plan
 from photon.spark.pipeline.reading import PartRead
 from photon.spark.pipeline.waiting import AGAIN_S, as_of
 
-UNAVAILABLE_S = 60.0  # how long an attempt asks an event store that does not answer
+UNAVAILABLE_S = 60.0  # how long an attempt retries a silent event store
 PAUSES = BackOff(first=0.1, most=2.0)
 
 
@@ -35,7 +35,7 @@ class EventStoreSilent(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``waits``: rows of the events that got no verdict, ascending; ``again_ns``: for each of them as in
+    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of them as in
     ``WaitingFile``."""
 
     rows: Rows
@@ -64,7 +64,7 @@ class Decider:
 
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
         times = read.events.times
-        asked = np.flatnonzero(times <= plan.at_ns)  # the registry does not take one of the future
+        asked = np.flatnonzero(times <= plan.at_ns)  # the registry does not accept future events
         wanted = as_of(self.patience, read.first_read_ns, times, plan.read_past_ns)
         events = replace(read.events, as_of=wanted)
         found = await self._look_up(taken(events, asked))

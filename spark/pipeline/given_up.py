@@ -1,7 +1,7 @@
 """Ids that the registry gave up (protocol rule 14), found again in the logs of this datacentre.
 
-They stay on the registry's list until somebody has registered them again: it is the memory of that work. Nothing
-is remembered of which log holds them, so all are read, by a reread (``rereading``).
+They stay on the registry's list, the record of that work, until they are registered again. Their logs are unknown, so
+all logs are read, by a reread (``rereading``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from photon.spark.pipeline.journal import GivenUp, Reread
 
 PERIOD_S = 30.0  # between two readings of the list
 ASK_S = 5.0
-LISTED_MAX = 200_000  # ids of one reading: the others are read once these have a verdict
-SEARCH_IDS = 20_000  # searched for at once: each task reads them
-AGAIN = BackOff(first=60.0, most=6 * 3600.0)  # until an id is searched for again
+LISTED_MAX = 200_000  # ids of one reading: more are read once these have a verdict
+SEARCH_IDS = 20_000  # ids of one search, read by each task
+AGAIN = BackOff(first=60.0, most=6 * 3600.0)  # pause before an id is searched for again
 
 
 @dataclass(slots=True)
@@ -34,18 +34,18 @@ class _Looked:
 class Search:
     """Decides which of the ids on the registry's list are searched for next. Pure; the times are monotonic seconds.
 
-    First only the line counts that was registered before, then any with that id, and then more and more seldom.
+    First only for the formerly registered line, then for any line with the id, at growing intervals.
     """
 
     missing: int = 0  # ids on the list that are in no log here
-    open: Sequence[GivenUp] = ()  # the others on the list
+    open: Sequence[GivenUp] = ()  # the list's other ids
     _looked: dict[tuple[bytes, int], _Looked] = field(default_factory=dict)
 
     def next(
         self, listed: Sequence[GivenUp], waiting: frozenset[bytes], now: float, now_ns: int, *, free: bool
     ) -> Reread | None:
         """``listed``: the whole list; ``waiting``: digests of ids that were found and have no verdict yet; ``free``:
-        no search is under way, and one would find what is in the logs."""
+        no search is in progress, and the logs are read, so that one makes sense."""
         names = {(each.digest, each.generation) for each in listed}
         self._looked = {name: looked for name, looked in self._looked.items() if name in names}
         left = [each for each in listed if each.digest not in waiting]
@@ -69,8 +69,8 @@ class Search:
 async def look(registry: Recovery, driver: Driver, search: Search) -> bool:
     """Orders a search for the ids on the list. Returns whether it did.
 
-    Not while one is under way, the list is not known, or logs are behind: what they hold is not decided. Raises
-    JournalDamaged, OSError.
+    None is ordered while one is in progress, the list is unknown, or logs are behind, as their unread part is
+    undecided. Raises JournalDamaged, OSError.
     """
     if (listed := await _listed(registry)) is None:
         return False

@@ -1,8 +1,8 @@
 """The foreign logs of a datacentre as they are now, by the follower's identities.
 
-A file is known by its first record. Logs that begin alike are numbered from the oldest, and when that one is deleted
-the numbers would move to others. So each known log has a proof of the bytes before its position: by that it is looked
-for among logs that begin alike, and a reader compares it first (``reading``).
+A file is known by its first record. Logs that begin alike are numbered from the oldest, and deleting that one would
+renumber the others. So each known log has a proof of the bytes before its position, which identifies it among logs
+that begin alike and is checked before reading (``reading``).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Listing(NamedTuple):
     """All logs at one moment."""
 
     logs: Sequence[StandingLog]
-    seen_ns: int  # logs, and bytes of them, that were there at this time are among these
-    doubt: str = ""  # why there may be others; empty if there are none
+    seen_ns: int  # includes all logs and bytes that existed at this time
+    doubt: str = ""  # why there may be more; empty if there are none
 
 
 NO_LISTING = Listing((), 0)
 
 
-_Look = tuple[str, tuple[int, int], int, int, str, int]  # a file as it was seen, and a log's position
+_Look = tuple[str, tuple[int, int], int, int, str, int]  # a file as last seen, and a log's position
 
 
 def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Reading) -> bool:
@@ -49,7 +49,7 @@ def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Readi
 
     Raises OSError.
     """
-    if is_final(directory):  # a path is always the same log
+    if is_final(directory):  # there, a path is always the same log
         return True
     if log.offset > log.data_start:
         return proof_at(source, log) == log.proof
@@ -65,7 +65,7 @@ def proof_at(source: Source, log: LogAt) -> bytes:
 
 
 class LogLister:
-    """Lists again and again. A file whose size and time have not changed is not opened again."""
+    """Lists repeatedly. A file whose size and time have not changed is not opened again."""
 
     def __init__(
         self, directory: Path, reading: Reading, tell: Callable[[Problem], None], now_ns: Callable[[], int]

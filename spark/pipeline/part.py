@@ -1,10 +1,10 @@
 """One part of a batch, with the same result in each attempt: decide, register, keep the result.
 
-1. The first attempt's decision counts: what is registered and what waits stand in one file, put if absent. An attempt
-   that finds it repeats it, under the token that it names.
-2. An attempt may have registered already, so each one asks as if it had (``BatchCore``).
+1. The first attempt's decision is final: registered and waiting events are in one file, put if absent. An attempt
+   that finds it repeats it, under its token.
+2. An attempt may have registered already, so each one inserts as if it had (``BatchCore``).
 3. A committed batch may have been tidied, and then seems to be undecided: an attempt that has put its decision looks
-   for the commit before it registers. It would own ids that nobody writes.
+   for the commit before it registers; otherwise it could own ids without records.
 4. The result is put if absent too. It follows from the decision and the registry: all attempts have the same.
 
 The registry refuses an attempt of an incarnation that is no longer the newest: it ends, and has changed nothing.
@@ -38,8 +38,8 @@ from photon.spark.pipeline.registering import BatchCore, GiveUp, Insert
 from photon.spark.pipeline.staging import read_staged, stage, winner_bits
 from photon.spark.pipeline.waiting import encode_waiting
 
-PATIENCE_S = 120.0  # how long an attempt asks the registry
-INSERT_S = 10.0  # for one request
+PATIENCE_S = 120.0  # how long an attempt retries the registry
+INSERT_S = 10.0  # time limit of one request
 PAUSES = BackOff(first=0.1, most=2.0)
 
 
@@ -91,7 +91,7 @@ class Worker:
         return Done(decision, result)
 
     def _read(self, plan: Plan, number: int) -> PartRead:
-        self._check_open(plan)  # otherwise files that the plan names may be gone
+        self._check_open(plan)  # otherwise the plan's files may be gone
         return self.read(plan, plan.parts[number])
 
     def _check_open(self, plan: Plan) -> None:
@@ -99,7 +99,7 @@ class Worker:
             raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
 
     async def _unknown(self, read: PartRead) -> PartRead:
-        """Without the events that have a verdict. Otherwise those would wait whose primary record is gone by now."""
+        """Drops events with a verdict; those whose primary record is gone by now would otherwise wait."""
         events = read.events
         asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
         if not len(asked):
@@ -126,7 +126,7 @@ class Worker:
 
     # -- deciding ----------------------------------------------------------------------------------------------
     async def _decide(self, plan: Plan, number: int, read: PartRead) -> tuple[Decision, Rows | None]:
-        """The decision that counts, and its rows if it is this one."""
+        """Returns the valid decision, and its rows if it is this one."""
         journal, disk, part = self.journal, self.journal.disk, plan.parts[number]
         token = plan.token(number, self.incarnation)
         found = await self.decide(plan, token, read)
@@ -138,7 +138,7 @@ class Worker:
             "repeats": found.repeats,
             "without_primary": found.without_primary,
         }
-        if plan.reread:  # counted when they were first read; those that wait now are counted once more
+        if plan.reread:  # counted when first read; those waiting now are counted again
             counts = {"reread": read.known + read.fresh, "reread_known": read.known, "events": len(found.waits)}
         made = Decision(
             staged=f"{own}.staged" if len(found.rows) else "",
@@ -225,7 +225,7 @@ class Worker:
     def _late(
         self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None, envelope: Envelope
     ) -> bytes:
-        """Lines of the late events, whose records are read again if another attempt has decided."""
+        """Returns lines of the late events; rereads their records if another attempt has decided."""
         if read is None:
             read = self._read(plan, number)
         wanted = {digest for digest, is_late in zip(rows.digest_list(), late.tolist(), strict=True) if is_late}
@@ -239,7 +239,7 @@ class Worker:
 
 
 def _left(part: Part, fresh: int, waits: RowIndexes) -> list[Rest]:
-    """Of the part's waiting events, those that go on waiting."""
+    """Returns the part's waiting events that keep waiting."""
     left, begin = [], fresh
     for rest in part.waiting:
         end = begin + len(rest.rows)

@@ -1,8 +1,8 @@
 """Plans what the next batch reads. Pure.
 
 The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut; only its
-last stretch is open at its end, since only there may a record be unfinished. A cut is so far before the end that the
-record around it is whole, or longer than the limit.
+last stretch is open at its end, since only there may a record be unfinished. A cut is far enough before the end for
+the record around it to be complete, or longer than the limit.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ROW_BYTES = 600  # the assumed size of a waiting event
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    part_bytes: int = PART_BYTES  # of foreign records
-    packed_bytes: int = 32 << 20  # of content of a log that cannot be cut
+    part_bytes: int = PART_BYTES  # bytes of foreign records in a part
+    packed_bytes: int = 32 << 20  # content of an uncuttable log in a part
     batch_bytes: int = 256 << 20
-    reread_bytes: int = 64 << 20  # of a batch that decides again: the events that come meanwhile wait for it
-    batch_rows: int = 200_000  # waiting events tried again
-    waiting_bytes: int = 10 << 30  # of waiting events; beyond, nothing new is read
+    reread_bytes: int = 64 << 20  # limit of a rereading batch, for which new events wait
+    batch_rows: int = 200_000  # waiting events retried in a batch
+    waiting_bytes: int = 10 << 30  # limit of waiting events, beyond which nothing new is read
     max_record: int = 1 << 20
     last_line_after_s: float = 60.0
 
 
 def begun(log: StandingLog, now_ns: int) -> LogAt:
-    """An unread log."""
+    """Returns the state of an unread log."""
     return LogAt(
         log.identity, log.path, log.header, log.data_start, log.splittable, log.data_start, -1, 0, False, now_ns
     )
@@ -47,7 +47,7 @@ def parts_of(
     limits: PlanLimits,
     now_ns: int,
 ) -> list[Part]:
-    """The work to do now. ``known``: by identity; ``due``: waiting events to try again."""
+    """Returns the work to do now. ``known``: by identity; ``due``: waiting events to retry."""
     stretches: list[tuple[Stretch, int]] = []
     left = limits.batch_bytes
     for log in logs:
@@ -68,12 +68,12 @@ def parts_of(
 def unread(
     logs: Iterable[StandingLog], known: Mapping[str, LogAt], limits: PlanLimits, now_ns: int
 ) -> list[StandingLog]:
-    """Those of these logs that are not decided up to the end at which they were listed."""
+    """Returns those of these logs that are not decided up to their listed end."""
     return [log for log in logs if _has_more(log, known.get(log.identity) or begun(log, now_ns), limits, now_ns)]
 
 
 def left_of(log: StandingLog, known: Mapping[str, LogAt]) -> int:
-    """Bytes on disk that are not decided; of a log that cannot be cut all, until it is read to its end."""
+    """Undecided bytes on disk; for an uncuttable log all of them, until it is read to its end."""
     at = known.get(log.identity)
     return log.size if at is None or not log.splittable else max(log.size - at.offset, 0)
 
@@ -81,7 +81,7 @@ def left_of(log: StandingLog, known: Mapping[str, LogAt]) -> int:
 def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> bool:
     if not at.ended or (log.size, log.mtime_ns) != (at.size, at.mtime_ns):
         return True
-    # Its last line had no end when it was read; by now it counts as a record.
+    # Its last line was unfinished when read, but counts as a record by now.
     rests_ns = log.mtime_ns + int(limits.last_line_after_s * NS_PER_S)
     return log.splittable and log.size > at.offset and at.seen_ns <= rests_ns < now_ns
 
@@ -119,7 +119,7 @@ def packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits
 
 
 def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> list[LogAt]:
-    """The logs as they stand once these parts are decided, which reached this."""
+    """Returns the logs after these parts, read up to ``reached``."""
     found: dict[str, LogAt] = {}
     short: set[str] = set()  # logs of which a stretch ended before its end: later ones are read again
     for part, each in zip(parts, reached, strict=True):
@@ -136,6 +136,6 @@ def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> lis
 
 
 def forgotten(known: Mapping[str, LogAt], listed: Collection[str], now_ns: int) -> list[str]:
-    """Identities of logs that are gone for good."""
+    """Identities of logs that are permanently gone."""
     oldest = now_ns - int(FORGET_S * NS_PER_S)
     return [name for name, log in known.items() if name not in listed and log.seen_ns < oldest]

@@ -1,4 +1,4 @@
-"""A join on Spark in a thread of its own, with the names that a streaming query of PySpark has."""
+"""A join on Spark in a thread of its own, with the method names of PySpark's streaming query."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from photon.spark.pipeline.run import Outcome, Progress
 
 Run = Callable[[asyncio.Event, Callable[[Progress], None]], Coroutine[Any, Any, Outcome]]
-"""Joins until the event is set, and tells each batch."""
+"""Joins until the event is set, and reports each batch."""
 
 
 class JoinQuery:
-    """A join at work. It ends by itself with ``once``, after an error, and once its Spark session has ended. A
-    program that ends kills it, which loses nothing."""
+    """A join at work. It ends by itself with ``once``, after an error, and once its Spark session has ended. The end
+    of the program kills it, which loses nothing."""
 
     def __init__(self, name: str, run: Run, fail: Callable[[BaseException], object] = lambda error: None) -> None:
-        """``fail``: hears of the error that ends it, in its thread."""
+        """``fail``: receives the error that ends it, in its thread."""
         self.name, self._run, self._fail = name, run, fail
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -33,7 +33,7 @@ class JoinQuery:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 self._outcome = runner.run(self._run(self._stop, self._tell))
-        except BaseException as error:  # of any kind: whoever waits must hear of it
+        except BaseException as error:  # any error must reach waiting callers
             self._error = error
             self._fail(error)
 
@@ -49,7 +49,7 @@ class JoinQuery:
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest batch of this run, or ``None`` before the first: ``name``, ``batchId``, ``timestamp`` (ISO 8601,
         its end), ``numInputRows`` (events read), ``durationMs`` (``addBatch``: tasks; ``triggerExecution``: all of
-        it), ``counts`` (events by what became of them, as ``photon spark join -o json`` names them), ``waiting``
+        it), ``counts`` (events by verdict, named as in ``photon spark join -o json``), ``waiting``
         (events that wait now), ``lost`` (logs that were gone before they were read, a line each)."""
         return None if self._progress is None else {"name": self.name, **self._progress}
 
@@ -63,19 +63,19 @@ class JoinQuery:
         return self._error
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
-        """Waits for its end. Returns, with a ``timeout`` in seconds, whether it has ended. Raises its error."""
+        """Waits for its end. With a ``timeout`` in seconds, returns whether it has ended. Raises its error."""
         self._thread.join(timeout)
         if not self.isActive and self._error is not None:
             raise self._error
         return None if timeout is None else not self.isActive
 
     def stop(self) -> None:
-        """Ends it after the batch that is at work, and waits for that. Does not raise the query's error."""
+        """Ends it after the current batch, and waits for that. Does not raise the query's error."""
         self.ask_to_stop()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def ask_to_stop(self) -> None:
-        """``stop`` without waiting, as a signal handler needs it."""
-        with suppress(RuntimeError):  # its loop is closed: it has ended
+        """Like ``stop``, but without waiting, for signal handlers."""
+        with suppress(RuntimeError):  # its loop is closed, so it has ended
             self._loop.call_soon_threadsafe(self._stop.set)

@@ -1,4 +1,4 @@
-"""The driver's report: a dispatcher's (``photon.dispatcher.status``), whose work it does, and figures of its own."""
+"""The driver's report: a dispatcher's (``photon.dispatcher.status``), whose work it does, and further figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DriverReport:
         return ledger_of(self.driver.counts, len(self.driver.waiting))
 
     def ledger(self) -> Ledger:
-        """Without hours: the commits count over all of them."""
+        """The ledger, without hours, as commits count over all of them."""
         line = self.line()
         return Ledger({UNKNOWN_HOUR: line}, line)
 
@@ -80,7 +80,7 @@ class DriverReport:
         )
 
     def oldest(self, limit: int) -> list[Pending]:
-        """Of the file with the event that waits longest."""
+        """Events of the file with the one waiting longest."""
         rows = self.driver.waiting.oldest(limit)
         rest = Rest(rows[0][0] if rows else "", [row for _, row, _, _ in rows])
         now_ns = self.driver.clock.now_ns()
@@ -97,12 +97,12 @@ class DriverReport:
 
     @property
     def rate(self) -> float:
-        """Events a second, since the driver began."""
+        """Events per second, since the driver began."""
         at, read = self._began
         return (self.line().read - read) / max(self.driver.clock.monotonic() - at, 1.0)
 
     def put(self, into: Readings) -> None:
-        """A source of metrics: what a dispatcher has not."""
+        """Puts the metrics that a dispatcher does not have."""
         driver = self.driver
         into.put(f"{PREFIX}_batches_total", driver.committed + 1, join=driver.join)
         into.put(f"{PREFIX}_batch_seconds", driver.batch_s, join=driver.join)

@@ -1,8 +1,8 @@
-"""Decided records, decided once more: those of a time range, or those whose ids the registry gave up.
+"""Repeats decisions on records of a time range, or with ids that the registry gave up. An order (``journal.Reread``)
 
-An order (``journal.Reread``) is worked off by batches of its own, log by log in the order of their identities. They
-come between those that read on, and move no position. The registry knows most of their events, and these end there;
-the others get a verdict as if they were read now.
+is processed in separate batches, log by log in the order of their identities, between ordinary ones; they move no
+
+position. Most of their events are registered, which ends them; the others get a verdict as if they were read now.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.spark.pipeline.journal import Decision, LogAt, Part, Reread, RereadA
 from photon.spark.pipeline.planner import PlanLimits, cut, packed
 
 GONE_MAX = 1_000  # logs named as not read
-AHEAD_NS = 24 * 3600 * NS_PER_S  # no event is expected to be later than its log was written by more than this
+AHEAD_NS = 24 * 3600 * NS_PER_S  # largest expected lead of an event's time over its log's last write
 
 
 def parts_of(
@@ -48,7 +48,7 @@ def parts_of(
                 stretches.append((stretch, size))
                 left -= size
         if not log.splittable and decided.offset - begin > limits.packed_bytes:
-            break  # it is not read to its end, and goes on with the next batch
+            break  # not read to its end, so the next batch continues
     return packed(stretches, (), limits)
 
 
@@ -57,13 +57,13 @@ def _from_start(decided: LogAt, log: StandingLog) -> LogAt:
 
 
 def moved(at: RereadAt, number: int, parts: Sequence[Part], decisions: Sequence[Decision]) -> RereadAt:
-    """How far the reread of this number has come once a batch of it is decided."""
+    """Returns the reread's position once a batch of it is decided."""
     before = at if at.number == number else RereadAt(number)
     identity, offset, is_short, gone = before.identity, before.offset, False, dict.fromkeys(before.gone)
     for part, decision in zip(parts, decisions, strict=True):
         for stretch, reached in zip(part.stretches, decision.reached, strict=True):
             if is_short or (stretch.log.identity == identity and offset is None):
-                continue  # an earlier stretch of it found that it is gone
+                continue  # an earlier stretch found it gone
             identity = stretch.log.identity
             if is_gone := reached.offset == stretch.begin and not reached.ended:
                 gone[stretch.log.path] = None
@@ -77,15 +77,15 @@ def moved(at: RereadAt, number: int, parts: Sequence[Part], decisions: Sequence[
 
 
 def gone_from(wanted: Reread, at: RereadAt, logs: Iterable[StandingLog], known: Mapping[str, LogAt]) -> list[str]:
-    """Paths of logs that were not read again: their names changed meanwhile, they cannot be read, or they are in no
-    file and were written when they could have events of the range."""
+    """Paths of logs that were not read again: their names changed meanwhile, they cannot be read, or their files are
+    gone and they were written when they could have events of the range."""
     there = {log.identity for log in logs}
     some = [log for name, log in known.items() if name not in there and log.mtime_ns + AHEAD_NS >= wanted.from_ns]
     return sorted({*at.gone, *(log.path for log in some if matches(wanted.pattern, log.path))})
 
 
 def asked_for(wanted: Reread, events: Events) -> Events:
-    """Those of these events that the reread is about, with the generations that they need now."""
+    """Returns the events covered by the reread, with the generations that they now need."""
     if not wanted.ids:
         return events.take(np.flatnonzero((events.times >= wanted.from_ns) & (events.times < wanted.to_ns)))
     by_digest = {each.digest: each for each in wanted.ids}

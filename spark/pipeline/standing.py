@@ -1,4 +1,4 @@
-"""Reads what the join of a slot has decided and what waits, while its driver may be at work."""
+"""Reads the decided and waiting events of a slot's join, while its driver may be at work."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 def read_standing(
     disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T] | None = None
 ) -> tuple[Commit, list[T]] | None:
-    """As of the newest commit: where each log goes on, counts, and ``of`` each file with rows that wait. ``None`` if
-    there is no commit. ``directory``: the journal's.
+    """Returns, as of the newest commit, each log's position, counts, and ``of`` each file with waiting rows. ``None``
+    if there is no commit. ``directory``: the journal's.
 
     Raises JournalDamaged, OSError.
     """
@@ -36,7 +36,7 @@ def read_standing(
         except JournalDamaged:
             if newest == before:
                 raise
-            before = newest  # the driver has removed what no newer commit names
+            before = newest  # the driver has removed files that newer commits do not need
 
 
 def waiting_in(commit: Commit) -> int:

@@ -88,7 +88,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
-    """A task's answer. It does not fail for one of ``ENDS``: Spark would only try it again, and again."""
+    """A task's answer. It does not fail with one of ``ENDS``, which Spark would only retry in vain."""
 
     done: Done | None
     why: str = ""
@@ -164,7 +164,7 @@ def do_on_spark(
     plan: Plan,
     paths: dict[str, str],
 ) -> list[Done]:
-    """Runs a task for each part. Raises as ``run_parts``."""
+    """Runs a task for each part. Raises like ``run_parts``."""
     work = _Work(place=place, incarnation=incarnation, own_incarnations=own_incarnations, plan=plan, paths=paths)
     events = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
     what = f"photon join {place.datacentre} · batch {plan.number}"

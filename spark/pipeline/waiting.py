@@ -1,7 +1,7 @@
 """Events that wait: their files, which never change, and the driver's index of their open rows. Pure.
 
-A row is tried again when its key comes, when the primary logs have been read past the point that decides it, and now
-and then besides, since news of a key may be lost (paper, section 3.2.1).
+A row is retried when its key arrives, when the primary logs have been read past the point that decides it, and from
+time to time, since notice of a key may be lost (paper, section 3.2.1).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from photon.dispatcher.retry import Patience
 from photon.spark.pipeline.journal import Rest
 
 AGAIN_S = 5.0  # an event that was tried in vain for another reason than a missing primary is tried again then
-# When an event without a primary is tried again in any case: if the event store tells of arrivals, and if not.
+# When an event without a primary event is retried in any case, if the event store reports arrivals, and if not.
 FOLLOWED_S, NOT_FOLLOWED_S = 300.0, 5.0
-ROW_BYTES = 200  # what an event counts against ``limits.retry_store`` besides its record, as in the retry store
+ROW_BYTES = 200  # overhead of an event counted against ``limits.retry_store``, as in the retry store
 
 
 class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=2):
@@ -38,7 +38,7 @@ class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="versi
     ids: list[bytes]
     records: list[bytes]
     first_read: bytes  # i8: ns, when each was first read
-    again: bytes  # i8: ns, when each is tried again in any case; 0 if only the primary's absence keeps it
+    again: bytes  # i8: ns, when each is retried in any case; 0 if it waits only for its primary event
     generations: bytes  # u4
 
 
@@ -61,7 +61,7 @@ def encode_waiting(events: Events, first_read_ns: I64, again_ns: I64) -> bytes:
 
 
 def events_of(file: WaitingFile) -> Events:
-    """``as_of`` is not set."""
+    """Converts the columns to events; ``as_of`` is not set."""
     return Events(
         files=[LogFile(*each) for each in file.files],
         file_index=np.frombuffer(file.file_index, "<u4"),
@@ -88,10 +88,10 @@ class _Rows:
     hashes: U64  # of their keys
     first_ns: I64
     times: I64
-    trigger_ns: I64  # tried again once the primary logs are read past this
-    again_ns: I64  # tried again at this time
+    trigger_ns: I64  # retried once the primary logs are read past this
+    again_ns: I64  # retried at this time
     sizes: I64  # of their records, and ``ROW_BYTES`` each
-    given_up: dict[int, bytes]  # row -> digest of those whose id the registry gave up
+    given_up: dict[int, bytes]  # row -> digest, for ids that the registry gave up
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class WaitingIndex:
 
     patience: Patience
     random: Callable[[], float]
-    followed: bool = False  # the event store tells of arrivals
+    followed: bool = False  # True if the event store reports arrivals
     files: dict[str, _Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class WaitingIndex:
         return sum(int(each.sizes.sum()) for each in self.files.values())
 
     def add(self, name: str, file: WaitingFile, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
-        """Takes up rows that were tried when the primary logs were read up to ``read_past_ns``."""
+        """Adds rows that were tried when the primary logs were read up to ``read_past_ns``."""
         index = np.array(rows, np.intp)
         keys, first, times = file.keys, first_read_of(file)[index], np.frombuffer(file.times, "<i8")[index]
         again = np.frombuffer(file.again, "<i8")[index]
@@ -128,14 +128,14 @@ class WaitingIndex:
         )
 
     def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
-        """These rows were tried in vain."""
+        """Notes that these rows were tried without a verdict."""
         known = self.files[name]
         at = np.searchsorted(known.rows, np.array(rows, np.intp))
         known.trigger_ns[at] = self._triggers(known.first_ns[at], known.times[at], read_past_ns)
         known.again_ns[at] = self._later(len(at), now_ns)
 
     def retain(self, name: str, rows: Sequence[int]) -> None:
-        """The others of this file are settled."""
+        """Keeps these rows; the others of the file are settled."""
         known = self.files[name]
         at = np.searchsorted(known.rows, np.array(rows, np.intp))
         if not len(at):
@@ -156,12 +156,12 @@ class WaitingIndex:
         return self.files[name].rows.tolist() if name in self.files else []
 
     def wake(self, hashes: U64) -> None:
-        """Keys with these hashes have come: their rows are due until they are tried."""
+        """Makes the rows of newly arrived keys due until they are tried."""
         for each in self.files.values():
             each.again_ns[np.isin(each.hashes, hashes)] = 0
 
     def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
-        """At most about ``most`` rows to try now."""
+        """Returns about ``most`` rows to try now, at most."""
         found: list[Rest] = []
         count = 0
         for name, each in self.files.items():
@@ -175,7 +175,7 @@ class WaitingIndex:
         return found
 
     def is_any_untried(self) -> bool:
-        """True if a row was not tried since the primary logs were read past its first reading."""
+        """True if a row has not been tried since the primary logs were read past its first reading."""
         return any(bool((each.trigger_ns == each.first_ns).any()) for each in self.files.values())
 
     def given_up(self) -> frozenset[bytes]:
@@ -187,8 +187,8 @@ class WaitingIndex:
         return np.concatenate([np.empty(0, np.int64), *(each.times for each in self.files.values())])
 
     def oldest(self, most: int) -> list[tuple[str, int, int, int]]:
-        """At most ``most`` rows of the file with the event that waits longest: file, row, when it was first read and
-        when it is tried again at the latest (ns)."""
+        """Returns at most ``most`` rows of the file with the longest waiting event: file, row, first read, and latest
+        time of the next try (ns)."""
         name = min(self.files, key=lambda each: int(self.files[each].first_ns.min()), default=None)
         if name is None:
             return []
@@ -202,7 +202,7 @@ class WaitingIndex:
         return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]
 
     def _later(self, rows: int, now_ns: int) -> I64:
-        """Spread, so that events that were read together are not always tried together."""
+        """Spreads retries, so that events read together are not always retried together."""
         bound = (FOLLOWED_S if self.followed else NOT_FOLLOWED_S) * NS_PER_S
         return np.array([now_ns + int(bound * (0.5 + 0.5 * self.random())) for _ in range(rows)], np.int64)
 
@@ -226,15 +226,15 @@ def _keys_at(file: WaitingFile, rows: RowIndexes) -> list[bytes]:
 
 
 def as_of(patience: Patience, first_read_ns: I64, times: I64, read_past_ns: int) -> I64:
-    """For each event the time as of which a miss makes it unmatched, if the primary logs are read past it by both
-    clocks; otherwise what a miss means before (``dispatcher.two_clocks.ask_for_final``)."""
+    """Returns for each event the time as of which a miss makes it unmatched, if the primary logs are read past it by
+    both clocks; otherwise the meaning of an earlier miss (``dispatcher.two_clocks.ask_for_final``)."""
     final = _by_age(patience, first_read_ns, times, patience.final_as_of_ns)
     return np.where(final <= read_past_ns, final, patience.at_first_ns)
 
 
 def _by_age(patience: Patience, first: I64, times: I64, of: Callable[[int, int], int]) -> I64:
-    """``of`` for each event's first reading and time, computed once for those that are equal: with one primary an
-    event, its time is irrelevant, and all that were read together are equal."""
+    """Applies ``of`` to each event's first reading and time, once for equal ones: if its time is irrelevant, all
+    events read together are equal."""
     if not patience.whole_sets:
         values, rows = np.unique(first, return_inverse=True)
         return np.array([of(each, 0) for each in values.tolist()], np.int64)[rows]

@@ -18,32 +18,35 @@ from photon.spark.classes import Class
 class RepairWay(enum.StrEnum):
     """One word each; explained in ``docs/verification.md``."""
 
-    REOPEN = "reopen"  # asked of the registry by the operator's command
-    # The same for an id below the boundary: only the verified outputs show that no record exists
+    # requested of the registry by the operator's command The same for an id below the boundary: only the verified
+    # outputs show that no record exists
+    REOPEN = "reopen"
     REOPEN_BELOW = "reopen-below"
-    REOPEN_RETIRED = "reopen-retired"  # asked of the registry for a retired slot: it checks that the slot is retired
+    REOPEN_RETIRED = (
+        "reopen-retired"  # requested of the registry for a retired slot; it checks that the slot is retired
+    )
     REPLAY = "replay"  # never registered: the dispatcher of the datacentre whose log holds it reads it again
-    LISTED = "listed"  # already given up: the dispatchers look for it, and have not found it yet
+    LISTED = "listed"  # already given up: the dispatchers search for it, but have not found it yet
     CHANGED = "changed"  # the registry's entry has changed since the export: nothing is done
     SLOT_DOWN = "slot-down"  # Its slot may still write it: start the slot, or retire it.
     # Unmatched, and its slot's records are not verified yet: try after the next verification
     NOT_CLEARED = "not-cleared"
-    NOT_ASKED = "not-asked"  # unmatched, and the operator did not ask for these
-    IN_DOUBT = "in-doubt"  # below the boundary and asked for before, without an answer: the next verification decides
-    NO_INPUT = "no-input"  # in no raw log: there is nothing to dispatch
+    NOT_ASKED = "not-asked"  # unmatched, and the operator did not include these
+    IN_DOUBT = "in-doubt"  # below the boundary and requested before, without an answer: the next verification decides
+    NO_INPUT = "no-input"  # in no raw log, so there is nothing to dispatch
     # A backfill registered it: its record is in an output that the verification has not read
     BACKFILLED = "backfilled"
-    # Unmatched, and the report does not say that this is the event's only record: a person must look
+    # Unmatched, but the report does not confirm that this is the event's only record: needs review
     OTHER_RECORDS = "other-records"
     EARLIER = "earlier"  # given back by an earlier repair since the report
-    NOT_LOOKED_AT = "not-looked-at"  # the verification cannot have read its slot's output
+    NOT_LOOKED_AT = "not-looked-at"  # the verification could not read its slot's output
     WRITTEN = "written"  # its record is in an output file after all
     UNKNOWN = "unknown"  # The registry did not answer.
-    MARK = "mark"  # a damaged range that readers are to skip
+    MARK = "mark"  # a damaged range that readers must skip
     MARKED = "marked"  # a damaged range that readers skip
     # The state of its slot, or of a copy of it, is on another machine, where it must still be marked
     ELSEWHERE = "elsewhere"
-    UNMARKED = "unmarked"  # it cannot be marked: a record can be read there, or the file belongs to no slot
+    UNMARKED = "unmarked"  # cannot be marked: a record is readable there, or the file belongs to no slot
 
 
 ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)  # ways that change the registry
@@ -60,7 +63,7 @@ class EarlierRepairs(enum.Enum):
     """Earlier repairs' requests for an id since the report's export."""
 
     NOT_ASKED = 0
-    ASKED_YOUNG = 1  # its entry cannot have been collected since: asking again compares
+    ASKED_YOUNG = 1  # its entry cannot have been collected since, so repeating the request compares
     ASKED_OLD = 2
 
 
@@ -72,7 +75,7 @@ class ReportedProblem:
     digest: bytes
     event_id: bytes
     event_time_ns: int
-    token: int | None  # None means the registry had no entry at the export
+    token: int | None  # None means that the registry had no entry at the export
     state: str | None
     generation: int
     datacentre: str | None
@@ -131,7 +134,7 @@ def _is_the_verdict(finding: ReportedProblem) -> bool:
 
 
 def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
-    """The plan where the export had no entry."""
+    """Plans findings without an entry in the export."""
     if answer == Answer.BELOW_BOUNDARY:
         return RepairWay.REOPEN_BELOW
     if answer != Answer.ABSENT or finding.kind is Class.PRIMARY_EXISTS:
@@ -140,7 +143,10 @@ def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
 
 
 def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
-    """Below the boundary nothing compares: asking twice may give up an id that was written in between."""
+    """Plans ids requested before.
+
+    Below the boundary nothing compares, so a second request may give up an id written in between.
+    """
     if way not in ASKED or before is EarlierRepairs.NOT_ASKED:
         return way
     return RepairWay.IN_DOUBT if before is EarlierRepairs.ASKED_OLD or answer == Answer.BELOW_BOUNDARY else way

@@ -1,4 +1,4 @@
-"""Chooses the hours that dispatchers must read again for events that nobody registered: pure.
+"""Chooses the hours that dispatchers must read again for unregistered events. Pure.
 
 Reading too much again is safe (the registry ignores ids that it knows) and only costs time, so lists are bounded by
 joining neighbours.

@@ -1,7 +1,8 @@
-"""Looks for the records of lost events in every file of the outputs, before their ids are given back.
+"""Searches every file of the outputs for the records of lost events, before their ids are given back. A verification
 
-A verification reads the files in manifests. A record may be elsewhere all the same: in a file that a manifest has
-lost, behind a wrong checksum, in a copy. A reader of that file has the event already.
+only reads files in manifests. A record may still be elsewhere: in an unlisted file, after a wrong checksum, in a
+
+copy. A reader of that file already has the event.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from photon.config.disk import Disk
 from photon.outputs.every_file import FoundFile, whole_lines
 from photon.spark.recover.planning import ReportedProblem
 
-IDS_AT_ONCE = 4_000_000  # ids that one reading of the files looks for: 32 MB of hashes
+IDS_AT_ONCE = 4_000_000  # ids searched for in one pass over the files: 32 MB of hashes
 PLACES_MAX = 4  # places kept of one event
 
 
@@ -29,7 +30,7 @@ class WrittenAt(NamedTuple):
 
     name: str
     path: str
-    offset: int  # in uncompressed bytes
+    offset: int  # of uncompressed bytes
 
 
 class _Named(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +51,7 @@ def search(disk: Disk, files: Sequence[FoundFile], ids: Iterable[bytes]) -> Plac
     while (hashes := np.unique(np.fromiter(map(hash, islice(left, IDS_AT_ONCE)), np.int64))).size:
         for file in files:
             for event_id, at in _matches(disk, file, hashes):
-                places = found.setdefault(event_id, [])  # a mere hash collision is never looked up
+                places = found.setdefault(event_id, [])  # only a hash collision if it is never used
                 if len(places) < PLACES_MAX:
                     places.append(at)
     return found
@@ -66,7 +67,7 @@ def _matches(disk: Disk, file: FoundFile, hashes: I64) -> Iterator[tuple[bytes, 
 
 
 def _may_hold(block: bytes, hashes: I64) -> bool:
-    """Decodes all lines at once: most blocks have none of the events, and then no offset is needed."""
+    """Decodes all lines at once: most blocks have none of the events, so no offset is needed."""
     try:
         said = _decode_lines(block)
     except (msgspec.MsgspecError, ValueError, RecursionError):

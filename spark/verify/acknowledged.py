@@ -60,7 +60,7 @@ def read_acknowledged(disk: Disk, kept: Path) -> list[Acknowledged]:
     path = kept / NAME
     if not disk.exists(path):
         return []
-    lines = disk.read(path).split(b"\n")[:-1]  # a torn last line was never reported as kept
+    lines = disk.read(path).split(b"\n")[:-1]  # a torn last line was never acknowledged
     try:
         if lines:
             decoded(lines[0], _Head)

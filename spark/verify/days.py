@@ -1,4 +1,4 @@
-"""Finds the days that need no new look: verified before without a problem, and unchanged since.
+"""Finds the days that need no new verification: verified before without a problem, and unchanged since.
 
 The state of days and files is kept in one directory for all reports of a join (``days.json``). A day is good as long
 as
@@ -12,8 +12,8 @@ as
 
 A raw log that is gone changes nothing: it was compared while it existed.
 
-The hours of each file's events are kept, so that nobody opens it for other hours. Some hours of one good day are
-verified each time all the same, in turn, to notice decay.
+The hours of each file's events are kept, so that it is not opened for other hours. Some hours of a good day are still
+verified each time, in turn, to notice decay.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DAYS_NAME = "days.json"
 EVENT_SIDES = ("foreign", "output")
 LOGS = ("foreign", "primary")
 PIECES_MAX = 400  # days that are remembered
-GONE_MAX = 4096  # missing logs that are remembered: their records cannot be compared, and are no inventions
-# Keys without a primary event that are remembered of a run; if there are more, a new primary log is reason enough to
-# verify its days again.
+GONE_MAX = 4096  # missing logs that are remembered: their records cannot be compared, but are not inventions
+# Keys without a primary event that are remembered of a run; if there are more, a new primary log causes its days to
+# be verified again.
 ABSENT_MAX = 1 << 19
 SAMPLE_HOURS = 3
 NS_PER_S = 1_000_000_000
@@ -54,8 +54,8 @@ Count = tuple[int | None, str | None, str, int]  # hour, datacentre, class, numb
 
 class Span(NamedTuple):
     """First and last hour of a file's events; ``None`` if it has none. ``whole``: skip it when only other hours are
-    verified. An unreadable line of a log is compared when it is new; output without event times is always read, since
-    records in the logs must find their counterparts."""
+    verified. Unreadable lines of a log are compared when they are new; output without event times is always read,
+    since records in the logs must find their counterparts."""
 
     first: int | None
     last: int | None
@@ -84,8 +84,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     absent: bytes | None  # Keys without a primary event: their hashes (``key_filter``) as uint64. None if too many.
     registry: tuple[int, int]  # number and hash of its ids in the registry
     counts: list[Count]
-    looked_ns: int = 0  # when it was last verified as a whole, perhaps by samples
-    sampled: int = 0  # hours of it that were looked at since
+    looked_ns: int = 0  # when it was last verified as a whole, possibly by samples
+    sampled: int = 0  # number of its hours sampled since
     raw_gone: bool = False  # a raw log that may have had events of it was deleted since
 
     @property
@@ -93,12 +93,12 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
         return self.begin, self.end
 
     def clean(self) -> bool:
-        """True if nothing in it calls for another verification."""
+        """True if nothing in it requires another verification."""
         again = {*map(str, PROBLEMS), str(Class.PENDING)}
         return not any(kind in again for _, _, kind, _ in self.counts)
 
     def sample(self) -> Hours:
-        """The next hours to look at."""
+        """The next hours to verify."""
         begin = self.begin + self.sampled
         return begin, min(begin + SAMPLE_HOURS, self.end)
 
@@ -130,11 +130,11 @@ class Days:
     pieces: dict[Hours, Piece] = field(default_factory=dict)
     seen: dict[Name, FileSeen] = field(default_factory=dict)
     kept: list[Piece] = field(default_factory=list)
-    spans: dict[Name, Span] = field(default_factory=dict)  # of the files in their current state, as far as known
+    spans: dict[Name, Span] = field(default_factory=dict)  # spans of the files in their current state, if known
     grown: dict[Name, int] = field(default_factory=dict)  # files that are unchanged up to this length, and longer now
-    fresh: dict[Name, Span] = field(default_factory=dict)  # of the files' new parts
+    fresh: dict[Name, Span] = field(default_factory=dict)  # spans of the files' new parts
     met: set[Hours] = field(default_factory=set)  # pieces with an event that lacked its primary event and has it now
-    asked: set[Name] = field(default_factory=set)  # files that were to be read
+    asked: set[Name] = field(default_factory=set)  # files that had to be read
     read: set[Name] = field(default_factory=set)  # logs that were read to their end
 
     def __post_init__(self) -> None:
@@ -202,7 +202,7 @@ class Days:
         return {at: piece.absent for at, piece in self.pieces.items() if piece.absent and piece.clean()}
 
     def good(self, wanted: Iterable[Hours], registry: Mapping[Hours, tuple[int, int]]) -> list[Piece]:
-        """The wanted pieces that need no look. ``registry``: number and hash of the ids of each."""
+        """Returns the wanted pieces that need no verification. ``registry``: number and hash of the ids of each."""
         untouched = self._untouched()
         return [piece for at in wanted if (piece := untouched.get(at)) and registry.get(at) == piece.registry]
 
@@ -250,7 +250,10 @@ class Days:
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
     def _seen_now(self, file: InputFile) -> FileSeen | None:
-        """A log that was moved away before it was read, or was unreadable, is as new next time as it is now."""
+        """Returns the files as seen now.
+
+        Logs moved away before they were read, or unreadable, stay new for the next run.
+        """
         name = name_of(file)
         if file.what in LOGS and name in self.asked - self.read and not self._is_same(file):
             return self.seen.get(name)
@@ -259,7 +262,7 @@ class Days:
 
 
 def name_of(file: InputFile) -> Name:
-    """The file's identity: for a log the one that it keeps when it is renamed."""
+    """The file's identity: for a log, the one that survives a rename."""
     return file.what, file.datacentre, file.identity or file.path
 
 
@@ -295,7 +298,7 @@ def pieces_of(from_hour: int, to_hour: int) -> list[Hours]:
 
 
 def counts_by_piece(pieces: Sequence[Hours], counts: Iterable[ClassCount]) -> dict[Hours, list[Count]]:
-    """Counts of each piece; those without an hour belong to none."""
+    """Counts of each piece; counts without an hour belong to no piece."""
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
     found: dict[Hours, list[Count]] = {piece: [] for piece in pieces}
     for each in counts:

@@ -32,8 +32,8 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if no
-    datacentre's."""
+    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if it
+    belongs to none."""
 
     hour: int | None
     datacentre: str | None
@@ -84,7 +84,7 @@ class CoverageRow:
     usual: int | None  # the same over earlier days; None means that none is known
     judged: int
     pending: int
-    files: Mapping[str, int]  # by log side
+    files: Mapping[str, int]  # number of files by log side
 
 
 @dataclass(slots=True)
@@ -101,18 +101,18 @@ class Figures:
     examples: list[ExampleFinding] = field(default_factory=list)
     inputs: list[InputTotal] = field(default_factory=list)
     ledger: list[LedgerLine] = field(default_factory=list)
-    # Between the ledger and the counts, explained ones too
+    # Differences between ledger and counts, including explained ones
     differences: list[LedgerDifference] = field(default_factory=list)
     # Days that were verified before, and whose inputs have not changed
     reused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # unread inputs, and the reasons
-    # The findings of ``counts`` that somebody has accepted
+    # The accepted findings among ``counts``
     acknowledged: Mapping[Class, int] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
     commands: CommandLine = field(default_factory=CommandLine)
     coverage: list[CoverageRow] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)  # why the range counts as not judged
-    unlooked: list[str] = field(default_factory=list)  # inputs that were not looked at
+    unlooked: list[str] = field(default_factory=list)  # inputs that were not read
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -133,7 +133,7 @@ class Figures:
         return [each for each in self.differences if each.unexplained]
 
     def next_commands(self) -> list[NextCommand]:
-        """Returns the commands to run next; none where all is right."""
+        """Returns the commands to run next; none if all is right."""
         totals = self.totals()
         left = [kind for kind in totals if kind not in GOOD and totals[kind] > self.acknowledged.get(kind, 0)]
         return next_commands(left, unjudged=self.verdict() == UNJUDGED or (self.verdict() == WRONG and not left),

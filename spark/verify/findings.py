@@ -65,7 +65,7 @@ def known_of(
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
     listed = [_record(row) for row in rows if row["role"] == RECORD]
     told = sets_of(without_copies(listed))
-    # A line outside of the verified range exists but was not joined: it only shows that the event is no invention.
+    # A line outside the verified range was not joined: it only shows that the event exists.
     return KnownOfId(
         lines=[_line(row) for row in rows if row["role"] == LINE],
         records=told,

@@ -1,7 +1,6 @@
 """The fresh join on an executor: a foreign record and the primary records of its key -> the expected output.
 
-Pure over Arrow batches. The adapter is the joiner's; the handling of its answer is implemented again here, on
-purpose.
+Pure over Arrow batches. The adapter is the joiner's, but the handling of its answers is deliberately reimplemented.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ MEMBERS = pa.list_(
     pa.struct([("foreign", pa.int64()), ("primary", pa.int64()),
                ("primary_log", pa.string()), ("primary_offset", pa.int64())])
 )  # fmt: skip
-# The primary record of its key, null if it has none; or ``primaries``, an array of such structs, if the join looks at
-# all of them (``primary_sets``). Together with FOREIGN these are the input columns.
+# The primary record of its key, null if it has none; or ``primaries``, an array of such structs, if the join uses all
+# of them (``primary_sets``). Together with FOREIGN these are the input columns.
 PRIMARY = ("p_log", "p_name", "p_offset", "p_header", "p_record")
 Candidate = Mapping[str, Any]  # PRIMARY of one record
 
@@ -173,7 +172,7 @@ class FreshJoin:
         return ExpectedLine(JOINED, record=text, pairs=pairs)
 
     def _chosen(self, time_ns: int, has: Sequence[Candidate]) -> Sequence[Candidate] | ExpectedLine:
-        """The primary events to join; a rejection if the time of one is unknown."""
+        """Returns the primary events to join, or a rejection if the time of one is unknown."""
         matching = self._adapter.matching
         if not matching.needs_time:
             return has
@@ -195,7 +194,7 @@ class FreshJoin:
         return self._adapter.primary_time(primary["p_record"], self.file(primary["p_name"], primary["p_header"]))
 
     def _made(self, row: dict[str, Any], primary: Candidate) -> object:
-        """The adapter's result for a pair."""
+        """Returns the adapter's result for a pair."""
         pair = Pair(row["record"], self.file(row["log"], row["header"]),
                     primary["p_record"], self.file(primary["p_name"], primary["p_header"]))  # fmt: skip
         (made,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
@@ -203,7 +202,7 @@ class FreshJoin:
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
         """Fills in the payload hashes of an unmatched event: the current setting's form in ``record``, the other in
-        ``foreign``; its record may be older than the setting."""
+        ``foreign``; as its record may be older than the setting."""
         if expected.kind != UNMATCHED:
             return expected
         asked = [(row["record"], self.file(row["log"], row["header"]))]
@@ -244,7 +243,7 @@ _ABSENT = hash64(ABSENT_REASON.encode())
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
-    """Size of all pairs of an event: bytes of their payloads (of the records in place of them), and of id and key."""
+    """Size of an event's pairs: bytes of their payloads (or records), id and key."""
     alone = ESCAPED_BYTES * (len(row["event_id"]) + len(row["key"]))
     size = 0
     for each, result in zip(primaries, made, strict=True):

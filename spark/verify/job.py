@@ -1,9 +1,9 @@
-"""The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer look at suspects.
+"""The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer examination of
 
-Nothing of the size of the input comes to the driver. The fresh join is foreign x primary on the key, with the primary
-side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else is
-brought together by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and
-dropped; only the rest is listed and classified (``classify.py``).
+suspects. The driver receives nothing as large as the input. The fresh join is foreign x primary on the key, with the
+primary side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else
+is combined by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and dropped;
+only the rest is listed and classified (``classify.py``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, UNNAMED, WAITING
 from photon.spark.verify.row_totals import RowTotals, row_totals
 
-LISTED_MAX = 64  # rows of each role that are listed of one id; the rest is only counted
-PAIRS_LISTED_MAX = 4 * SET_MAX  # the same for records that are pairs of an event: a few whole sets
+LISTED_MAX = 64  # rows of each role that are listed of one id; more are only counted
+PAIRS_LISTED_MAX = 4 * SET_MAX  # likewise for pairs of an event: a few whole sets
 SUSPECTS_BROADCAST_MAX = 100_000  # with more suspect ids than this, a shuffle brings them together with their rows
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]
@@ -120,7 +120,7 @@ class Verification:
         return self.found.where(~col("class").isin(*GOOD))
 
     def close(self) -> None:
-        """Releases what Spark caches."""
+        """Releases data cached by Spark."""
         for each in self.kept:
             each.unpersist()
 
@@ -151,7 +151,7 @@ def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
 
 
 def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
-    """Verifies. Expensive results are computed once, and kept by Spark until ``close``."""
+    """Verifies. Expensive results are computed once and cached until ``close``."""
     kept: list[DataFrame] = []
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
@@ -180,7 +180,7 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
 
 
 def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    # Not in memory: Spark loads evicted data back a whole partition at once, which grows with the input.
+    # Not in memory: Spark reloads evicted data a whole partition at once, which grows with the input.
     frame = frame.persist(StorageLevel.DISK_ONLY)
     kept.append(frame)
     return frame
@@ -261,7 +261,7 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
         lists = _listed_keys(wanted, question) if adapter.several_keys else None
         found = _primary_sets(primary, lists) if sets else _first_primaries(primary)
     place = _place_digest(col("datacentre"), col("name"), col("offset"))
-    # ``named`` follows from the key. It is a join column because the primaries come partitioned by their key alone:
+    # ``named`` follows from the key. It is a join column because the primaries are partitioned by their key alone:
     # this forces a shuffle of the join's own on both sides, and Spark splits hot keys only in such shuffles.
     joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
         found.withColumn("named", sql.xxhash64("key")), by, "left"
@@ -394,7 +394,7 @@ def _hash(value: Column) -> Column:
 
 
 def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
-    """The substitute digest of a record without id: 16 bytes from its place."""
+    """The digest for a record without an id: 16 bytes from its place."""
     return sql.unhex(sql.md5(sql.concat_ws("\0", datacentre, log, offset.cast("string"))))
 
 
@@ -406,7 +406,7 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
     is_entry = col("role") == ENTRY
     number = sql.array_position(lit(list(question.datacentres)), col("datacentre"))
     content = _content()
-    # Unique: token, kind, time and owner of an entry are those of its record.
+    # Unique: token, kind, time and owner of an entry equal those of its record.
     deed = sql.xxhash64("token", "kind", "event_time_ns", "datacentre")
     columns = [
         sql.count_if(is_line).alias("lines"),
@@ -467,8 +467,8 @@ def _with_pairs(content: Column) -> Column:
 
 
 def _right(question: VerifyQuestion, registry: bool) -> Column:
-    """Besides equal content: one record, the registered one; or instead all pairs of a set, whose number each pair
-    states."""
+    """Checks, besides equal content, for one record, the registered one; or for all pairs of a set, whose number each
+    pair states."""
     whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written")) & (col("unnamed") == 0)
     alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))
@@ -483,7 +483,7 @@ def _right(question: VerifyQuestion, registry: bool) -> Column:
 
 # -- suspects ----------------------------------------------------------------------------------------------------
 def _listed(suspects: DataFrame, run: Any) -> DataFrame:
-    """All rows of an id together, classified. ``suspects``: NARROW with ``lines`` and ``records``."""
+    """Classifies all rows of an id together. ``suspects``: NARROW with ``lines`` and ``records``."""
     from pyspark.sql import Window
 
     order = Window.partitionBy("digest", "role").orderBy("datacentre", "log", "offset", "file", "file_offset")

@@ -14,9 +14,9 @@ UNNAMED = "unnamed"  # ``state`` of a record in a file that no manifest names
 # ``judged``: its event time is in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
 # the file's name; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of the
 # payload (of an output line without one: of the original record), of the record, and of the primary payload;
-# ``reason``: hash of why it is unmatched or filtered; ``added``: an output line has members that no line of its kind
-# has. If an event is joined with all primary events of its key, ``members`` of a line are the pairs of its set in
-# order (then members about one primary event are null), ``pair`` and ``pairs`` of a record are its own statement, and
+# ``reason``: hash of why it is unmatched or filtered; ``added``: an output line has unexpected members. If an event
+# is joined with all primary events of its key, ``members`` of a line are the pairs of its set in order (then members
+# about one primary event are null), ``pair`` and ``pairs`` of a record are those in the record itself, and
 # ``pairs_hash`` is ``hash_of_pair``: of a record, and of all in a line's set by exclusive or.
 NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
@@ -29,7 +29,7 @@ NARROW = (
 
 
 def hash64(data: bytes) -> int:
-    """Spark's ``xxhash64`` of a binary, signed."""
+    """Spark's signed ``xxhash64`` of a binary."""
     value = xxhash.xxh64_intdigest(data, HASH_SEED)
     return value - (1 << 64) if value >> 63 else value
 

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
-# Largest error in hours of a record's, line's or entry's time at which it is still grouped with its event
+# Largest error in hours of a time with which a record, line or entry is still grouped with its event
 MARGIN_HOURS = 1
 FULL_MARGIN_HOURS = HOURS_A_DAY
 
 
 @dataclass(slots=True)
 class VerifyTask:
-    """The range to verify, and the data that was gathered before outputs are read (rule 15)."""
+    """The range to verify, and data gathered before outputs are read (rule 15)."""
 
     sources: PipelineSources
     deployment: str  # the deployment's fingerprint
@@ -69,19 +69,19 @@ class VerifyTask:
     places_of: tuple[str, ...] = ()
     waiting: Path | None = None  # directory of Parquet files with the digests (``digest``) that wait in retry stores
     others: tuple[str, ...] = ()  # datacentres of other joins of the deployment: their ids are in the same registry
-    backfills: Sequence[OutputSource] = ()  # of the range
+    backfills: Sequence[OutputSource] = ()  # outputs of backfills of the range
     given_up: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     full: bool = False  # verify every day of the range, regardless of earlier runs
     kept: Path | None = None  # the directory with the state of earlier runs; executors see it
     commands: CommandLine = field(default_factory=CommandLine)
-    # An event that its dispatcher read, or could have read, before this has waited for longer than the join's
-    # patience. `None` means that it may wait without end.
+    # Events read, or readable, before this have waited longer than the join's patience. `None` means unlimited
+    # patience.
     waited_before_ns: int | None = None
-    # Datacentre -> events of the range that have waited in its retry store since before that
+    # Datacentre -> events of the range that have been in its retry store since before that time
     waited: Mapping[str, int] = field(default_factory=dict)
-    allow_empty: bool = False  # days without events are right, regardless of earlier days
+    allow_empty: bool = False  # days without events are accepted, regardless of earlier days
     export_bytes: int = 0  # bytes read of the registry's export
 
     def export_read(self, size: int) -> None:
@@ -90,12 +90,12 @@ class VerifyTask:
 
     @property
     def outputs(self) -> list[OutputSource]:
-        """Those of the pipelines, and of backfills."""
+        """Returns the outputs of pipelines and backfills."""
         return [*self.sources.outputs, *self.backfills]
 
     @property
     def keys(self) -> Path | None:
-        """The directory of key indexes for primary logs, as they are read now."""
+        """The directory of key indexes for primary logs, for the current way of reading."""
         if self.full or self.kept is None:
             return None
         read = [photon.__version__, self.sources.join.adapter, self.sources.primary]
@@ -155,7 +155,7 @@ def inputs(
 
 
 def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> KnownLogs:
-    """``notes``: of all logs that are read."""
+    """``notes``: those of all logs read."""
     gone: dict[LogName, int] = {}
     for name, to, _ in _logs_gone(task, days):
         gone[name] = max(gone.get(name, 0), to)
@@ -165,7 +165,7 @@ def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> Known
 
 
 def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, LogEvidence]]:
-    """Missing logs that a dispatcher or an earlier night has read, with the byte up to which."""
+    """Missing logs that a dispatcher or an earlier night has read, with the byte reached."""
     standing = {(each.datacentre, each.identity) for each in days.files}
     for datacentre, identity, to, path in task.places:
         if to and (datacentre, identity) not in standing:
@@ -176,7 +176,7 @@ def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, Log
 
 
 def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
-    """Returns the witness of each log that is gone."""
+    """Returns the witness of each missing log."""
     found: dict[LogName, LogEvidence] = {}
     for name, _, how in _logs_gone(task, days):
         found.setdefault(name, how)
@@ -184,7 +184,7 @@ def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
 
 
 def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
-    """The time range from the first to the last event that is looked at."""
+    """The time range from the first to the last event examined."""
     return _window(min(parts)[0] - task.margin, max(parts)[1] + task.margin)
 
 
@@ -193,7 +193,7 @@ def _is_read(file: InputFile, days: Days, hours: Sequence[Hours], window: TimeRa
 
 
 def is_old(file: InputFile, window: TimeRange) -> bool:
-    """True for a raw foreign log that is not opened, as its last write is before the window."""
+    """True for a raw foreign log that need not be opened, as its last write is before the window."""
     assert window.begin_ns is not None
     return file.what == "foreign" and (file.mtime_ns or 0) < window.begin_ns - int(window.slack_s * 1e9)
 
@@ -232,7 +232,7 @@ def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -
     entries = exports.registry(spark, task.registry, window=window, planned=task.export_read)
     if not task.others:
         return entries
-    others = ", ".join(f"'{name}'" for name in task.others)  # names that the settings allow need no quoting
+    others = ", ".join(f"'{name}'" for name in task.others)  # valid names need no quoting
     return entries.where(f"datacentre IS NULL OR datacentre NOT IN ({others})")
 
 
@@ -255,7 +255,7 @@ def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
 
 
 def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:
-    """Names of foreign logs that are read completely; an unreadable part of another log proves nothing."""
+    """Names of foreign logs that are read completely; partly unreadable logs prove nothing."""
     named = _named(read, "foreign")
     left = {(datacentre, log_name(path)) for datacentre, path in _named(files, "foreign") - named}
     opened = {(datacentre, log_name(path)) for datacentre, path in named} - left
@@ -294,7 +294,7 @@ def hours_read(totals: RowTotals, days: Days, read: Sequence[InputFile], notes: 
 
 
 def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterable[InputFile]) -> FoundHours:
-    """A file that was read and has no lines has no events."""
+    """Returns a read file's hours; without lines it has no events."""
     noted = notes.all()
     spans = {name: Span(*span) for name, span in hours_of_logs(noted).items()}
     fresh = {name: Span(*span) for name, span in hours_of_logs(noted, fresh=True).items() if name in days.grown}
@@ -310,7 +310,7 @@ def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterabl
 
 
 def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:
-    """Reads new primary logs only for the primary events that verified days lacked."""
+    """Searches new primary logs for primary events that verified days lacked."""
     new = _named(days.changed("primary"), "primary")
     nothing = assembled((), part_bits(0))
     sources = task.sources

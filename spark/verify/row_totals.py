@@ -1,4 +1,5 @@
-"""Totals over all narrow rows, besides findings: a single aggregate, as each one is planned and reads all rows."""
+"""Totals over all narrow rows, other than findings: a single aggregate, as each is planned separately and reads all
+rows."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class IdsOfHour(NamedTuple):
 class RowTotals:
     cells: dict[Cell, CountedHour]  # Counts to compare with the ledger. A set of pairs counts once, as there.
     ends: list[FileEnds]
-    entries: list[IdsOfHour]  # an hour may occur several times
+    entries: list[IdsOfHour]  # may have several entries per hour
     torn: int
     unmatched: int  # lines of the range without a primary event
 
@@ -79,12 +80,12 @@ def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
 
 
 def print_of_id() -> Column:
-    """Unchanged if an id was cleared since; changed if it was given up."""
+    """The hash of an id; unchanged when it is cleared, but not when it is given up."""
     return sql.xxhash64("digest", "token", "kind", "event_time_ns", (col("state") == REOPENED).cast("int"))
 
 
 def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
-    """Adds ``since``; null if all or nothing of a file is new."""
+    """Adds ``since``; null if a file is entirely new or unchanged."""
     if not since:
         return lines.withColumn("since", sql.lit(None).cast("bigint"))
     rows = [(*name, at) for name, at in since.items()]
@@ -93,6 +94,6 @@ def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
 
 
 def ends_of(offset: str) -> list[Column]:
-    """All but the first two of FileEnds."""
+    """Aggregates for all but the first two fields of FileEnds."""
     hour, fresh = col("hour"), sql.when(col(offset) >= col("since"), col("hour"))
     return [sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh)]

@@ -2,8 +2,8 @@
 
 After "Photon: Fault-tolerant and Scalable Joining of Continuous Data Streams" (SIGMOD 2013).
 
-``photon.join`` joins two log directories, ``photon.read`` reads what was joined (``docs/embedding.md``). What is
-named here is imported when it is first used; ``__init__.pyi`` has the types. ``docs/architecture.md`` walks one event
+``photon.join`` joins two log directories, ``photon.read`` reads joined records (``docs/embedding.md``). Names defined
+here are imported at first use; ``__init__.pyi`` has the types. ``docs/architecture.md`` walks one event
 through the rooms of this package.
 """
 

@@ -29,8 +29,8 @@ _SIDES: Mapping[str, Any] = {
 class Traces(Framing):
     """A record begins with a line whose first byte is a digit, that of its date; other lines belong to it.
 
-    Only the next record's first byte tells that a record is whole, so its line end is handed out with that byte.
-    ``state`` is a line end that waits for it.
+    Only the next record's first byte shows that a record is complete, so its line end is returned with that byte;
+    until then ``state`` holds it.
     """
 
     def cut(self, data: bytes, state: bytes) -> Cut:

@@ -21,7 +21,7 @@ def keepers(settings: Settings) -> list[str]:
 
 
 def keeper(settings: Settings, datacentre: str) -> str | None:
-    """The keeper of copies of a datacentre's slots. Prefers one that joins the same events: it is surely
+    """The keeper of copies of a datacentre's slots. Prefers one that joins the same events, as it is certainly
     elsewhere."""
     known, join = keepers(settings), settings.datacentre[datacentre].join
     alike = [name for name in known if settings.datacentre[name].join == join]

@@ -69,7 +69,7 @@ async def serve_datacentre(
     own: Mapping[str, Serve] = MappingProxyType({}),
 ) -> bool:
     """Returns True if its slot was left empty. The options are those of its parts. ``own``: parts that the caller
-    runs in its own way, by kind. Raises PhotonError when a part cannot go on."""
+    runs itself, by kind. Raises PhotonError if a part cannot continue."""
     name, settings = room.datacentre, room.settings
     inside, voting = settings.inside(name), settings.registry.replicas.items()
     replicas = [each for each, its in voting if its.together and its.datacentre == name]
@@ -120,10 +120,10 @@ async def _listen(room: Room) -> SharedServer:
 
 
 def page_at(room: Room) -> str | None:
-    """Where the status page listens if the process does not listen where others reach it: with it."""
+    """Returns where the status page listens: next to the process, if that does not listen at its public address."""
     port = room.pipeline.page.rpartition(":")[2]
     return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
 
 
 STAGES = (("status", "copies"), ("eventstore",), ("joiner",), ("verifier",), ("dispatcher", "relay"))
-"""Each needs those before it."""
+"""Stages; each needs those before it."""

@@ -45,7 +45,7 @@ HOLD_S = 1.0
 """An event with a missing primary holds its log's offset back for this time, then goes to the retry store."""
 
 GATHERED = 0.8
-"""Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events on their way."""
+"""Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events in transit."""
 
 log = get_logger(__name__)
 
@@ -106,7 +106,7 @@ class DispatcherPlan:
     once: bool = False
     keep_pending: bool = False
     guessed_ids: bool = False
-    """True if the event ids are a guess; then lines with the same id but other content are looked for."""
+    """True if the event ids are a guess; then conflicting lines with the same id are searched for."""
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
@@ -195,7 +195,7 @@ def open_dispatcher(
             measure=measure if head_start is None else None,
             discovery=discovery,
             compare_first=type(adapter) is not ConfiguredAdapter,
-            waking=None if adapter.matching.whole_sets else waking,  # no single record makes a set final
+            waking=None if adapter.matching.whole_sets else waking,  # a single record does not make a set final
             begun=begun,
         ),
         disk,

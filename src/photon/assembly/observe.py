@@ -1,4 +1,4 @@
-"""``photon serve observe``: the observers of a program, as ``[observe.NAME]`` says."""
+"""``photon serve observe``: the observers of a program, configured by ``[observe.NAME]``."""
 
 from __future__ import annotations
 

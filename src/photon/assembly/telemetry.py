@@ -87,7 +87,7 @@ async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own
             said = []
             for address, metrics in list(SERVED.items()):
                 labels = known[address].labels if address in known else own
-                if address in KINDS:  # it has no address
+                if address in KINDS:  # a kind, as it has no address
                     labels = {**own, "service": address}
                 said.append((await metrics.families(), labels))
             otlp.metrics(metrics_of(said, clock.now_ns()))

@@ -34,7 +34,7 @@ from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
 READ_BEFORE_S = 3600.0
-"""Added to the patience: an event may wait this long for joiners and the registry before its line is made."""
+"""Added to the patience: an event may wait this long for joiners and the registry before its line is written."""
 
 log = get_logger(__name__)
 
@@ -57,7 +57,7 @@ def limits_of(settings: Settings) -> ServiceLimits:
 
 
 async def _gather(near: Mapping[str, HasSlot], gatherer: Gatherer, wanted: Sequence[Process]) -> list[Heard]:
-    """Asks joiners; those of this process directly."""
+    """Asks joiners; calls those of this process directly."""
     here = [Heard(each, details=joiner_details([near[at]])) for each in wanted if (at := each.address or "") in near]
     return here + await gatherer.gather(each for each in wanted if each.address not in near)
 
@@ -76,7 +76,7 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            """Gives up what a redone incarnation still owns (rule 13)."""
+            """Gives up the ids that a redone incarnation still owns (rule 13)."""
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 
@@ -116,7 +116,7 @@ async def serve_verifier(room: Room) -> None:
             return {**await details_of(disk, own), **watermarks.details()}
 
         async def ready() -> None:
-            # Only once it has the locks: a second verifier says what is wrong.
+            # Only with the locks held, so that a second verifier reports the conflict.
             metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
             await closing.enter_async_context(room.answering("verifier", pipeline.at("verifier")[0], metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))

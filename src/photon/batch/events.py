@@ -48,7 +48,7 @@ class Events:
 
     @staticmethod
     def of(rows: Iterable[ForeignEvent]) -> Events:
-        """Columns made of single events."""
+        """Makes columns from single events."""
         columns = tuple(zip(*rows, strict=True)) or ((),) * len(ForeignEvent._fields)
         ids, digests, times, keys, records, of_file, offsets, as_of, generations = columns
         files, file_index = intern_files(of_file)
@@ -107,7 +107,7 @@ class Events:
         )
 
     def rows(self) -> list[ForeignEvent]:
-        """The events one by one, for people, and for code that looks at few."""
+        """The events one by one, for people, and for code that reads few."""
         return list(
             map(
                 ForeignEvent,

@@ -34,7 +34,7 @@ class Records:
 
     @staticmethod
     def of(rows: Sequence[PrimaryRecord]) -> Records:
-        """Columns made of single records."""
+        """Makes columns from single records."""
         records, of_file, offsets = tuple(zip(*rows, strict=True)) or ((), (), ())
         files, file_index = intern_files(of_file)
         return Records(files, file_index, np.array(offsets, np.int64), records)
@@ -50,7 +50,7 @@ class Records:
 
     @staticmethod
     def concat(parts: Sequence[Records]) -> Records:
-        """One after another."""
+        """Concatenates them."""
         if len(parts) == 1:
             return parts[0]
         files: list[LogFile] = []

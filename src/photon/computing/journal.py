@@ -1,4 +1,4 @@
-"""The state that a running topology publishes: the watermarks of its published streams, and the status of its
+"""The status published by a running topology: the watermarks of its published streams, and the status of its
 processes.
 
 The watermark of a published stream is that of the owner furthest behind; ``photon read --with-watermark`` and other
@@ -46,7 +46,7 @@ class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1
     sources: dict[str, Watermark] = {}  # of the part read of each source
     exact: bool = False  # True if any computation follows the exact watermark
     held_by: dict[str, list[str]] = {}  # source -> places that hold its watermark back
-    held: str = ""  # why input is not taken now
+    held: str = ""  # why input is held back now
     faults: list[str] = []
     topology_version: int = 0
 
@@ -96,7 +96,7 @@ class PublishedWatermark:
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
         """``marks``: of all owners, each for the records it had published by then. The end of time is not journaled,
-        as it applies to one run only: a later run reads on, so nothing is known beyond it. Raises PublishedDamaged,
+        as it applies to one run only: a later run continues, so nothing is known beyond it. Raises PublishedDamaged,
         OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
@@ -141,7 +141,7 @@ def _later(known_ns: int | None, said_ns: int | None) -> int | None:
 
 
 def streams_said(found: Iterable[Status], intervals: Iterable[str]) -> Mapping[str, list[Watermark]]:
-    """Stream -> the watermarks of all owners, for streams on which every owner has reported."""
+    """Stream -> the watermarks of all owners, for streams reported by every owner."""
     by_interval = {each.interval: each.published for each in found}
     expected = list(intervals)
     streams = {stream for marks in by_interval.values() for stream in marks}

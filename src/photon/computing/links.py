@@ -1,7 +1,7 @@
 """Messages between the owners of intervals, in this process or in others of this machine.
 
-Anything may be lost: a sender repeats unacknowledged messages. So nothing waits for anybody: a frame that cannot be
-delivered at once (nobody listens, a queue is full) is dropped. Between processes: Unix sockets
+Anything may be lost: a sender repeats unacknowledged messages. So nothing blocks: a frame that cannot be delivered at
+once (no listener, full queue) is dropped. Between processes: Unix sockets
 ``DIRECTORY/INTERVAL.sock``, frames of a length (4 bytes), a kind (M, A) and msgpack.
 """
 
@@ -35,7 +35,7 @@ class Links:
 
     def __init__(self, directory: Path, here: Collection[str], everywhere: Collection[str]) -> None:
         """``here``: the intervals that this process owns. Raises UsageError if another process listens for one."""
-        self.arrived = threading.Event()  # set when a frame has come
+        self.arrived = threading.Event()  # set when a frame has arrived
         self._directory = directory
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
         self._out: dict[str, queue.Queue[bytes | None]] = {}
@@ -98,7 +98,7 @@ class Links:
             os.close(directory)
 
     def _listen(self, interval: str) -> None:
-        """The owner holds the interval's lock, so an existing socket is from a process that was killed."""
+        """Listens. The owner holds the interval's lock, so an existing socket is from a killed process."""
         (self._directory / f"{interval}.sock").unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(listening.fileno(), 0o600)

@@ -1,9 +1,9 @@
-"""Productions on their way to other owners and to publishers, until they are acknowledged.
+"""Productions in flight to other owners and to publishers, until they are acknowledged. A message has everything that
 
-A message holds everything that its target has not acknowledged, from the oldest on. One message at a time is on its
-way to a target, and any may be lost, duplicated or delayed. The numbers of one sender grow; moved watermarks get a
-number too, so that an acknowledgement tells whether they arrived. A sender whose interval was split or merged lives
-on in the outbox of a successor until all its messages are delivered, and then announces its end.
+its target has not acknowledged, oldest first. One message at a time is in flight to a target, and any may be lost,
+duplicated or delayed. The numbers of one sender grow; moved watermarks get a number too, so that an acknowledgement
+tells whether they arrived. A sender whose interval was split or merged lives on in the outbox of a successor until
+all its messages are delivered, and then announces its end.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Outbox:
 
     # -- commit
     def changes(self) -> tuple[list[Chunk], list[tuple[str, str, int]]]:
-        """The commit's additions, and its removals: (sender, target, upto)."""
+        """Returns the commit's additions and removals: (sender, target, upto)."""
         added = [Chunk(*way, items[-1].number, _encode(items)) for way, items in self._fresh.items() if items]
         return added, [(*way, upto) for way, upto in self._done.items()]
 
@@ -105,7 +105,7 @@ class Outbox:
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
-        """The first items, as many as fit into a message, and whether these are all."""
+        """Returns the first items that fit into a message, and whether these are all."""
         out: list[Item] = []
         size = 0
         for item in items:
@@ -138,7 +138,7 @@ class Outbox:
         return found
 
     def awaits(self, target: str) -> bool:
-        """True if a message to the target is on its way."""
+        """True if a message to the target is in flight."""
         return any(name == target for _, name in self._in_flight)
 
     def has_acked(self, sender: str, target: str, number: int) -> bool:

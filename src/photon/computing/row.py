@@ -12,7 +12,7 @@ from photon.computing.model import Record
 from photon.config.versioned_file import decoded
 
 Moment = tuple[int, str]
-# A record for one consumer, and its original value as msgpack: user code may change the record's.
+# A record for one consumer, and its original value as msgpack: user code may change the record's value.
 Taken = tuple[Record, bytes]
 
 
@@ -29,8 +29,8 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     events: list[Moment]  # timers on the watermark: (time, tag)
     walls: list[Moment]  # timers on the wall clock
     blocked: str = ""  # why the key is blocked; empty if it is not
-    kept: list[Kept] = []  # records that came while it was blocked, in order
-    chunks: int = 0  # number of further rows with records kept later: see ``chunk``
+    kept: list[Kept] = []  # records that arrived while it was blocked, in order
+    chunks: int = 0  # number of further rows with kept records: see ``chunk``
     held_ns: int = 0  # the key's watermark when it was blocked: kept records run under it
 
 

@@ -22,7 +22,7 @@ from photon.config.errors import UsageError
 
 POLL_S = 0.02
 POLLS = BackOff(first=POLL_S, most=0.1)
-"""Pause between two looks at published lengths while idle: it doubles from the first to the second."""
+"""Shortest and longest pause between checks of published lengths while idle; it doubles in between."""
 SAY_S = 1.0
 
 
@@ -37,8 +37,8 @@ class Running:
         locked: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``only``: the intervals to run; empty for those of ``share``: which process of how many.
-        ``locked``: they are locked already. Raises Busy, UsageError, and what an engine or a publisher raises."""
+        """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``:
+        already locked. Raises Busy, UsageError, and what an engine or a publisher raises."""
         self.site = site
         self._tell = tell
         self._share = None if only else share
@@ -51,12 +51,12 @@ class Running:
         self._behind: list[Owner] = []
         """Owners that do not run the site's topology yet."""
         self._refused = ""
-        """Why they do not, as reported."""
+        """The reported reason why they do not."""
         self._closing.callback(site.close)
         try:
             for each in () if locked else self._here:
                 self._closing.enter_context(site.locked(each))
-            self._intervals = site.intervals()  # a lock's holder may have split or merged it
+            self._intervals = site.intervals()  # as a lock's holder may have split or merged it
             if unknown := set(self._here) - set(self._intervals.by_id):
                 raise Busy(f"{site.state}: has no interval {', '.join(sorted(unknown))} any more")
             self._links = Links(site.state, self._here, self._intervals.by_id)
@@ -88,7 +88,7 @@ class Running:
         return owner
 
     def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Reading] = ()) -> list[Reading]:
-        """Injectors of all that this owner reads. ``known``: those that it has."""
+        """Returns the injectors of all sources of this owner. ``known``: those that it has."""
         site, kept = self.site, {each.stream: each for each in known}
         found = []
         for stream, source in site.topology.sources.items():
@@ -100,9 +100,9 @@ class Running:
         return found
 
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
-        """Runs until ``stop``; a share also until it is another one, or some of it is to be split or merged, and
-        with ``once`` until all is done if it is everything. Then commits and publishes what was taken. Returns True
-        at the end. ``look`` gets the state once a second. Raises what ends an owner."""
+        """Runs until ``stop``; a share also until it changes, or part of it must be split or merged; with ``once``,
+        if it is everything, until all is done. Then commits and publishes the input taken. Returns True
+        at the end. ``look`` gets the state once a second. Raises the errors that end an owner."""
         goes_on, pauses = True, POLLS.pauses()
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
@@ -124,8 +124,10 @@ class Running:
         return goes_on
 
     def _follow(self) -> bool:
-        """Takes up a change. False means that this process must run other intervals, or one waits to be split or
-        merged."""
+        """Follows a change.
+
+        False means that this process must run other intervals, or one must be split or merged.
+        """
         known = self.site.table.look()
         if known.intervals.all != self._intervals.all:
             if self._share is not None and self.site.share(*self._share) != self._here:
@@ -143,7 +145,7 @@ class Running:
                 injectors = self._injectors(interval, owner.engine, owner.injectors)
                 owner.change(self.site.topology, injectors, self.site.published)
                 self._behind.remove(owner)
-        except UsageError as error:  # tried again in a second
+        except UsageError as error:  # retried in a second
             if self._refused != str(error):
                 self._refused = str(error)
                 self._tell(f"not changed yet: {error}")
@@ -151,7 +153,7 @@ class Running:
 
     def level(self, within_s: float) -> None:
         """Lets each owner here read up to the furthest position of any of them, in each shared input. Raises
-        ComputingError if that takes too long, and what ``run`` raises."""
+        ComputingError if that takes too long, and the errors of ``run``."""
         shared = [stream for stream, source in self.site.topology.sources.items() if source.shared]
         upto = {stream: furthest(owner.engine.position(stream) for owner in self._owners) for stream in shared}
         for owner in self._owners:
@@ -168,8 +170,8 @@ class Running:
             owner.engine.commit()
 
     def rest(self, upto: Mapping[str, bytes], stop: threading.Event, look: Callable[[list[Status]], None]) -> bool:
-        """Lets all owners read up to these positions, by source, and publish what follows from it. False if stopped.
-        Raises what ``run`` raises."""
+        """Lets all owners read up to these positions, by source, and publish the results. False if stopped. Raises
+        the errors of ``run``."""
         for owner in self._owners:
             owner.upto = upto
         while not stop.is_set():
@@ -187,7 +189,7 @@ class Running:
 
     def say(self) -> list[Status]:
         """Writes the status of each owner; with the first interval also the watermarks of published streams. Raises
-        Fenced if an interval was given to another machine: an owner with nothing to commit learns of it here."""
+        Fenced if an interval was given to another machine: an idle owner learns of it here."""
         self._said_s = self.site.clock.monotonic()
         if self.site.shared is not None:
             self.site.shared.check_given(self._here)
@@ -231,8 +233,8 @@ class Running:
 
 
 def say_watermarks(site: Site, here: Collection[str], journals: dict[str, PublishedWatermark]) -> None:
-    """Journals the watermark of each published stream: the lowest of all owners, on all machines. Of all processes,
-    the one with the first interval does it. ``here``: the intervals of this one; ``journals``: the open ones."""
+    """Journals the watermark of each published stream: the lowest of all owners, on all machines. Done by the process
+    with the first interval. ``here``: the intervals of this one; ``journals``: the open ones."""
     intervals = site.table.look().intervals
     if intervals.all[0].id not in here:
         return

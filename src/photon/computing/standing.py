@@ -11,14 +11,14 @@ from photon.computing.intervals import Interval
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.versioned_file import decoded
 
-# (low, high, number): the value for keys with these hashes; of a cursor, the last number taken of productions.
+# (low, high, number): the value for keys with these hashes; in a cursor, the last production taken.
 Pieces = tuple[tuple[int, int, int], ...]
 NOTHING = Watermark()
 ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
 
 class Inherited(msgspec.Struct, array_like=True, frozen=True):
-    """The rest of an interval that was split or merged."""
+    """The remains of an interval that was split or merged."""
 
     last: int  # its last number
     successors: tuple[str, ...]
@@ -26,16 +26,17 @@ class Inherited(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
-    number: int = 0  # the last number given to a production, or to watermarks that moved
+    number: int = 0  # the last number given to a production, or to moved watermarks
     sources: dict[str, bytes] = {}  # source -> position after the input taken
-    # Sender -> the last number taken of it. Kept after it has ended, as its messages may be late.
+    # Sender -> the last number taken from it. Kept after its end, as its messages may be late.
     cursors: dict[str, Pieces] = {}
-    heard: dict[str, dict[str, Watermark]] = {}  # sender, oneself too -> stream -> its watermark
-    ended: set[str] = set()  # senders that send no more
-    # Computation -> its watermark, and the number of records before it that may still come
+    heard: dict[str, dict[str, Watermark]] = {}  # sender (including oneself) -> stream -> its watermark
+    ended: set[str] = (
+        set()
+    )  # senders that have ended Computation -> its watermark, and the number of records before it that may still come
     lows: dict[str, tuple[int, int]] = {}
-    inherited: dict[str, Inherited] = {}  # senders whose productions are still to be delivered from here
-    # Sender -> id of a weak production that was taken and may be repeated -> the sender's number when it was sent.
+    inherited: dict[str, Inherited] = {}  # senders whose productions must still be delivered from here
+    # Sender -> id of a weak production that taken, may be repeated -> the sender's number when it was sent.
     seen: dict[str, dict[int, int]] = {}
     # Sender -> weak messages sent at a lower number are ignored: their ids are forgotten.
     seen_from: dict[str, int] = {}
@@ -61,7 +62,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         self.cursors[sender] = tuple(pieces)
 
     def hear(self, sender: str, stream: str, watermark: Watermark) -> bool:
-        """True if it moved. It never goes back; ``waiting`` is that of the newest."""
+        """Notes a watermark; True if it moved. It never goes back; ``waiting`` is the newest one's."""
         known = self.heard.setdefault(sender, {})
         before = known.get(stream, NOTHING)
         now = Watermark(
@@ -85,7 +86,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 
     @property
     def is_at_end(self) -> bool:
-        """True if anything is at the end of time."""
+        """True if any watermark is at the end of time."""
         heard = (mark.exact_ns for marks in self.heard.values() for mark in marks.values())
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
@@ -108,7 +109,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         self.heard = {sender: {} for sender in self.heard}
 
     def end(self, sender: str, successors: Iterable[str]) -> None:
-        """The sender has ended; the new owners of its keys are waited for from now on."""
+        """Ends the sender; from now on the new owners of its keys are waited for."""
         self.ended.add(sender)
         self.seen.pop(sender, None)
         self.heard.pop(sender, None)
@@ -117,8 +118,8 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
                 self.heard.setdefault(each, {})
 
     def low(self, stream: str, senders: Collection[str], exact: bool) -> tuple[int, int]:
-        """The lowest watermark of a stream over all possible senders (MillWheel 4.5: expected, not only heard), and
-        the number of records before it that may still come."""
+        """The lowest watermark of a stream over all possible senders (MillWheel 4.5: all expected ones, even if
+        silent), and the number of records before it that may still come."""
         low_ns, waiting = ENDED_NS, 0
         for sender in senders:
             mark = self.heard.get(sender, {}).get(stream, NOTHING)

@@ -23,7 +23,7 @@ from photon.computing.topology import Topology
 from photon.computing.wire import PUBLISH, Ack, Input, Watermark
 
 INPUT = "input"
-# A record, or the watermark that follows: nanoseconds, all records before it have come
+# A record, or the watermark that follows: nanoseconds; all records before it have arrived
 Step = Record | int | Watermark
 
 

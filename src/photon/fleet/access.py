@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
-    """The datacentre that a command means: the named one, or the only one. Raises UsageError."""
+    """Returns the named datacentre, or the only one. Raises UsageError."""
     known = ", ".join(sorted(settings.datacentre)) or "none"
     if not settings.datacentre:
         raise UsageError("the configuration has no datacentre; name a deployment file with --config")
@@ -37,7 +37,7 @@ def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]
 
 
 def pipelines_named(settings: Settings, name: str | None) -> list[str]:
-    """The datacentres that a command means: the named one, or all. Raises UsageError."""
+    """Returns the named datacentre, or all. Raises UsageError."""
     found = sorted(settings.datacentre) if name is None else []
     return found or [pipeline_named(settings, name)[0]]
 

@@ -61,7 +61,7 @@ WALK_MAX = 100_000  # files counted below a log directory
 UNREADABLE_MAX = 20
 SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # of each side, for absent keys
 ABSENT_SHOWN = 5
-STUCK_S = 3.0  # between two looks at the cells that wait for observers
+STUCK_S = 3.0  # between two checks of the cells that wait for observers
 TABLES_PATIENCE_S = 2.0
 CELLS_MAX = 50_000  # of each table, checked for old locks
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
@@ -144,7 +144,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """The deployment's key, or a state that this release cannot use."""
+    """The deployment's key, or a state file that this release cannot use."""
 
     path: str
     problem: str = ""
@@ -159,7 +159,7 @@ class OutputRange:
     start: int
     end: int
     why: str
-    marked: str = ""  # since when readers skip it; empty: they stop there
+    marked: str = ""  # since when readers skip it; empty means that they stop there
     moved: bool = False  # a finished file that is gone: archived, or lost
 
 
@@ -170,7 +170,7 @@ class TablesHere:
     where: str
     problem: str = ""
     oracle_problem: str = ""  # why there are no timestamps
-    stuck: int = 0  # cells that wait for observers, where the oldest one waited between both looks
+    stuck: int = 0  # cells waiting for observers, if the oldest one was the same in both checks
     stuck_at: str = ""
     old_locks: Sequence[str] = ()  # cells locked by a dead client, or locked for long
     looked_at: int = 0  # cells checked for locks
@@ -181,7 +181,7 @@ class TablesHere:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Without a deployment only ``machine`` and ``mistakes``."""
+    """Without a deployment, only ``machine`` and ``mistakes``."""
 
     machine: Machine
     datacentres: Sequence[str] = ()  # on this machine, as far as can be told
@@ -343,7 +343,7 @@ def _sync(directory: Path) -> float:
 
 
 def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesHere | None:
-    """Looks twice if cells wait for observers."""
+    """Examines the tables, twice if cells wait for observers."""
     configured = settings.tables
     if configured is None or (not configured.thrift and not (base / configured.file).is_file()):
         return None
@@ -485,8 +485,8 @@ def topology_mistakes(settings: Settings, base: Path) -> list[str]:
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
 def ports(wanted: Mapping[str, Process], ours: Sequence[str]) -> list[Port]:
-    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer. For
-    processes that are not asked like the others, any listener counts as the right one if others of ours answer."""
+    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer. If a
+    process has no such answer, any listener counts as the right one, provided that others of ours answer."""
     return [
         _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
         for address, each in wanted.items()

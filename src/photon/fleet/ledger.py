@@ -1,4 +1,4 @@
-"""The ledgers of a deployment: where they are, what other machines report of theirs, and all of them combined."""
+"""The ledgers of a deployment: those on this machine, those reported by others, and the combined one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _here(state: Path, name: str) -> Account | None:
 
 
 def _on_spark(state: Path, name: str, slot: str) -> Account | None:
-    """Its commits count over all hours."""
+    """The account of a join on Spark, whose commits count over all hours."""
     from photon.spark.pipeline.journal import journal_of
     from photon.spark.pipeline.standing import ledger_of, read_standing
 
@@ -118,8 +118,8 @@ async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The combined ledger of all datacentres: each event is joined, filtered or unmatched in one of them, and
-    elsewhere in the others that read it. ``total`` includes datacentres that report no hours."""
+    """The combined ledger of all datacentres: each event is joined, filtered or unmatched in one of them, and counted
+    as elsewhere in the others that read it. ``total`` includes datacentres that report no hours."""
 
     hours: Mapping[int, Mapping[Verdict, int]]
     total: Mapping[Verdict, int]
@@ -145,7 +145,7 @@ def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
 
 
 def all_as_json(found: Sequence[Account]) -> dict[str, Any]:
-    """Each datacentre's own ledger, the combined ledger of each join, and which are missing."""
+    """Each datacentre's own ledger, the combined ledger of each join, and a list of missing ones."""
     joins = {join: _made(together(each)) for join, each in by_join(found).items()}
     return {
         "datacentres": {each.datacentre: _as_json(each) for each in found if each.total is not None},

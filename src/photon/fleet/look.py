@@ -1,9 +1,9 @@
-"""A deployment at one moment, as a value: ``doctor`` has rules over it, ``status`` rows, ``top`` rows over two of
-them, and ``explain`` begins with it.
+"""A deployment at one moment, as a value: ``doctor`` applies rules to it, ``status`` makes rows of it, ``top`` of two
+of them, and ``explain`` begins with it.
 
 Joiners that the file does not name are in the registry's list of slots, under the address of their last process.
-A silent one is shown as down until it is back: when it ended for good, a neighbour redoes its slot and notes no
-address there, or an operator retires the slot.
+A silent one is shown as down until it is back, or until a neighbour redoes its slot (which removes the address) or an
+operator retires it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FOUND_MAX = 256  # largest number of joiners of one datacentre that the deployme
 
 @dataclass(frozen=True)
 class Look:
-    """Whatever was not looked at is empty."""
+    """Parts that were not examined are empty."""
 
     at_s: float  # Unix time
     heard: Sequence[Heard] = ()
@@ -60,7 +60,7 @@ class Look:
         return [each for each in self.heard if each.process.kind in kinds]
 
     def seen_from(self, datacentre: str) -> Look:
-        """Without other datacentres: its own processes, then those that belong to no single one."""
+        """The look without other datacentres: its own processes, then those that belong to no single one."""
         own = [
             each for each in self.heard if each.process.datacentre == datacentre and each.process.kind not in COMMON
         ]
@@ -111,7 +111,7 @@ class Asker:
 
 
 async def _twice(settings: Settings, tls: Tls | None) -> Look:
-    """The second look finds all channels open, so that nothing delays the clocks."""
+    """Asks twice: the second time all channels are open, so that nothing delays the clocks."""
     asker = Asker(settings, sorted(settings.datacentre), tls)
     try:
         await asker.look()
@@ -121,8 +121,8 @@ async def _twice(settings: Settings, tls: Tls | None) -> Look:
 
 
 def whole(settings: Settings, base: Path, named: Sequence[str], tell: Callable[[str], None]) -> Look:
-    """All there is to know, also of this machine. ``named``: the datacentres on it, otherwise they are judged by
-    addresses and directories. ``tell`` gets what is looked at next."""
+    """Looks at everything, including this machine. ``named``: the datacentres on it; by default guessed from
+    addresses and directories. ``tell`` receives the next step."""
     from photon.fleet import here
     from photon.fleet.watermarks import watermarks
     from photon.idregistry.operate.operator_client import OperatorClient

@@ -38,7 +38,7 @@ class Numbers:
         return sum(sample.value for _, sample in self.each(name, **labels))
 
     def max(self, name: str, **labels: str) -> float:
-        """The largest value of a metric that several processes report in common; 0 if none does."""
+        """The largest value of a metric that several processes report; 0 if none does."""
         return max((sample.value for _, sample in self.each(name, **labels)), default=0.0)
 
     def of(self, who: Process, name: str, **labels: str) -> float | None:
@@ -69,8 +69,8 @@ class Numbers:
 
 
 class Change:
-    """Changes of each process since the earliest moment at which it had reported. An earlier process of the same name
-    does not count, because a process may start from counts kept on disk. Without such a moment no rate is known."""
+    """Changes of each process since the earliest moment at which it had reported. Only reports of the same process
+    count: a restarted one may begin with counts kept on disk. Without an earlier report no rate is known."""
 
     def __init__(self, now: Numbers, past: Iterable[tuple[float, Numbers]], now_s: float) -> None:
         """``past``: earlier moments, oldest first."""
@@ -173,7 +173,7 @@ def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def lag_rows(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """Foreign logs that lag, as their readers name them."""
+    """Lagging foreign logs, as their readers report them."""
     return [
         {"datacentre": each.process.datacentre, "dispatcher": each.process.name, **row}
         for each in heard

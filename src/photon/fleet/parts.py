@@ -1,5 +1,5 @@
-"""Parts of a deployment: rows, which JSON has as they are, and the columns that people see of them, in a terminal and
-on the status page."""
+"""Parts of a deployment: rows, which JSON shows unchanged, and columns made from them for a terminal and the status
+page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def words(value: object, none: str = NONE) -> str:
 
 
 class Column(NamedTuple):
-    """What people see of a row. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
-    ``name``), or what is made of the row; ``words`` formats it, and an unknown value too."""
+    """A displayed column. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
+    ``name``), or a function of the row; ``words`` formats it, even if unknown."""
 
     name: str
     value: str | Callable[[Any], Any] = ""
@@ -37,9 +37,8 @@ class Column(NamedTuple):
 
 
 class Part(NamedTuple):
-    """``name``: under which JSON has the rows. ``none``: said in place of a table
-    without rows; `None` means that its heads are shown. ``style``: of a row
-    for people, ``bad`` where something is wrong with it."""
+    """``name``: the JSON key of the rows. ``none``: text shown instead of an empty table; `None` shows its headings.
+    ``style``: a row's display style, ``bad`` if something is wrong with it."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
@@ -51,13 +50,13 @@ class Part(NamedTuple):
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def lines(self) -> list[str]:
-        """Of a part with few rows: a line for each column that has something to say."""
+        """Formats a part with few rows: one line per column that has a value."""
         width = max(len(each.head) for each in self.columns)
         named = [(each.head, each.cell(row)) for row in self.rows for each in self.columns]
         return [f"  {head:<{width}} {cell}" for head, cell in named if cell]
 
     def on_page(self) -> dict[str, Any]:
-        """For the status page: everything in words."""
+        """The part for the status page, all values as text."""
         return {
             "name": self.name,
             "columns": [[each.head, "" if each.right else "l"] for each in self.columns],
@@ -75,7 +74,7 @@ def bad_if(wrong: Callable[[Mapping[str, Any]], object]) -> Callable[[Mapping[st
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
-    """For JSON: the attributes of these names."""
+    """The attributes of these names, for JSON."""
     return {name: getattr(value, name) for name in names.split()}
 
 

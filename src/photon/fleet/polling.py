@@ -1,4 +1,4 @@
-"""Asks processes of a deployment what they report of themselves. All pollers use it."""
+"""Asks processes of a deployment for their metrics and details. All pollers use it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Asks a process's gRPC health service once, with only the standard library.
+"""Asks a process's gRPC health service once, with only the standard library. Containers' health checks start a new
 
-Health checks of containers start a new interpreter for each process every few seconds; importing gRPC would cost
-several times as much as everything here. Opens one HTTP/2 stream with one unary call and reads only the message of
-the answer. Long-lived processes use ``photon.supervision.health``.
+interpreter every few seconds for each process; importing gRPC would cost several times as much as all of this. Opens
+one HTTP/2 stream with one unary call and reads only the message of the answer. Long-lived processes use
+``photon.supervision.health``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tools that prove a deployment and that no production process imports: demo, chaos, the proxy between regions."""
+"""Tools that test a deployment, imported by no production process: demo, chaos, the proxy between regions."""

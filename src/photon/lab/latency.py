@@ -40,7 +40,7 @@ def _from(directory: Path, name: str, at: int) -> bytes:
         with open(directory / name, "rb") as file:
             file.seek(at)
             return file.read(READ_MAX)
-    except FileNotFoundError:  # rolled and compressed meanwhile, or withdrawn
+    except FileNotFoundError:  # rolled and compressed meanwhile, or removed
         try:
             return gzip.decompress((directory / f"{name}.gz").read_bytes())[at:]
         except FileNotFoundError:
@@ -86,7 +86,7 @@ def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
 class Verdict:
     """One line of an output. Times are wall times, nanoseconds."""
 
-    written_ns: int  # when everything needed was in the logs of one datacentre
+    written_ns: int  # when a datacentre's logs had everything needed
     seen_ns: int
     joined: bool
     made_ns: int = 0  # shortly before its id was registered
@@ -103,7 +103,7 @@ class Follower:
         complete_ns: Callable[[str, str | None], int | None],
         now_ns: Callable[[], int],
     ) -> None:
-        """``outputs``: datacentre -> its output directory. ``complete_ns(event, primary's key)``: when it was
+        """``outputs``: datacentre -> its output directory. ``complete_ns(event, primary's key)``: the time it was
         written; ``None`` if not by us."""
         self._outputs = outputs
         self._complete_ns = complete_ns

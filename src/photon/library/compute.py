@@ -19,7 +19,7 @@ from photon.config.disk import RealDisk
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The results of a run, of all computations together."""
+    """The results of a run, over all computations."""
 
     records: int
     produced: int

@@ -112,7 +112,7 @@ class Output:
         """The records after ``cursor`` (``None`` means from the beginning), in batches; with ``follow`` also new
         ones, until ``until()`` is true, which is called between batches and every 0.2 s.
 
-        ``cleared_only``: only records that stay even if a slot is retired; they come a little later. ``lines``:
+        ``cleared_only``: only records that stay valid even if a slot is retired; slightly delayed. ``lines``:
         maximum number in a batch. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged,
         OSError.
         """
@@ -120,7 +120,7 @@ class Output:
         reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
-                at = at.moved(block.place, block.end(0), block.output)  # nothing remains of a skipped range
+                at = at.moved(block.place, block.end(0), block.output)  # skips the rest of a damaged range
                 for size, data in _pieces(block.data, lines):
                     at = at.moved(block.place, block.end(size), block.output)
                     yield Batch(block.place.kind, block.place.slot, data, at.encode())

@@ -1,4 +1,4 @@
-"""What one run of ``photon join`` is told."""
+"""The options of one run of ``photon join``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from photon.local_join.words import NOTHING_SAID, Words
 
 
 class JoinFailed(PhotonError):
-    """A part of the pipeline failed; what was done before is durable."""
+    """A part of the pipeline failed; earlier results are durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class JoinOptions:
     once: bool = False
     keep_pending: bool = False
     kafka_client: Path | None = None
-    """Properties of Kafka's clients, for a side that is kafka://HOST:PORT/TOPIC."""
+    """Kafka client properties, for a side kafka://HOST:PORT/TOPIC."""
     accept_lost_offsets: bool = False
     """Continues after messages of topics that are gone."""
     stages: Path | None = None
@@ -43,7 +43,7 @@ class JoinOptions:
         return {"primary": self.primary, "foreign": self.foreign}
 
     def at(self, join: str, sides: Mapping[str, Given], adapter: Adapter) -> JoinOptions:
-        """Fills in directories and, as settings, the files to read in them; the user's settings take precedence."""
+        """Fills in directories and the settings for the files in them; the user's settings take precedence."""
         allowed = {"primary": adapter.primary_links, "foreign": adapter.foreign_links}
         files = [
             f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"

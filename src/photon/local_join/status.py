@@ -1,4 +1,4 @@
-"""The status of a running join and its end, and its text for people. Pure: times are arguments."""
+"""The status of a running join and its end, and its display text. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """What one run says at its end; as one that was stopped while it started."""
+    """The result of one run; the defaults are those of one stopped during its start."""
 
     ledger: Mapping[str, int] = field(default_factory=dict)
     rejected: int = 0  # events rejected in this run
-    # A line for each foreign log that was not read to its end,
+    # A line for each foreign log that was not read to its end
     unread: tuple[str, ...] = ()
-    # for each that begins like another one, if lines have no ids: the common beginning was counted once,
+    # a line for each log that begins like another, if lines have no ids: the common beginning was counted once
     alike: tuple[str, ...] = ()
-    unended: tuple[str, ...] = ()  # and for each whose last line waits for its end
-    conflicting: int = 0  # lines with the event id of another line but other content, where ids were inferred
+    unended: tuple[str, ...] = ()  # a line for each log with an unfinished last line
+    conflicting: int = 0  # lines with another line's event id but different content, if ids were inferred
     ambiguous: int = 0  # inferred primary keys that turned out to have several different primary events
     # Output records whose id the registry does not know as theirs: duplicated, or written without a registration.
     unowned: int = 0
     missing: int = 0  # primary logs with records that cannot be read, or with unknown keys
-    stopped: bool = True  # before all had a verdict
+    stopped: bool = True  # stopped before all events had a verdict
 
 
 @dataclass(frozen=True, slots=True)

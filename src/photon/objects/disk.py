@@ -1,4 +1,4 @@
-"""A disk on which paths may be URLs too: an object is read like a file, and written whole."""
+"""A disk whose paths may be URLs: objects are read like files, and written as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN_MAX = 1024  # objects whose size and ETag are known
 
 
 class UrlDisk(RealDisk):
-    """An object is assumed unchanged since it was first met; an overwritten one raises FileNotFoundError, and is
+    """Objects are assumed unchanged since they were first seen; an overwritten one raises FileNotFoundError, and is
     looked up again at the next read. One caller at a time."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class UrlDisk(RealDisk):
         return self._open.pop(path, None)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
-        """As RealDisk; OSError also if a store does not answer."""
+        """Like RealDisk; also raises OSError if a store does not answer."""
         if not isinstance(path, ObjectPath):
             return super().read(path, offset, length)
         return self._of(path, lambda file: file.read(offset, file.size() - offset if length is None else length))
@@ -83,11 +83,11 @@ class UrlDisk(RealDisk):
         return sorted(names)
 
     def append(self, path: Path) -> AppendFile:
-        """An object appears when it is synced, replacing the existing one."""
+        """Opens for appending; the object appears when it is synced, replacing the existing one."""
         return _Upload(path, self) if isinstance(path, ObjectPath) else super().append(path)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Replaces an object only if it is unchanged since it was met, or was not met and does not exist. Raises
+        """Replaces an object only if it is unchanged since it was last seen, or does not exist. Raises
         ObjectChanged."""
         if not isinstance(path, ObjectPath):
             super().replace(path, data)
@@ -99,7 +99,7 @@ class UrlDisk(RealDisk):
             meta = objects.head(path.key)
             if meta.size != len(data) or (data and objects.read(meta, 0, meta.size) != data):
                 raise
-            # else: by an unanswered attempt
+            # else: written by an unanswered attempt
         self._keep(path, opened(path, meta))
 
     def create(self, path: Path, data: bytes) -> bool:

@@ -3,10 +3,10 @@
 An object is final once it is listed. New ones mostly come after the last key, so that part is listed often. They may
 come anywhere (several writers, a long upload, a listing that showed a later key first), so everything is listed again
 from time to time, the less often the more pages that takes. An object is known from the first listing that shows it,
-and nothing depends on the order in which keys come.
+regardless of the order of keys.
 
-**Whole.** All objects that were in the bucket at ``whole_ns`` are known: that is when the last complete listing
-began. Only such a listing also removes deleted objects.
+**Complete.** All objects in the bucket at ``whole_ns``, the start of the last complete listing, are known. Only such
+a listing also removes deleted objects.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from photon.objects.api import PAGE_KEYS, Meta
 
-NEW_S = 2.0  # between two listings of keys after the last one
-ALL_S = 10.0  # between two complete listings, at least
-# Plus this for each page: listings take at most some 1.5 requests a second, however many objects there are
+NEW_S = 2.0  # interval of listings of keys after the last one
+ALL_S = 10.0  # least interval of complete listings Plus this per page, so that listings take at most some 1.5
+# requests a second, regardless of the number of objects
 PAGE_S = 1.0
 OBJECTS_MAX = 1_000_000  # below one prefix; each takes some 300 bytes of memory
 
@@ -41,7 +41,7 @@ class Pass:
 @dataclass(slots=True)
 class Listing:
     known: dict[str, Meta] = field(default_factory=dict)
-    whole_ns: int | None = None  # None means no listing was completed so far
+    whole_ns: int | None = None  # None means that no listing was completed yet
     version: int = 0  # counts up with each change of ``known``
     _last: str = ""
     _new_at: float = float("-inf")
@@ -86,6 +86,6 @@ class Listing:
         self._all_at = now + max(ALL_S, PAGE_S * (len(self.known) // PAGE_KEYS))
 
     def failed(self, now: float) -> None:
-        """The listing failed: its objects are known all the same."""
+        """The listing failed: its objects are still known."""
         self._new_at = now + NEW_S
         self._all_at = max(self._all_at, now + NEW_S)

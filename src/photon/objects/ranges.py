@@ -1,5 +1,4 @@
-"""Ranges of objects: fetched by a few threads, the next one ahead of sequential readers, and kept in bounded
-memory."""
+"""Ranges of objects: fetched by a few threads, ahead of sequential readers, and kept in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from queue import SimpleQueue
 from photon.objects.api import Meta, Objects
 
 READ_ON_BYTES = 4 << 20  # fetched at a time by sequential readers
-PLACES_BYTES = 256 << 10  # by readers at single places
-KEPT_BYTES = 64 << 20  # of fetched chunks, in this process
-FETCHES = 8  # requests at a time
+PLACES_BYTES = 256 << 10  # fetched at a time by readers at single places
+KEPT_BYTES = 64 << 20  # limit of fetched chunks in this process
+FETCHES = 8  # concurrent requests
 COMING_MAX = 1024
 WAIT_S = 60.0
-HURRIED_S = 0.05  # for an event loop, which must not wait for a request and comes back (BlockingIOError)
+HURRIED_S = 0.05  # longest wait of an event loop, which retries later (BlockingIOError)
 
 _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
@@ -39,7 +38,7 @@ patience = _Patience()
 
 @dataclass(slots=True)
 class Chunks:
-    """The chunks of one bucket. Requests for a chunk under way wait for it."""
+    """The chunks of one bucket. Requests for a chunk being fetched wait for it."""
 
     objects: Objects
     kept_bytes: int = KEPT_BYTES
@@ -55,7 +54,7 @@ class Chunks:
         self.ask(meta, begin, end)
 
     def get(self, asked: Future[bytes] | bytes, meta: Meta, begin: int, end: int) -> bytes:
-        """The result of ``asked``. Raises as ``Objects.read``; BlockingIOError if it is still under way."""
+        """The result of ``asked``. Raises like ``Objects.read``; BlockingIOError if it is still being fetched."""
         if isinstance(asked, bytes):
             return asked
         try:
@@ -63,19 +62,19 @@ class Chunks:
         except FetchTimeout:
             raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
         except Exception:
-            with self._lock:  # reported now; the next request fetches it again
+            with self._lock:  # reported now, and fetched again by the next request
                 self._coming.pop((meta.key, meta.etag, begin, end), None)
             raise
 
     def ask(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
-        """Fetches a missing chunk. To come back for it, keep the returned value: cached chunks may be dropped."""
+        """Fetches a missing chunk. To retry, keep the returned value, as cached chunks may be dropped."""
         chunk = (meta.key, meta.etag, begin, end)
         with self._lock:
             if (kept := self._kept.get(chunk)) is not None:
                 self._kept.move_to_end(chunk)
                 return kept
             if (coming := self._coming.get(chunk)) is None:
-                if len(self._coming) >= COMING_MAX:  # failures that nobody came back for
+                if len(self._coming) >= COMING_MAX:  # unclaimed failures
                     self._coming = {each: f for each, f in self._coming.items() if not f.done()}
                 coming = self._coming[chunk] = Future()
                 self._asked.put((chunk, meta, coming))
@@ -117,7 +116,7 @@ class ObjectFile:
         self._ahead = not places
         self._awaited: tuple[int, Future[bytes] | bytes] | None = None
         self._held: dict[int, bytes] = {}
-        """Chunks of a read that waits for others of it: a record may be larger than the whole cache."""
+        """Chunks of an unfinished read, as a record may be larger than the whole cache."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer bytes only at the end. Raises OSError."""

@@ -17,7 +17,7 @@ ATTEMPTS = 8  # per request; some 10 s on average. After that the caller may try
 
 
 class Retrying:
-    """An ``Objects`` over one that fails at times. Permanent errors are raised at once."""
+    """An ``Objects`` over one that fails temporarily. Permanent errors are raised at once."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Retrying:
         self._random = random
 
     def _pauses(self) -> Iterator[float]:
-        """Seconds before each further attempt."""
+        """Yields the seconds before each further attempt."""
         return islice(PAUSES.pauses(self._random), ATTEMPTS - 1)
 
     def _tried(self, kind: str, call: Callable[[], T]) -> T:
@@ -50,7 +50,7 @@ class Retrying:
         return call()
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """As in Objects. It continues after the last page received; each page has all its attempts."""
+        """As in Objects. It continues after the last page received; each page gets the full number of attempts."""
         left = self._pauses()
         while True:
             self.counts.add("lists")

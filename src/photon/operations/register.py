@@ -1,7 +1,7 @@
 """Registers the ids of outputs again, in a registry that was restored from a backup and is closed.
 
 Each output line names its event and the token that it was written under. An id whose line the verifier had cleared
-becomes cleared again, any other one owned, so that the verifier clears it in its own time.
+becomes cleared again, any other becomes owned, so that the verifier clears it later.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<gz>\.gz)?")
 
 
 class OutputUnreadable(PhotonError):
-    """A line that is no output record: no later line of its file was registered. One line."""
+    """A line that is not an output record; no later line of its file was registered. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     path: Path
-    name: str  # relative to the output's root, as plain file: the verifier's name for it
+    name: str  # relative to the output's root, as a plain file, as named by the verifier
     slot: str
     kind: Kind
     compressed: bool  # all its ids were cleared before it was compressed
@@ -52,7 +52,7 @@ class Registered:
     lines: int = 0
     registered: int = 0  # now owned or cleared under their line's token
     taken: int = 0  # the backup has another token for the id: there may be two records of it
-    too_old: int = 0  # below the boundary: nobody can register them
+    too_old: int = 0  # below the boundary, so they cannot be registered
     without_token: int = 0
 
     def add(self, answers: bytes) -> None:
@@ -64,7 +64,10 @@ class Registered:
 
 
 def output_files(root: Path) -> list[OutputFile]:
-    """All files of a pipeline, of all its slots. While a file exists plain and compressed, the plain one counts."""
+    """All files of a pipeline, of all its slots.
+
+    If a file exists both plain and compressed, the plain one is used.
+    """
     found: dict[str, OutputFile] = {}
     for kind, directory in DIRECTORY_OF.items():
         for path in sorted((root / directory).glob("*.jsonl*")):
@@ -125,7 +128,7 @@ def register_file(
     """Adds to the counts in ``done``. Raises OutputUnreadable, and errors of the client."""
     for refs, was_cleared in _refs(file, cleared, done):
         rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
-        for each in reversed(ranges):  # earlier shards hold the ids entered in their time, and report it
+        for each in reversed(ranges):  # earlier shards hold, and report, the ids entered in their time
             elsewhere = []
             for at, request in _requests(refs, each.shards, rows, digester, datacentre, file, was_cleared):
                 answers = client.register_again(request)
@@ -137,7 +140,7 @@ def register_file(
 
 
 def counted(files: Sequence[OutputFile]) -> Registered:
-    """The lines that ``register_file`` would register, without asking anybody. Raises OutputUnreadable."""
+    """Counts the lines that ``register_file`` would register, without any request. Raises OutputUnreadable."""
     done = Registered()
     for file in files:
         for _ in _refs(file, 0, done):

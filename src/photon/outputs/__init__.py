@@ -1,4 +1,4 @@
-"""Reads the published output of joiners: which files exist, how far each may be read, and the contents of a line."""
+"""Reads the published output of joiners: the files, their readable lengths, and the contents of lines."""
 
 from photon.outputs.cursor import Cursor, CursorUnreadable, OutputLog, Position
 from photon.outputs.log.format import retired_bytes

@@ -1,4 +1,4 @@
-"""The point up to which a slot's output is cleared: nobody ever writes records before that point again."""
+"""The point up to which a slot's output is cleared: no event before it is ever written again."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ CLEARED_NAME = "verifier/cleared.json"
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    # Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not listed.
+    # Plain name -> bytes of lines processed by the verifier. Final files are cleared, and not listed.
     files: Mapping[str, int] = field(default_factory=dict)
-    # Plain name -> lines that the verifier objects to: not everything before the length in ``files`` is cleared.
+    # Plain name -> lines to which the verifier objects, so that not everything before the length in ``files`` is
+    # cleared.
     trouble: Mapping[str, int] = field(default_factory=dict)
 
     def bounds(self, files: Sequence[OutputFile]) -> dict[str, int]:
-        """For each file that is not final: the length that a reader of cleared lines only may read."""
+        """Returns for each unfinished file the length readable by readers of cleared lines."""
         return {
             file.name: 0 if file.name in self.trouble else self.files.get(file.name, 0)
             for file in files
@@ -34,6 +35,6 @@ class Clearing:
 
 
 def read_clearing(disk: Disk, state: Path) -> Clearing:
-    """Returns how far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
+    """Reads the cleared lengths of the slot in this state directory. Raises PublishedDamaged, OSError."""
     cleared = read_versioned(disk, state / CLEARED_NAME, Cleared, PublishedDamaged)
     return Clearing() if cleared is None else Clearing(cleared.files, cleared.trouble)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _MEMBER = b'"event_time_ns":'
-_REGISTERED = b'"registered_ns":'  # follows where the event is in the registry under another time: that one counts
+_REGISTERED = b'"registered_ns":'  # present if the registry has the event under another time, which is then used
 _DIGITS_MAX = 20  # of an int64 with its sign
 
 
@@ -16,7 +16,7 @@ class EventTimes:
         self._rest = b""
 
     def span(self) -> tuple[int | None, int | None]:
-        """First and last; (None, None) if a line has no event time, as no range covers all lines then."""
+        """First and last; (None, None) if a line has no event time, as then no range covers all lines."""
         whole = self._lines and self._timed == self._lines and not self._rest
         return (self._first, self._last) if whole else (None, None)
 

@@ -12,7 +12,7 @@ import msgspec
 
 @dataclass(slots=True)
 class OutputRecords:
-    """Columns of equal length. ``None`` means the line has no such member."""
+    """Columns of equal length. ``None`` means that the line has no such member."""
 
     offset: list[int] = field(default_factory=list)  # the line's first byte, in uncompressed bytes
     event_id: list[bytes | None] = field(default_factory=list)
@@ -22,20 +22,22 @@ class OutputRecords:
     foreign: list[bytes | None] = field(default_factory=list)
     primary: list[bytes | None] = field(default_factory=list)
     reason: list[str | None] = field(default_factory=list)
-    # The original record, of lines that are no join, without redacted parts; None if it is withheld, too.
+    # The original record of unjoined lines, without redacted parts; None also if it is withheld.
     record: list[bytes | None] = field(default_factory=list)
     source_file: list[str | None] = field(default_factory=list)
     source_offset: list[int | None] = field(default_factory=list)
     primary_file: list[str | None] = field(default_factory=list)
     primary_offset: list[int | None] = field(default_factory=list)
-    # Of an event with a record for each primary event of its key: this record's number, from 1 on.
+    # If an event has a record per primary event of its key: this record's number, from 1 on.
     pair: list[int | None] = field(default_factory=list)
     # The number of such records. Rows where both are equal, or both missing, are one per event.
     pairs: list[int | None] = field(default_factory=list)
     written_at: list[str | None] = field(default_factory=list)  # joined_at or decided_at
     token: list[str | None] = field(default_factory=list)
-    line: list[bytes | None] = field(default_factory=list)  # the bytes of a line that is no output record, else None
-    torn: list[str | None] = field(default_factory=list)  # why it is no record; then all other members are None
+    line: list[bytes | None] = field(
+        default_factory=list
+    )  # the bytes of a line that is not an output record, else None
+    torn: list[str | None] = field(default_factory=list)  # why it is not a record; then all other members are None
 
 
 _ABSENT = msgspec.Raw()
@@ -96,7 +98,7 @@ def _lines(block: bytes) -> Iterator[bytes]:
 def _row(offset: int, line: _Line) -> tuple[Any, ...]:
     """A row in the order of the columns."""
     found = line.primary_source
-    joined = line.reason is None  # an unmatched event among the joined ones has no primary record, not one of null
+    joined = line.reason is None  # an unmatched event among joined ones has no primary record, rather than null
     return (
         offset,
         _bytes(line.event_id, line.event_id_raw_base64),

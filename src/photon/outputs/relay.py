@@ -33,7 +33,7 @@ class Relay(Copier):
             at, to = self._cursor.positions.get(block.place), block.end()
             start = at.offset if at is not None and at.number == block.number else 0
             self._cursor = self._cursor.moved(block.place, to, block.output)
-            # A log with only blank lines would have no identity.
+            # Skipped: a log with only blank lines would have no identity.
             blank = not block.data and start == 0 and to.offset == block.length
             made = Block(block.place.slot, Path(block.name).name, start, to.offset, block.data)
             yield [] if blank else [made]
@@ -42,7 +42,7 @@ class Relay(Copier):
         return self._cursor.encode
 
     def behind(self) -> int:
-        """As in Copier."""
+        """See Copier."""
         total = 0
         for slot in self._output.published(self._disk, (KIND,)):
             at = self._cursor.positions.get(OutputLog(slot.slot, KIND), Position(-1, 0))

@@ -1,4 +1,4 @@
-"""Passes a reader's blocks on as they come, and keeps the cursor in step with the output."""
+"""Passes on a reader's blocks, and keeps the cursor in step with the output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from photon.outputs.reader import OutputBlock, Reader
 
 class Sink(Protocol):
     def write(self, data: bytes) -> int:
-        """Number of bytes written: fewer than all if told to stop meanwhile. Raises BrokenPipeError, OSError."""
+        """Returns the number of bytes written: fewer than all if told to stop meanwhile.
+
+        Raises BrokenPipeError, OSError.
+        """
         ...
 
     def flush(self) -> None:
@@ -25,7 +28,7 @@ class StopSignal(Protocol):
     def asked(self) -> bool: ...
 
     def wait(self, seconds: float) -> None:
-        """Returns early when asked to stop. Raises BrokenPipeError once nobody reads the sink."""
+        """Waits; returns early if asked to stop. Raises BrokenPipeError once the sink has no reader."""
         ...
 
 
@@ -37,7 +40,7 @@ class StreamTerms:
     limit: int | None = None  # maximum number of lines
     with_cursor: bool = False  # a line with the cursor first, and after each block of lines
     poll_s: float = 0.2
-    save_s: float = 1.0  # save the cursor this often while lines come, and whenever there are no more
+    save_s: float = 1.0  # interval of saving the cursor while lines arrive; also saved when there are no more
 
 
 class Stream:
@@ -56,8 +59,8 @@ class Stream:
         watermark: Callable[[Cursor], bytes] = lambda cursor: b"",
     ) -> None:
         """``reader`` begins at ``cursor``. ``save`` stores a cursor durably; ``render`` converts the lines; ``tell``
-        receives each file on which reading stopped, once. ``watermark``: a line for a reader at a cursor, if there is
-        a new one."""
+        receives each file where reading stopped, once. ``watermark``: returns a line for a reader at a cursor, if
+        there is a new one."""
         self._reader = reader
         self.cursor = cursor
         self._sink = sink
@@ -86,7 +89,7 @@ class Stream:
                 self._save()
                 self._stop.wait(self._terms.poll_s)
         except BrokenPipeError:
-            raise  # the pipe's content is lost: better to repeat it
+            raise  # the pipe's content is lost, so it must be repeated
         except Exception:
             self._save()
             raise
@@ -109,7 +112,7 @@ class Stream:
         return self.lines != self._terms.limit
 
     def _block(self, block: OutputBlock) -> bool:
-        """False if the block was only partly written."""
+        """Writes a block; False if it was only partly written."""
         size = len(block.data)
         if self._terms.limit is not None:
             size = self._within(block.data, self._terms.limit)
@@ -123,7 +126,7 @@ class Stream:
         if written == len(out):
             self.cursor = after
             return size == len(block.data)
-        if self._render is None:  # a line that is cut off is repeated
+        if self._render is None:  # a truncated line is repeated
             whole = out.rfind(b"\n", 0, min(written, size)) + 1
             if whole:
                 self.cursor = self.cursor.moved(part.place, part.end(whole), block.output)

@@ -1,14 +1,14 @@
-"""Watermarks of a pipeline's output: up to which event time it is complete, and where.
+"""Watermarks of a pipeline's output: the event times up to which it is complete, with cursors.
 
 A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish is
-before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; later ones have no lesser times and
-cursors. Each of them is true by itself, so old ones may be left out. As a line of JSON::
+before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease. Each
+pair is valid by itself, so old ones may be dropped. As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
 ``exact_ns`` is such a time. Few of the future records are older than ``percentile_ns``; ``waiting`` is the number of
-unpublished events before that; ``held_by`` says what holds ``exact_ns`` back, for people. A record that breaks a
-promise is *late*: it is behind the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line
+unpublished events before that; ``held_by`` lists what holds ``exact_ns`` back, for people. A record that breaks a
+promise is *late*: it follows the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line
 of their own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
@@ -33,9 +33,9 @@ from photon.config.versioned_file import decoded
 from photon.outputs.cursor import Cursor
 
 JOURNAL = Path("verifier") / "watermarks.jsonl"  # in a pipeline's state directory
-STEP_NS = NS_PER_S // 10  # times of pairs are multiples of it, so that events before them can be counted
-LINES_MAX = 8192  # of the journal, which is then rewritten with fewer; also of the pairs that a reader holds
-BYTES_MAX = 16 << 20  # of the journal, too: each pair has the cursor of all slots
+STEP_NS = NS_PER_S // 10  # times of pairs are multiples of this, so that events before them can be counted
+LINES_MAX = 8192  # lines of the journal, which is then rewritten with fewer; also limits the pairs held by a reader
+BYTES_MAX = 16 << 20  # limit of the journal, as each pair has the cursor of all slots
 NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
@@ -58,10 +58,10 @@ class _LateLine(msgspec.Struct, frozen=True, tag_field="photon_late", tag=1):
 @dataclass(frozen=True, slots=True)
 class Pair:
     at_ns: int  # wall clock when the pair was determined
-    exact_ns: int | None  # None means nothing is known
+    exact_ns: int | None  # None means that nothing is known
     percentile_ns: int | None
-    # Events before ``percentile_ns`` that were read and are not published: those without a verdict, and one for each
-    # slot that has some to show.
+    # Events read before ``percentile_ns`` but not published: those without a verdict, and one for each slot with
+    # unshown ones.
     waiting: int
     cursor: Cursor
     held_by: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ Entry = Pair | Late
 
 
 def decode(data: bytes) -> Iterator[Entry]:
-    """The entries of whole lines. A torn line is ignored: the others are true without it."""
+    """The entries of whole lines. A torn line is ignored, as the others are valid without it."""
     for line in data.split(b"\n"):
         with suppress(*DECODE_ERRORS, PhotonError):
             yield _decoded(line)
@@ -146,15 +146,15 @@ class PairsHeard:
             self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """The newest pair that holds for a reader at ``cursor``, if its times are later than those returned
-        before."""
+        """The newest pair that holds for a reader at ``cursor``, if its times are later than the last returned
+        ones."""
         found = newest_before(self._pairs, cursor, self._kinds)
         if found is None:
             return None
         del self._pairs[: self._pairs.index(found)]
         times = (found.exact_ns, found.percentile_ns)
         if not any(_is_later(now, said) for now, said in zip(times, self._said, strict=True)):
-            return None  # or an older pair: the one returned last is no longer among the remaining ones
+            return None  # or an older pair, as the last returned one is no longer in the journal
         self._said = times
         return found
 
@@ -186,7 +186,7 @@ def _is_later(now_ns: int | None, said_ns: int | None) -> bool:
 
 
 def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
-    """A thinned list: the ``newest`` pairs, and at most ``older`` earlier ones, evenly spaced; late records are
+    """Thins a list: the ``newest`` pairs, and at most ``older`` earlier ones, evenly spaced; late records are
     merged by file."""
     pairs = pairs_of(entries)
     late: dict[str, Late] = {}
@@ -215,7 +215,7 @@ class Journal:
         self._lines = 0
 
     def begin(self) -> list[Entry]:
-        """The remaining entries. The journal is read and rewritten here, and whenever it has become long."""
+        """Reads and rewrites the journal, which also happens whenever it is long; returns the remaining entries."""
         kept, data = _fewer(read_journal(self._disk, self._state))
         self.close()
         self._disk.replace(self._state / JOURNAL, data)

@@ -1,1 +1,1 @@
-"""Rows changed under a condition, in memory, SQLite or HBase."""
+"""Rows with conditional changes, in memory, SQLite or HBase."""

@@ -1,9 +1,9 @@
-"""Rows changed under a condition: the contract of all stores, after Bigtable (OSDI 2006).
+"""Rows with conditional changes: the contract of all stores, after Bigtable (OSDI 2006).
 
-A store is a sorted map of rows; each row has cells, and is read and changed at one moment. A cell is a column, a
+A store is a sorted map of rows; each row has cells, and is read and changed atomically. A cell is a column, a
 version and a value. The first byte of a column is its *family*. A family keeps the newest version of each column, or
 all of them; the newest is the one with the highest number, regardless of the order of writes. So a write may be
-repeated, and may come late, with the same result as in its turn.
+repeated or late without changing the result.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 from photon.config.errors import PhotonError
 
 EVER = 2**62  # above every version
-NOW = 0  # as a version: the store's own clock, or none. Later writes replace earlier ones
-ALL = 2**31 - 1  # as a number of versions
+NOW = 0  # as a version: the store's own clock, or none; later writes replace earlier ones
+ALL = 2**31 - 1  # as a number of versions: keep all
 Families = Mapping[bytes, int]  # family -> versions kept of each column: 1 or ALL
 Groups = Sequence[Families]  # families that are kept together, as they are read and written together
 
 
 class RowsFailed(PhotonError):
-    """The store did not answer, or cannot be used. It is not known which part of the request was done."""
+    """The store did not answer, or cannot be used. It is unknown which part of the request was done."""
 
 
 class TableMissing(RowsFailed):
@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Cells to write, whatever the row holds."""
+    """Cells to write, regardless of the row's content."""
 
     row: bytes
     cells: Sequence[Cell] | None  # ``None`` removes the row; only in ``commit`` of an atomic store
@@ -69,16 +69,16 @@ class Delete(NamedTuple):
     upto: int = EVER
 
 
-Answer = bool | RowsFailed  # done; refused: it was not done and never will be; or it may be done now, later, or never
+Answer = bool | RowsFailed  # True: done; False: refused, and never done; RowsFailed: may be done now, later, or never
 
 
 class Rows(Protocol):
-    """Safe for many threads and processes. Acknowledged changes survive any crash that the store survives."""
+    """Safe for many threads and processes. Acknowledged changes survive every crash that the store survives."""
 
     atomic: bool  # ``commit`` is one step
 
     @property
-    def round_trips(self) -> int: ...  # to servers, so far
+    def round_trips(self) -> int: ...  # number of round trips to servers
 
     def create(self) -> bool:
         """Creates HBase's table. False if it exists already, or if the file did when it was opened. Raises
@@ -94,12 +94,12 @@ class Rows(Protocol):
         every: bool = False,
     ) -> list[tuple[bytes, list[Cell]]]:  # fmt: skip
         """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the last), in order, that have any
-        such cells, each as by ``read``. Fewer than ``limit`` means there are no more. The cost depends on the cells
-        of the families concerned. Raises RowsFailed."""
+        such cells, each as in ``read``. Fewer than ``limit`` means that there are no more. The cost depends on the
+        cells of the families concerned. Raises RowsFailed."""
         ...
 
     def change(self, changes: Sequence[Change]) -> list[Answer]:
-        """One answer for each. They run concurrently, in any order, each by itself. Never raises RowsFailed."""
+        """Returns an answer for each. Changes run concurrently, in any order, separately. Never raises RowsFailed."""
         ...
 
     def decide(self, changes: Sequence[Change], *, wait: bool = True) -> list[Answer]:
@@ -110,16 +110,19 @@ class Rows(Protocol):
 
     def commit(self, change: Change, puts: Sequence[Put]) -> bool:
         """Does the change, and the puts if it was done: all in one step if ``atomic``, otherwise the change first. A
-        lost answer is found out by reading, so the first cell must have a value that its column never had. False
+        lost answer is determined by reading, so the first cell must have a value that its column never had. False
         means that nothing was written. Raises RowsFailed."""
         ...
 
     def put(self, puts: Sequence[Put]) -> None:
-        """All is durable when it returns; in no particular order. Raises RowsFailed."""
+        """Writes durably, in no particular order. Raises RowsFailed."""
         ...
 
     def delete(self, deletes: Sequence[Delete]) -> None:
-        """A cell written later may be hidden as well if its version is not above ``upto``. Raises RowsFailed."""
+        """Deletes cells.
+
+        A cell written later may be hidden too if its version is not above ``upto``. Raises RowsFailed.
+        """
         ...
 
     def flush(self) -> None:
@@ -130,5 +133,5 @@ class Rows(Protocol):
 
 
 def behind(prefix: bytes) -> bytes:
-    """The end of the rows with this prefix, whose last byte must not be 255."""
+    """Returns the end of the rows with this prefix, whose last byte must not be 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

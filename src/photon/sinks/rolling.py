@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class RollLimits:
     """Files are closed, and transactions committed, at whichever limit comes first."""
 
-    bytes: int = 128 << 20  # of JSON Lines written into it
-    age_s: float = 600.0  # since its first record
+    bytes: int = 128 << 20  # bytes of JSON Lines written into it
+    age_s: float = 600.0  # time since its first record
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Rolling:
 
     limits: RollLimits
     filled: int = 0
-    since_s: float | None = None  # None means nothing was written since the last roll
+    since_s: float | None = None  # None means that nothing was written since the last roll
 
     def add(self, size: int, now_s: float) -> None:
         """Counts written bytes."""

@@ -79,7 +79,7 @@ class History:
             self._since = []
 
     def as_json(self) -> dict[str, list[dict[str, float | None]]]:
-        """``history`` and ``day``, oldest first. The last point of ``day`` covers what came since the one before."""
+        """``history`` and ``day``, oldest first. The last point of ``day`` covers the time since the one before."""
         coarse = [*self._coarse, together(self._since)] if self._since else list(self._coarse)
         return {"history": [_rounded(point) for point in self._fine], "day": [_rounded(point) for point in coarse]}
 
@@ -197,7 +197,7 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
 
 
 def _others(names: Sequence[str], now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """The other datacentres as seen from here: dispatchers watch what becomes of the events left to them."""
+    """The other datacentres as seen from here: dispatchers track the events left to them."""
     trusted = now.by("home", f"{_D}_home_trusted")
     elsewhere = rates.sum(f"{_D}_events_total", verdict="elsewhere")
     return [

@@ -17,7 +17,7 @@ from photon.supervision.supervisor import Service
 
 
 def changed_keys(before: Settings, after: Settings) -> list[str]:
-    """``a.b.c`` of each value that differs, is new or is gone."""
+    """Returns ``a.b.c`` for each changed, new or removed value."""
     then, now = (_flat(msgspec.to_builtins(each, enc_hook=float)) for each in (before, after))
     return sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
 
@@ -43,8 +43,8 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
 
 def reads(service: Service, keys: Iterable[str]) -> bool:
     """True if a process read one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    processes, all with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but
-    the proxy."""
+    processes, all with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes
+    except the proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
         table, _, rest = key.partition(".")
@@ -84,7 +84,7 @@ class Deployment:
     def _service(self, process: Process) -> Service:
         log = self.run / "logs" / f"{process.label.replace(' ', '-')}.log"
         health = KINDS[process.kind].health
-        address = process.address if health else None  # a page's health is not gRPC's
+        address = process.address if health else None  # as a page's health is not in gRPC
         to = towards(self.tls, process.identity)
         command = (*self._command(process), "--stop-with-parent")
         return Service(process.label, command, log, address, health, process.datacentre, to)

@@ -1,12 +1,12 @@
-"""Checks if a process answers its health service, and if a silent process hangs.
+"""Checks whether a process answers its health service, and whether a silent process hangs.
 
 An answer is the heartbeat of a process's event loop, because the loop itself gives it. On an overloaded machine a
 healthy process answers late, and so does the supervisor; killing the process then costs a restart, which slows the
-machine further. So silence is judged by what the process could have done meanwhile. Time in which one of its threads
+machine further. So silence is judged by the time that the process could have used. Time in which one of its threads
 was ready to run but another process had the processor is *starved*, and so is time in which the supervisor was; only
 the rest counts. Then a process that
 
-- stands still, because it waits for something that does not come, or was stopped (SIGSTOP) by someone other than its
+- is stuck, waiting for something that never happens, or was stopped (SIGSTOP) by someone other than its
   supervisor, is found after the limit,
 - spins is found once it has used that much processor time without giving an answer,
 - does anything else is found after many times the limit, regardless of load.
@@ -24,15 +24,15 @@ from typing import NamedTuple
 from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
-STARVED_TIMES = 40.0  # a process silent for this many times the limit hangs, however little it ran
-UNKNOWN_TIMES = 4.0  # factor for the limit if the kernel does not say how much a process could run
+STARVED_TIMES = 40.0  # a process silent for this many times the limit hangs, regardless of its running time
+UNKNOWN_TIMES = 4.0  # factor for the limit if the kernel does not report how much a process could run
 _LISTEN = "0A"  # the state of a listening socket in the kernel's table
 
 
 class Health(enum.Enum):
     SERVING = "serving"
     NOT_SERVING = "not serving"
-    """It answers, so it does not hang: a registry replica without a majority stays in this state."""
+    """Answers, so it does not hang; a registry replica without a majority stays in this state."""
     SILENT = "silent"
 
 
@@ -80,7 +80,7 @@ class Turn(NamedTuple):
     """The scheduler's times of one thread."""
 
     ran_ns: int
-    waited_ns: int  # total wait to run, without a wait that still lasts
+    waited_ns: int  # total time waiting to run, without a current wait
     ready: bool  # running now, or waiting to run
 
 
@@ -88,9 +88,12 @@ Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Asks the kernel. `None` if it does not say (no /proc, or one without schedstat), or the process is gone."""
+    """Reads them from the kernel.
+
+    `None` if unavailable (no /proc, or one without schedstat), or if the process is gone.
+    """
     found: dict[int, Turn] = {}
-    own = pid == os.getpid()  # we run just now, which says nothing of the time before
+    own = pid == os.getpid()  # we are running now, which tells nothing about the time before
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
@@ -102,8 +105,8 @@ def turns_of(pid: int) -> Turns | None:
 
 
 def used_s(before: Turns, after: Turns, passed_s: float) -> tuple[float, float]:
-    """Of ``passed_s`` between two looks at a process: how long its busiest thread ran, and the longest wait of a
-    thread to run."""
+    """Returns, for ``passed_s`` between two checks of a process, the running time of its busiest thread, and the
+    longest wait of a thread to run."""
     ran_s = waited_s = 0.0
     for thread, now in after.items():
         if (then := before.get(thread)) is not None:
@@ -122,20 +125,20 @@ class Answers:
         self.was_up = False  # it served once; only then can it hang
         self.silent_s = 0.0
         self.ran_s = 0.0  # running time of its busiest thread in that time
-        self.starved_s = 0.0  # time that it, or the supervisor, was kept from running
+        self.starved_s = 0.0  # time in which it, or the supervisor, was kept from running
         self._known = True
         self._at_s: float | None = None
         self._turns: Sequence[Turns | None] = ()
 
     def heard(self, health: Health, now_s: float, gap_max_s: float, turns: Sequence[Turns | None] = ()) -> None:
-        """Counts the time between two checks as silent only up to ``gap_max_s``: if the supervisor itself was stopped
-        for a while, that says nothing of the process. ``turns``: of the process and of the supervisor, while the
-        process is silent; `None` if the kernel does not say."""
+        """Counts the time between two checks as silent only up to ``gap_max_s``: as the supervisor itself may have
+        been stopped for a while. ``turns``: of the process and of the supervisor, while the
+        process is silent; `None` if unavailable."""
         if health is not Health.SILENT or not self.was_up:
             self.silent_s = self.ran_s = self.starved_s = 0.0
             self._known, self._turns = True, ()
         elif self._at_s is not None:
-            # Its running time is known from the first look without an answer on, so silence counts from there.
+            # Its running time is known since the first unanswered check, so silence counts from there.
             passed_s = 0.0 if turns and not self._turns else min(now_s - self._at_s, gap_max_s)
             self.silent_s += passed_s
             self._starved(passed_s, turns)

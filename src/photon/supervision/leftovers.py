@@ -1,8 +1,8 @@
-"""Processes of a killed supervisor: they end by themselves, and this module ends one that hangs.
+"""Processes of a killed supervisor: they end by themselves; this module ends those that hang.
 
 A process is identified by its pid, its start time and the machine's boot, so that no other process is ever signalled.
-The file is written at each start; a process started in the instant before its supervisor was killed may be missing,
-and does not hang yet.
+The file is written at each start; a process started just before its supervisor was killed may be missing, but cannot
+hang yet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def remember(run: Path, pids: Mapping[str, int]) -> None:
     data = msgspec.json.encode(_File(_boot(), processes))
     temporary = run / (FILE_NAME + ".tmp")
     temporary.write_bytes(data)
-    os.replace(temporary, run / FILE_NAME)  # no fsync: after a power cut no process is left
+    os.replace(temporary, run / FILE_NAME)  # no fsync, as no process survives a power cut
 
 
 def forget(run: Path) -> None:
@@ -50,7 +50,7 @@ def forget(run: Path) -> None:
 
 
 def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
-    """Ends what a dead supervisor's run left, and waits for it. Returns ``name (pid n)`` of each."""
+    """Ends processes left by a dead supervisor, and waits for them. Returns ``name (pid n)`` of each."""
     with contextlib.ExitStack() as stack:
         left = []
         for process in _remembered(run):
@@ -76,13 +76,14 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Names of what ``end_leftovers`` would end."""
+    """Returns the names of the processes that ``end_leftovers`` would end."""
     left = [process for process in _remembered(run) if _started(process.pid) == process.started]
     return [f"{process.name} (pid {process.pid})" for process in left]
 
 
 def _remembered(run: Path) -> list[_Process]:
-    """Empty for a file of another boot, or an unreadable one: a process that was killed wrote it."""
+    """Returns the remembered processes; none for a file of another boot, or an unreadable one, as its writer was
+    killed."""
     try:
         file = decoded((run / FILE_NAME).read_bytes(), _File)
     except (OSError, msgspec.DecodeError):

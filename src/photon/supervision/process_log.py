@@ -1,9 +1,9 @@
 """The stderr of processes: appended to bounded files; finds the last line and follows new ones.
 
-A process holds its log open in append mode for as long as it lives. So a log is renamed between two lives of its
+A process holds its log open in append mode for as long as it lives. So a log is renamed between two runs of its
 process, and copied and truncated while one runs. Lines written between the copy and the truncation are lost: at most
-a few of a log that grows by megabytes. A pipe through the supervisor would avoid that, but lose what a process says
-while its supervisor is killed, which is just what one wants to read then.
+a few of a log that grows by megabytes. A pipe through the supervisor would avoid that, but lose a process's output
+when the supervisor is killed, which is when it is most needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOG_BYTES = 16 << 20  # a larger log is rotated; one old log is kept
 TAIL_BYTES = 64 << 10  # the last line is searched in this many bytes at the end
 SAID_CHARACTERS = 500
 FOLLOW_BYTES = 64 << 10  # read at once when following; more is skipped, with a note
-OWN = "photon: "  # the beginning of the line in which a command says why it ends
+OWN = "photon: "  # the beginning of a command's line with the reason of its end
 
 
 def old(path: Path) -> Path:
@@ -46,7 +46,7 @@ def cut_log(path: Path) -> None:
 
 
 def last_said(path: Path, since: int = 0) -> str:
-    """The last line after byte ``since`` that says why a process ended; empty if there is none."""
+    """Returns the last line after byte ``since`` with the reason why a process ended; empty if there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -60,7 +60,7 @@ def last_said(path: Path, since: int = 0) -> str:
 
 
 def plain(line: str) -> str:
-    """A structured log line as ``event key=value``; any other line as it is."""
+    """A structured log line as ``event key=value``; any other line unchanged."""
     if not line.startswith("{"):
         return line
     try:
@@ -81,7 +81,7 @@ class LogFollower:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Whole lines since the last call; nothing while the file cannot be read."""
+        """Returns whole lines since the last call; nothing while the file cannot be read."""
         try:
             with open(self._path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)

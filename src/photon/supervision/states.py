@@ -16,12 +16,12 @@ says that it cannot serve · silent: was healthy, does not answer · paused: sto
 down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is retried
 · ended: permanently, the supervisor stops."""
 USAGE_EXIT = 2
-ATTENTION_EXIT = 3  # files that do not belong together: another start finds the same
+ATTENTION_EXIT = 3  # files that do not match: another start would fail again
 STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
 FAILURES_MAX = 3
-"""Errors in a row after which a process will not come up by itself; exit codes 2 and 3 say so at once."""
+"""Consecutive errors after which a process is failing; exit codes 2 and 3 mean so at once."""
 SHORT_LIVES_MAX = 20
-"""A process that was killed this often in a row before it was steady will not either: the machine may lack memory."""
+"""Consecutive kills of a process before it was steady, after which it is failing: the machine may lack memory."""
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +29,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     datacentre: str
     pid: int | None
     state: Condition
-    detail: str = ""  # the last line of its log if that says why it is not up
+    detail: str = ""  # the last line of its log, if that has the reason why it is not up
     exit_code: int | None = None  # exit code of its last end, below 0 a signal; None if it never ended
     restart_in_s: float | None = None
     uptime_s: float | None = None
@@ -37,7 +37,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     restarts: int = 0
     address: str | None = None
     variables: tuple[str, ...] = ()
-    """Names of its processes' variables besides the supervisor's own: an injected fault's."""
+    """Names of its processes' variables other than the supervisor's own, from an injected fault."""
 
     @property
     def words(self) -> str:
@@ -60,9 +60,11 @@ def summary(states: list[ServiceState]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    waits_s: tuple[float, ...]  # wait before the n-th restart in a row; after that the last one
-    usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: a person must fix something first
-    jitter: float = 0.0  # up to this share is added, so processes that failed together restart apart
+    waits_s: tuple[float, ...]  # wait before the n-th consecutive restart; then the last value
+    usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: as a person must fix something first
+    jitter: float = (
+        0.0  # up to this share is added, so that processes that failed together restart at different times
+    )
     gives_up: bool = True  # a failing service ends the supervisor's owner; else it is retried forever
 
 
@@ -80,8 +82,8 @@ class Restarts:
         self.failing = False  # it keeps ending by itself
 
     def ended(self, code: int | None, lived_s: float, draw: float) -> float:
-        """Seconds until the next start. ``code``: below 0 a signal; `None` if it could not even be started; ``draw``:
-        uniform in [0, 1)."""
+        """Notes an end; returns the seconds until the next start. ``code``: below 0 a signal; `None` if it could not
+        even be started; ``draw``: uniform in [0, 1)."""
         policy = self._policy
         steady = lived_s > STEADY_S
         self._in_a_row = 0 if steady else self._in_a_row + 1
@@ -94,10 +96,10 @@ class Restarts:
         return wait * (1.0 + policy.jitter * draw)
 
     def ended_by_operator(self) -> float:
-        """Seconds until the next start after an operator ended it: nothing is wrong with it."""
+        """Notes an operator's stop, which is not a failure; returns the seconds until the next start."""
         return self._policy.waits_s[0]
 
     def came_up(self) -> None:
-        """It is healthy, so its failure is over; the waits keep growing until it is steady."""
+        """Notes that it is healthy, so its failure is over; the waits keep growing until it is steady."""
         self._failures = 0
         self.failing = False

@@ -1,4 +1,5 @@
-"""A process that has imported what services need, and becomes one by a fork: ten times cheaper than a fresh start.
+"""A process that has imported what services need, and becomes a service by forking: ten times cheaper than a fresh
+start.
 
 Android and Chromium use this word. The zygote is its own process, started before anything else: it imports at the
 same time as its supervisor, or is a copy of it. It has no threads, connections or event loop when it is copied. A
@@ -38,8 +39,8 @@ COMMON = (
     "photon.assembly.registry",
     "photon.assembly.telemetry",
     "photon.config.audit",
-    "grpc._channel",  # which grpc imports for its first connection,
-    "grpc.experimental",  # and this one at its first call
+    "grpc._channel",  # imported by grpc for its first connection,
+    "grpc.experimental",  # imported at its first call
 )
 ALL = (
     *COMMON,
@@ -49,7 +50,7 @@ ALL = (
     "photon.eventstore.process",
     "photon.idregistry.replica.process",
     "photon.idregistry.raft.wire",
-    "numpy.ma",  # which numpy imports when it is first asked for what differs
+    "numpy.ma",  # imported by numpy when it first compares values
     "photon.dispatcher.process",
     "photon.assembly.copies",
     "photon.assembly.engines",
@@ -82,7 +83,8 @@ class Child(Protocol):
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
-    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: besides our own.
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: in addition to our
+    own.
 
     Raises OSError.
     """
@@ -100,13 +102,13 @@ async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[st
 
 
 def begin_piped(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """As ``begin``, for a caller that reads its outputs; in the same session."""
+    """Like ``begin``, for a caller that reads its outputs; in the same session."""
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **environment})
 
 
 class ZygoteGone(OSError):
-    """The zygote makes no copies any more, or never did."""
+    """The zygote makes no more copies, or never did."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,7 +187,7 @@ class Zygote:
         self._turn = asyncio.Lock()
 
     def on_another_loop(self) -> Zygote:
-        """The same zygote, for the event loop that follows this one."""
+        """Returns the same zygote for the next event loop."""
         return Zygote(self._process, self._requests)
 
     async def begin(self, arguments: Sequence[str], log: BinaryIO, ended: str = "") -> Child:
@@ -216,7 +218,7 @@ class Zygote:
     def close(self) -> None:
         """Ends the zygote, not its copies."""
         self._requests.close()
-        self._process.kill()  # nothing is lost, and it may be importing
+        self._process.kill()  # kill, as nothing is lost and it may be importing
         self._process.wait()
 
 

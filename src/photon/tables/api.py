@@ -1,4 +1,4 @@
-"""The foundations of tables: what a store of rows is asked, timestamps, and errors.
+"""The foundations of tables: requests to a store of rows, timestamps, and errors.
 
 Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
 store (``store.py``) knows nothing of transactions.
@@ -19,21 +19,21 @@ class TablesError(PhotonError):
 
 
 class Conflict(TablesError):
-    """Another client has written, or is about to write, a cell of this transaction. Nothing of the transaction was
-    done, nor will be: begin again (``retrying``)."""
+    """Another client has written, or is about to write, a cell of this transaction. The transaction had no effect,
+    and never will: begin again (``retrying``)."""
 
 
 class OutcomeUnknown(TablesError):
-    """The store stopped answering at the commit: readers will decide whether it is done. All of the transaction is
-    done, or nothing."""
+    """The store stopped answering at the commit: later readers decide the outcome. The transaction takes effect
+    completely or not at all."""
 
 
 class TooOld(TablesError):
-    """The transaction began before the safe point: versions that it would need may be gone. Begin again."""
+    """The transaction began before the safe point: versions that it needs may be gone. Begin again."""
 
 
 class StoreFailed(TablesError):
-    """The store or the oracle did not answer. It is not known which part of the request was done."""
+    """The store or the oracle did not answer. It is unknown which part of the request was done."""
 
 
 class BadName(UsageError):
@@ -59,11 +59,11 @@ class Read(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The content of a column. A column may have a meta and no version (yet), never the reverse."""
+    """The content of a column. A column may have a meta and no version (yet), but never the reverse."""
 
     meta: bytes | None
     commit: int = 0  # the timestamp of ``version``
-    version: bytes | None = None  # the newest at or before ``upto``; None means there is none
+    version: bytes | None = None  # the newest at or before ``upto``; None means that there is none
 
 
 NOTHING = Held(None)
@@ -71,15 +71,15 @@ RowRead = Mapping[str, Held]  # column -> its content; empty columns may be left
 
 
 class Mutation(NamedTuple):
-    """One conditional change of one row: if the meta of ``cell`` is ``expected`` (``None`` means absent), all the
-    rest is written, in one step; otherwise nothing is."""
+    """One conditional change of one row: if the meta of ``cell`` is ``expected`` (``None`` means absent), the rest is
+    written in one step; otherwise nothing is."""
 
     cell: Cell
     expected: bytes | None
     meta: bytes
     version: bytes | None = None
     commit: int = 0  # timestamp of ``version``, if there is one
-    notify: int = 0  # if not 0: start timestamp of the notification to write for ``cell``
+    notify: int = 0  # start timestamp of the notification to write for ``cell``; 0 for none
 
 
 class Notification(NamedTuple):

@@ -16,7 +16,7 @@ from photon.tables.store import on_hbase
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
 
-# The identity whose certificate is shown to the registry's replicas, with ``[tls]``.
+# The identity whose certificate is presented to the registry's replicas, with ``[tls]``.
 IDENTITY: ContextVar[str] = ContextVar("IDENTITY", default=OPERATOR)
 
 

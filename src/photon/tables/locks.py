@@ -15,8 +15,8 @@ from photon.tables.store import Store
 class RowLocks:
     """Excludes other threads of this process by a set in memory, and other processes by notes in the store: WALL_MS
     TOKEN of the client working on a row; three round trips for any number of rows. A note is valid while its client
-    may be alive, and for at most ``age_s`` by wall clock. It is written without a check: two clients that look at the
-    same moment both take the row, and one of them meets a conflict there."""
+    may be alive, and for at most ``age_s`` by wall clock. It is written without a check, so two clients at the same
+    moment may both take the row, and one of them then has a conflict."""
 
     def __init__(self, store: Store, liveness: Liveness, clock: Clock, age_s: float) -> None:
         self._held: set[tuple[str, str]] = set()
@@ -27,7 +27,7 @@ class RowLocks:
         self._age_ms = age_s * 1000
 
     def acquire(self, table: str, rows: Iterable[str], most: int) -> list[str]:
-        """Locks and returns the first of ``rows``, at most ``most``, that nobody else holds. Does not wait. Raises
+        """Locks and returns the first of ``rows``, at most ``most``, that are free. Does not wait. Raises
         StoreFailed."""
         with self._lock:
             got = list(islice((row for row in rows if (table, row) not in self._held), most))

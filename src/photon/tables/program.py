@@ -56,7 +56,7 @@ class Program:
         return sum((tables.counts for tables in self.tables), start=Counter())
 
     def drain(self) -> None:
-        """Runs until no work is left. Raises as ``Worker.publish`` and ``Worker.drain``; ObserverFailed at the end,
+        """Runs until no work is left. Raises like ``Worker.publish`` and ``Worker.drain``; ObserverFailed at the end,
         for all tables."""
         failed: list[str] = []
         for tables in self.tables:
@@ -90,7 +90,7 @@ class Program:
         for each in at_work:
             each.start()
         for each in at_work:
-            while each.is_alive():  # so that signals are handled
+            while each.is_alive():  # with a timeout, so that signals are handled
                 each.join(0.2)
         if failed:
             raise failed[0]
@@ -111,7 +111,7 @@ class Program:
         )
 
     def details(self) -> dict[str, Any]:
-        """For the status page."""
+        """Returns the details for the status page."""
         problems = [each.standing.problem for each in self._watches if each.standing.problem]
         return {"observers": self.observers, "file": self.file.name, "problem": "; ".join(problems)}
 

@@ -20,8 +20,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def settle(self, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
-        """``meta`` is a lock on ``cell``. True means it is gone, or has changed: read again. False means its holder
-        seems to be alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
+        """``meta`` is a lock on ``cell``. True means that it is gone or has changed: read again. False means that its
+        holder seems to be alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
         lock = read_meta(meta)
         assert isinstance(lock, Lock)
         primary = lock.primary
@@ -33,7 +33,7 @@ class Resolver:
         if isinstance(state, Lock) and state.start == lock.start:
             if not (force or self._given_up(primary, state)):
                 return False
-            return self._roll_back(primary, primary_meta, state)  # this lock follows when it is met again
+            return self._roll_back(primary, primary_meta, state)  # this lock is resolved when it is next found
         before = state.before if isinstance(state, Lock) else state
         if commit := self._commit_of(primary, before, lock.start):
             return self._roll_forward(cell, meta, lock, commit)

@@ -19,7 +19,7 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class Standing:
-    """If ``problem`` is set, the store did not answer, and the rest is unknown."""
+    """The state of a store. If ``problem`` is set, it did not answer, and the rest is unknown."""
 
     problem: str = ""
     dirty: int = 0  # cells that wait for observers, at most DIRTY_MAX of each table
@@ -29,7 +29,7 @@ class Standing:
 
 
 def look(around: Surroundings, system: SystemView) -> Standing:
-    """The cost depends on the number of notifications. Never raises StoreFailed."""
+    """Reads the state, at a cost that depends on the number of notifications. Never raises StoreFailed."""
     try:
         state = system.look()
         return _dirty(around, state)
@@ -78,7 +78,7 @@ def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
 
 
 class Watch:
-    """Looks from time to time, in a thread of its own."""
+    """Reads the state regularly, in a separate thread."""
 
     def __init__(self, around: Surroundings, system: SystemView) -> None:
         self._around = around
@@ -103,5 +103,5 @@ class Watch:
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """Since it was last moved; if it never was, since this watch began."""
+        """Seconds since it was last moved; if it never was, since this watch began."""
         return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

@@ -17,9 +17,9 @@ from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, Store
 from photon.tables.locks import RowLocks
 from photon.tables.store import Store
 
-LOCK_AGE_S = 10.0  # an older lock is taken for that of a dead client
-GRACE_S = 4.0  # from publishing in the system's table until everybody has certainly seen it
-PATIENCE_S = 30.0  # how long an unanswering store is asked again
+LOCK_AGE_S = 10.0  # an older lock counts as that of a dead client
+GRACE_S = 4.0  # time after which every client has certainly seen a change of the system's table
+PATIENCE_S = 30.0  # how long requests to a silent store are retried
 KEEP_S = 3600.0  # how long old versions are kept for readers
 WAITS = BackOff(first=0.001, most=0.5, floor=0.0)
 HABITS_MAX = 10_000
@@ -38,7 +38,7 @@ class Limits:
 
 class ProcessLiveness:
     """A token names machine, process and its start: a dead process on the same machine is noticed at once. Nothing is
-    known about other machines, so the age of a lock decides."""
+    known about other machines, so there the age of a lock decides."""
 
     def __init__(self) -> None:
         self._host = socket.gethostname()[:60].replace(" ", "-") or "localhost"
@@ -51,7 +51,8 @@ class ProcessLiveness:
 
 
 def _started(process: int) -> str:
-    """When a process of this machine started, in ticks since the boot, and the boot; empty if there is none."""
+    """Returns when a process of this machine started, in ticks since the boot, and the boot; empty if there is
+    none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19] + "-" + boot
@@ -62,7 +63,7 @@ def _started(process: int) -> str:
 
 
 class Patience:
-    """Waits longer each time, up to ``patience_s`` in total; each wait is random between half and the whole."""
+    """Waits longer each time, up to ``patience_s`` in total; each wait is random, from half to the full value."""
 
     def __init__(self, around: Surroundings, patience_s: float | None = None) -> None:
         self._around = around
@@ -71,7 +72,7 @@ class Patience:
         self._until = around.clock.monotonic() + patience_s
 
     def wait(self) -> bool:
-        """False once patience is over."""
+        """Waits; False once patience is over."""
         around = self._around
         if around.clock.monotonic() >= self._until:
             return False
@@ -92,14 +93,14 @@ class Surroundings:
     limits: Limits = field(default_factory=Limits)
     locks: RowLocks = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
-    # Table and column that was read first of a row -> columns that transactions went on to read there.
+    # Table and first column read of a row -> columns that transactions then read there.
     habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.locks = RowLocks(self.store, self.liveness, self.clock, self.limits.lock_age_s)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """Like the store's, repeated while it fails. Raises StoreFailed in the end."""
+        """Like the store's ``read``, retried while it fails. Finally raises StoreFailed."""
         self.counts["reads"] += 1
         patience = None
         while True:
@@ -131,7 +132,7 @@ class Surroundings:
         return self.clock.now_ns() // 1_000_000
 
     def learn(self, table: str, first: str, then: str) -> None:
-        """Notes that a transaction that had read ``first`` of a row went on to read ``then``."""
+        """Notes that a transaction read ``then`` of a row after ``first``."""
         known = self.habits.get((table, first), ())
         if then not in known and len(known) < HABIT_COLUMNS_MAX and len(self.habits) < HABITS_MAX:
             self.habits[table, first] = (*known, then)

@@ -25,7 +25,7 @@ from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone,
 from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 
 NAME = "checked.json"
-SLICE_BYTES = 128 << 10  # output read for one slice; a longer line is read whole
+SLICE_BYTES = 128 << 10  # output read for one slice; longer lines are read completely
 CATCH_UP_BYTES = 2 << 20
 """The slice size while more than BEHIND_BYTES wait: records are read in the order of their logs, as compressed logs
 require.
@@ -40,7 +40,7 @@ class CheckedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version
     places: dict[str, tuple[int, int]] = {}
     lines: int = 0  # compared with their sources
     unverifiable: int = 0  # lines whose source log is gone
-    gone: list[str] = []  # the last missing source logs, as the lines call them
+    gone: list[str] = []  # the last missing source logs, as named by the lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class LineFinding:
 
 @dataclass(slots=True)
 class CheckedSlice:
-    """The result of one step; it does not count before it is committed."""
+    """The result of one step, which counts only once committed."""
 
     file: OutputFile
     end: int
@@ -61,7 +61,7 @@ class CheckedSlice:
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
     found: list[LineFinding] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)  # names of logs that lack the record a line names
+    missing: set[str] = field(default_factory=set)  # names of logs that lack a line's source record
 
 
 class Checker:
@@ -96,16 +96,16 @@ class Checker:
         if not left:
             return None
         kinds = sorted(left)
-        self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind takes its turn
+        self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # kinds take turns
         try:
             return self._check(*left[self._kind], now_ns)
         except OutputShort:
             if not self._published():
                 raise
-            return self.step(now_ns)  # the range may have been marked as damaged meanwhile
+            return self.step(now_ns)  # retried, as the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
-        """True if there is more than at the last look. The manifest grows, so it is not read needlessly."""
+        """True if more is published than last seen. Avoids needless reads of the growing manifest."""
         paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
         seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
         if seen == self._seen:
@@ -114,7 +114,7 @@ class Checker:
         return True
 
     def _left(self) -> dict[str, tuple[OutputFile, int]]:
-        """Kind -> (the file to continue with, and where)."""
+        """Returns kind -> (the file to continue with, the position)."""
         left: dict[str, tuple[OutputFile, int]] = {}
         behind = 0
         for file in self._files:
@@ -127,7 +127,7 @@ class Checker:
         return left
 
     def commit(self, done: CheckedSlice) -> None:
-        """Notes that the slice's findings are reported: it need not be read again."""
+        """Notes that the slice's findings are reported, so that it is not read again."""
         known = self.checked
         known.places[done.file.kind] = (done.file.number, done.end)
         known.lines += done.lines

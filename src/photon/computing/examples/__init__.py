@@ -1,1 +1,1 @@
-"""Computations to read and to run: docs/computations.md."""
+"""Example computations: docs/computations.md."""

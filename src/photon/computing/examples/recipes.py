@@ -1,4 +1,4 @@
-"""Computations that everybody needs, each a topology over logs of JSON lines with a time ``at`` (ISO 8601)::
+"""Common computations, each a topology over logs of JSON lines with a time ``at`` (ISO 8601)::
 
 from photon.computing.examples.recipes import word_count
 
@@ -16,7 +16,7 @@ AT = {"field": "at", "format": "iso8601"}
 
 
 def word_count(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """How often each word comes in a minute. A line: ``{"at":…,"text":"to be or not"}``."""
+    """Counts each word per minute. A line: ``{"at":…,"text":"to be or not"}``."""
     topology = Topology("words")
     lines = topology.log(logs, format="jsonl", key="text", time=AT, within_ns=within_ns)
     topology.add(Each("words", lambda line: line.value["text"].split()), {lines: "text"})
@@ -26,7 +26,7 @@ def word_count(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 def top_words(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """The three words that come most often in a minute."""
+    """Finds the three most frequent words per minute."""
     topology = word_count(logs, out, within_ns)
     best = top(3, lambda counted: [counted.value["n"], counted.value["key"]])
     topology.add(Windows("top", tumbling(MINUTE_NS), {"words": best}), {"counts": lambda _: "all"})
@@ -45,8 +45,8 @@ def visits(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 class Pairs(Computation):
-    """Keyed by what both have in common: each click with its query, in whichever order they come. A click whose query
-    has not come an hour later is ``alone``."""
+    """Keyed by what both have in common: each click with its query, in any order. A click whose query has not arrived
+    after an hour is ``alone``."""
 
     outputs = ("pairs", "alone")
 
@@ -71,7 +71,8 @@ class Pairs(Computation):
 def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> Topology:
     """A join of two logs. Lines: ``{"at":…,"q":"q1","terms":"rain"}``, ``{"at":…,"q":"q1","click":"c1"}``.
 
-    Its state is what an hour brings. Over datacentres, for logs that come days late, and to bill: ``photon join``.
+    Its state is an hour's records. For several datacentres, for logs that arrive days late, and for billing, use
+    ``photon join``.
     """
     topology, same = Topology("pairs"), dict[str, Any](format="jsonl", key="q", time=AT, within_ns=within_ns)
     one, other = topology.log(queries, stream="queries", **same), topology.log(clicks, stream="clicks", **same)
@@ -84,8 +85,7 @@ def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> 
 def bill(logs: str, out: str, within_ns: int | None = None) -> Topology:
     """Cents of an advertiser in an hour, corrected for a day. A line: ``{"at":…,"advertiser":"acme","cents":5}``.
 
-    What counts is each hour's record in ``bill`` or, if there are any, in ``bill.corrections`` the one that no other
-    replaces.
+    An hour's valid record is the one in ``bill`` or, if corrected, the last in ``bill.corrections``.
     """
     topology = Topology("bill")
     clicks = topology.log(logs, format="jsonl", key="advertiser", time=AT, within_ns=within_ns)

@@ -36,7 +36,7 @@ class Counter(Computation):
         end = (record.time_ns // SECOND + 1) * SECOND
         if ctx.is_late(
             end
-        ):  # its second was counted: its event was not promised in time, or the percentile ignored it
+        ):  # its second was counted already: its event was later than promised, or than the percentile
             ctx.produce("corrections", {"query": ctx.key, "second": end // SECOND - 1}, time_ns=record.time_ns)
             return
         counts = ctx.state.setdefault("counts", {})
@@ -108,7 +108,7 @@ WIDTH, HEIGHT = 900, 90
 
 
 def page(windows: Iterable[Mapping[str, Any]], anomalies: Iterable[Mapping[str, Any]]) -> str:
-    """One HTML page: clicks a second of each query, spikes and dips marked."""
+    """One HTML page: clicks per second of each query, spikes and dips marked."""
     counts: dict[str, dict[int, int]] = {}
     for each in windows:
         counts.setdefault(each["query"], {})[each["second"]] = each["count"]

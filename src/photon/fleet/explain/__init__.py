@@ -1,1 +1,2 @@
-"""Tells what became of one foreign event: evidence from logs, dispatchers, slots and registry, put into a story."""
+"""Finds the fate of one foreign event: gathers evidence from logs, dispatchers, slots and registry, and tells it as a
+story."""

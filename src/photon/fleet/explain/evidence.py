@@ -12,12 +12,14 @@ FOUND_MAX = 64  # records and rows that one answer names: an id stands once, unl
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str  # joined, unmatched, filtered, rejected or late
-    slot: str  # who wrote it: a slot, or dispatcher-NAME
+    slot: str  # the writer: a slot, or dispatcher-NAME
     file: str  # plain name relative to the output
     offset: int
     length: int
     durable: bool  # it stands below the published length
-    cleared: bool | None = None  # the verifier has read it; None means what a dispatcher writes is not cleared
+    cleared: bool | None = (
+        None  # the verifier has read it; None means that it is a dispatcher's record, which is not cleared
+    )
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None
@@ -30,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     at: str | None = None  # joined_at or decided_at
     token: str | None = None
-    redo: bool = False  # of a would-be record: read in its slot's redo log, since no joiner answers for the slot
+    redo: bool = False  # a would-be record found in its slot's redo log, as no joiner answers for the slot
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +56,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str
     offset: int
-    read_to: int | None  # how far this log is dealt with; None means the dispatcher does not know the log
+    read_to: int | None  # how far this log has been processed; None means the dispatcher does not know the log
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None

@@ -1,7 +1,7 @@
 """Searches the output files of one slot, or of all writers in an output, for an event's record.
 
-Reads files in chunks, whole or compressed, and searches for bytes that the event's line must hold; parses only lines
-that hold them. Also searches what is not published yet; the record says so.
+Reads files in chunks, whole or compressed, and searches for bytes that the event's line must contain; parses only
+lines that contain them. Also searches unpublished output; the record says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from photon.outputs.output_places import SLOTS_DIRECTORY
 from photon.outputs.published import PublishedDamaged
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
-"""Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has one."""
+"""Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has
+another."""
 SLACK_NS = 3600 * NS_PER_S
 """A file last written this long before the event's time does not hold it, even if clocks differ."""
 LINE_BYTES_MAX = 64 << 20

@@ -1,2 +1,2 @@
-"""Fault injection as a product: faults are applied to a running deployment by a plan and healed; then all is
+"""Fault injection as a product: faults are applied to a running deployment by a plan and healed; then everything is
 verified."""

@@ -14,7 +14,7 @@ LEADER = "leader"  # As a target: the leader of the registry's first shard when 
 
 
 class Do(enum.StrEnum):
-    """The faults. Each ends by itself after its time, or when it is healed."""
+    """The faults. Each ends after its time, or when it is healed."""
 
     KILL = "kill"  # kill -9; with a time: down for that long, else restarted at once by its supervisor
     PAUSE = "pause"  # SIGSTOP, later SIGCONT.
@@ -27,11 +27,11 @@ class Do(enum.StrEnum):
     TRUNCATE = "truncate"
     AWAY = "away"  # A whole datacentre ends with kill -9 and receives nothing; its state is kept or lost.
     RESTART = "restart"  # Processes are ended gracefully and restarted, one after another: a rolling upgrade.
-    RESHARD = "reshard"  # The registry's number of shards is changed: not a fault, but it meets all others.
+    RESHARD = "reshard"  # The registry's number of shards is changed: not a fault, but combined with all others.
 
 
 NEEDS_TWO_REGIONS = frozenset({Do.LOSS, Do.DELAY})
-INSTANT = frozenset({Do.RESTART, Do.RESHARD})  # take the time that they need; ``for`` has no meaning with them
+INSTANT = frozenset({Do.RESTART, Do.RESHARD})  # take as long as they need, so ``for`` is not used
 
 
 class ChaosFailed(PhotonError):
@@ -70,7 +70,7 @@ class ProcessNow:
     pid: int | None
     detail: str = ""
     restarts: int = 0
-    skewed: bool = False  # it was given a wrong wall clock
+    skewed: bool = False  # True if it was given a wrong wall clock
 
 
 class Target(Protocol):
@@ -85,7 +85,7 @@ class Target(Protocol):
         """Processes whose file system may be filled."""
 
     async def processes(self) -> Mapping[str, ProcessNow]:
-        """All, by name, in the order of their start."""
+        """All processes by name, in the order of their start."""
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
         """kill -9; ``hold``: they stay down until ``release``."""

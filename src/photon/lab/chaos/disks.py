@@ -37,7 +37,7 @@ def mount_small(directory: Path) -> None:
 
 
 def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
-    """Small file systems there that ``mount_small`` has made."""
+    """Returns small file systems there, made by ``mount_small``."""
     try:
         lines = [line.split(" ") for line in mounts.read_text().splitlines()]
     except OSError:
@@ -52,7 +52,7 @@ def _unescaped(path: str) -> str:
 
 
 def unmount(directory: Path) -> None:
-    """Also while it is in use. If it cannot be unmounted it stays until the machine restarts."""
+    """Unmounts, even while in use. If that fails, it stays until the machine restarts."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["umount", "--lazy", str(directory)], capture_output=True, timeout=MOUNT_S, check=False)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from photon.lab.chaos.api import INSTANT, LEADER, Do, Step
 from photon.lab.chaos.topology import Topology, too_much
 
-TRIES = 50  # attempts to find a fault that does not take too much in addition to the present ones
+TRIES = 50  # attempts to find a fault that is acceptable in addition to the present ones
 # Relative frequency of each fault. Truncated logs and new shards only occur if a scenario names them.
 WEIGHTS = {
     Do.KILL: 6,
@@ -61,7 +61,7 @@ def random_plan(
 
 
 def _meets_itself(step: Step, steps: Iterable[Step]) -> bool:
-    """True if two faults that change the same thing overlap: the end of one would heal the other."""
+    """True if two faults that change the same thing overlap: so that the end of one would heal the other."""
     network = (Do.CUT, Do.LOSS, Do.DELAY)
     for each in steps:
         if each.at_s < step.end_s + 1 and step.at_s < each.end_s + 1:

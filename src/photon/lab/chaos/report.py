@@ -12,8 +12,8 @@ from photon.lab.latency import Verdict
 
 WITHIN_S = (1.0, 10.0, 60.0)
 NS_PER_MS = 1e6
-SETTLE_SHARE = 0.25  # share at the start of a process's life that is left out, as caches fill and modules load
-LIVED_LEAST_S = 300.0  # a shorter life proves nothing
+SETTLE_SHARE = 0.25  # share of a process's life to ignore at its start, as caches fill and modules load
+LIVED_LEAST_S = 300.0  # shorter lives are not judged
 # Growth is more than this share above the beginning, and more than this many bytes or files.
 GROWTH_SHARE, GROWTH_MEMORY, GROWTH_FILES = 0.25, 24 << 20, 20
 
@@ -54,7 +54,7 @@ class Latency:
     overall: Spread
     during: Spread  # latencies of events written during a fault
     unmatched: Spread
-    # "1", "10", "60" seconds -> share of all events with a primary event that had their line by then
+    # "1", "10", "60" seconds -> share of events with a primary event that had their line by then
     within: Mapping[str, float]
     outstanding: int  # events without a line
 
@@ -105,7 +105,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One process from its start to its end, or the longest of its lives."""
+    """One process from start to end; its longest life if it restarted."""
 
     name: str
     lived_s: float
@@ -154,7 +154,7 @@ def _grown(before: int, after: int, least: int) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """One run. Without ``problems``: every event exactly once, everything healed and settled."""
+    """One run. Without ``problems``: every event joined exactly once, everything healed and settled."""
 
     scenario: str
     seed: int

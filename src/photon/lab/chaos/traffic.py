@@ -1,7 +1,7 @@
 """A live stream into the logs of several datacentres, generated on demand: it may run for hours.
 
-The copies are the same files byte by byte, whenever they are written. In memory are the lines of rounds that have
-begun but not arrived, and those for a datacentre that is away.
+The copies are the same files byte by byte, whenever they are written. Memory has the lines of begun rounds that have
+not arrived, and those for absent datacentres.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogCopy:
         self.newest: Path | None = None
         """The last file of foreign events written."""
         self.torn: tuple[Path, bytes] | None = None
-        """A file and the end that was cut off it."""
+        """A file, and the end cut off from it."""
         self._due: deque[Line] = deque()
 
     @property
@@ -128,7 +128,7 @@ class Traffic:
             self.late_s, last = max(self.late_s, now - last), now
 
     def complete_ns(self, click: str, query: str | None) -> int | None:
-        """When everything needed for an event's verdict was written: its line, and its primary event's."""
+        """The time when everything needed for an event's verdict was written: its line, and its primary event's."""
         at = self.clicks.get(click)
         if at is None or query is None:
             return at

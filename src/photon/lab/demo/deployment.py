@@ -19,7 +19,7 @@ from photon.supervision.ports import free_ports
 from photon.supervision.routes import routes_of, write_routes
 
 DATACENTRES = ("east", "west")
-# The third one is in a region without a pipeline: either datacentre may be lost
+# The third one is in a region without a pipeline: so either datacentre may be lost
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
 CERTIFICATES = "certs"
 CERTIFICATE_DAYS = 90
@@ -56,7 +56,7 @@ class Shape:
     shards: int = 2
     # The registry's replicas: name -> datacentre
     replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
-    together: bool = False  # one process a datacentre; false: each part is apart
+    together: bool = False  # one process per datacentre; false: one per part
     replicas_together: bool = False  # include its replicas of the registry in that process
     tls: bool = False  # mutual TLS between all processes, with generated certificates
 

@@ -45,7 +45,7 @@ class Copy:
         self._lag_us = lag_us
         self.written = 0
         self.held = False
-        """While True, nothing arrives; held-back lines come at once afterwards."""
+        """While True, nothing arrives; held-back lines arrive at once afterwards."""
 
     @property
     def done(self) -> bool:

@@ -25,7 +25,7 @@ class Disorder:
 
     unmatched: float = 0.02
     duplicated: float = 0.01
-    before_query: float = 0.05  # arrive before the query that they name
+    before_query: float = 0.05  # share of clicks before their query
     late: float = 0.01
     malformed: float = 0.002
     click_delay: float = 0.3  # mean time from query to click
@@ -71,8 +71,8 @@ class Generator:
         keep_truth: bool = True,
         pace: Callable[[float], float] = lambda at_s: 1.0,
     ) -> None:
-        """``pace``: returns the multiple of the mean rate at a time in seconds from the start; above 0. Its own mean
-        over the whole should be 1, or the stream ends earlier or later."""
+        """``pace``: returns the multiple of the mean rate at a time in seconds from the start; above 0. Its mean
+        should be 1, or the stream ends earlier or later."""
         self._random = random.Random(seed)
         self._clicks = clicks
         self._gap_us = seconds * 1e6 / max(1, clicks * queries_per_click)
@@ -168,7 +168,7 @@ class Arriving:
         self._waiting: list[tuple[int, int, Line]] = []
         self._numbers = itertools.count()
         self.taken = 0
-        """Rounds that have begun: each is written completely in the end."""
+        """Rounds that have begun: each will be written completely."""
 
     @property
     def done(self) -> bool:

@@ -21,7 +21,7 @@ ASK_S = 0.5
 class Seen:
     up: bool
     ledger: Mapping[str, int]
-    lag_bytes: int  # bytes of its logs, as far as they are written
+    lag_bytes: int  # unread bytes of its logs, as written so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Observer:
         return {name: read_ledger(place.state) for name, place in self.demo.places.items()}
 
     async def totals(self) -> dict[str, Mapping[str, int]]:
-        """Totals of each datacentre from its dispatcher, ahead of its database; they never fall."""
+        """Totals of each datacentre from its dispatcher, ahead of its database; never decreasing."""
         for name in self.demo.places:
             seen, last = await self._see(name), self._last.get(name, {})
-            # A killed dispatcher counts its uncommitted lines again: the totals are not lower than before.
+            # A killed dispatcher recounts its uncommitted lines, so that totals must not decrease.
             self._last[name] = {count: max(number, last.get(count, 0)) for count, number in seen.ledger.items()}
         return dict(self._last)
 

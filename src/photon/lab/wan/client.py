@@ -18,7 +18,7 @@ OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
 class WanError(PhotonError):
-    """The proxy refused or is unreachable: as far as is known, nothing was changed. One line."""
+    """The proxy refused or is unreachable: probably nothing was changed. One line."""
 
 
 class WanClient:

@@ -6,12 +6,14 @@ import enum
 from collections import deque
 from dataclasses import dataclass, field
 
-CHUNK_OVERHEAD = 128  # bytes of memory that a chunk costs in addition to its content, so that small chunks count too
-SLACK_S = 0.0005  # this much too early is on time: the event loop's timers have steps of a millisecond
+CHUNK_OVERHEAD = 128  # memory overhead of a chunk in bytes, so that small chunks count too
+SLACK_S = (
+    0.0005  # up to this much too early counts as on time, as the event loop's timers have steps of a millisecond
+)
 
 
 class End(enum.IntEnum):
-    """The way one side ended; it travels behind the bytes."""
+    """How one side ended; it travels after the bytes."""
 
     FINISHED = 1  # it will send no more (FIN)
     BROKEN = 2  # it is gone (RST)
@@ -19,7 +21,7 @@ class End(enum.IntEnum):
 
 @dataclass(slots=True)
 class Taken:
-    """The chunks that are due, in order, and the last end behind them."""
+    """The chunks that are due, in order, and the last end after them."""
 
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0  # bytes in chunks
@@ -27,10 +29,10 @@ class Taken:
 
 
 class DelayLine:
-    """Bytes on their way in one direction of one connection.
+    """Bytes in flight in one direction of one connection.
 
-    Everything is due at arrival + *current* delay: a lower delay releases at once the bytes that it no longer holds
-    back, a higher one also holds back bytes on their way. Nothing ever overtakes.
+    Everything is due at arrival + *current* delay: a lower delay immediately releases bytes, a higher one also delays
+    bytes in flight. Nothing ever overtakes.
     """
 
     __slots__ = ("_floor", "_items", "held")
@@ -39,7 +41,7 @@ class DelayLine:
         self._items: deque[tuple[float, bytes | End]] = deque()
         self._floor = 0.0
         self.held = 0
-        """Bytes of memory in it."""
+        """Bytes of memory used."""
 
     def push(self, what: bytes | End, now: float) -> None:
         """Adds a chunk or an end; ``now`` in seconds never goes back."""
@@ -48,7 +50,7 @@ class DelayLine:
             self.held += len(what) + CHUNK_OVERHEAD
 
     def starts(self, now: float) -> None:
-        """Earlier chunks count as arriving now: the sender could not have sent them earlier."""
+        """Makes earlier chunks count as arriving now, as the sender could not have sent them earlier."""
         self._floor = now
 
     def due_at(self, delay_s: float) -> float | None:
@@ -60,8 +62,7 @@ class DelayLine:
         return bool(self._items) and isinstance(self._items[-1][1], End)
 
     def take(self, now: float, delay_s: float, bytes_max: int) -> Taken:
-        """The chunks that are due. More than ``bytes_max`` only if the first chunk is larger; the rest stays for the
-        next time."""
+        """The chunks that are due. At most ``bytes_max``, unless the first chunk is larger; the rest stays."""
         taken = Taken()
         items, latest = self._items, now + SLACK_S - delay_s
         if self._floor > latest:
@@ -77,6 +78,6 @@ class DelayLine:
         return taken
 
     def clear(self) -> None:
-        """Drops everything: the receiver is gone."""
+        """Drops everything: as the receiver is gone."""
         self._items.clear()
         self.held = 0

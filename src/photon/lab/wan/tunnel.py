@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from photon.lab.wan.delay_line import SLACK_S, DelayLine, End
 from photon.lab.wan.links import Fault, Link
 
-# Bytes of memory on their way in one direction of one connection; above it its sender is not read from. Allows 100
+# Bytes of memory on their way in one direction of one connection; above this, its sender is not read. Allows 100
 # MiB/s at 300 ms one way.
 IN_FLIGHT_MAX = 32 << 20
-# The same while nothing gets through: the senders of a cut link keep their data in their own buffers.
+# The limit while nothing gets through, so that senders over a cut link keep their data in their own buffers.
 HELD_MAX = 1 << 20
 STEP_BYTES_MAX = 1 << 20  # bytes handed to a transport at once, so that it can report that it is full
 
@@ -57,7 +57,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End this side in order, after the bytes written to it."""
+    """End this side cleanly, after the bytes written to it."""
 
     side: Side
 
@@ -84,7 +84,7 @@ class _Lane:
         self.link = link
         self.to = to
         self.line = DelayLine()
-        self.blocked = False  # the receiver takes no more for now
+        self.blocked = False  # the receiver accepts no more for now
         self.finished = False  # FIN delivered
 
     def due_at(self) -> float | None:
@@ -179,7 +179,7 @@ class Tunnel:
         while self._phase in _AFTER:
             link = self._handshake_link()
             if not link.passes and self._lanes[Side.CLIENT].line.ended:
-                return self._abort()  # a connect() that timed out: nobody would send this SYN again
+                return self._abort()  # a connect() that timed out, whose SYN would not be sent again
             due = self._since + link.delay_s
             if not link.passes or due > now + SLACK_S:
                 return []

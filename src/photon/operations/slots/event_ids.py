@@ -1,6 +1,6 @@
 """The event ids behind digests: read from the foreign logs of the datacentres whose logs are on this machine.
 
-It works as a dispatcher's search for reopened ids (``photon.dispatcher.replay.reopened``): the chunks of its logs
+It works like a dispatcher's search for reopened ids (``photon.dispatcher.replay.reopened``): the chunks of its logs
 that may cover the times are read again through the adapter. An id in no log here stays a digest.
 """
 
@@ -42,7 +42,7 @@ class Resolver:
         self._adapter = adapter
         self._digester = digester
         self.problems: list[str] = []
-        """Unreadable sites, a line each."""
+        """Datacentres whose logs are unreadable, a line each."""
 
     async def resolve(self, page: EntryPage) -> Mapping[bytes, bytes]:
         """Digest -> event id, for those found."""

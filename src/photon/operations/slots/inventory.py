@@ -26,7 +26,7 @@ class OnDisk:
     redo_bytes: int
     published: int  # bytes of output that may be read
     cleared: int  # bytes whose ids are cleared
-    trouble: int  # lines that the verifier objects to
+    trouble: int  # lines to which the verifier objects
     unreadable: str = ""  # why the figures are unknown
 
 
@@ -34,7 +34,7 @@ class OnDisk:
 class SlotRow:
     name: str
     datacentre: str
-    registry: KnownSlot | None  # None means a directory that was never opened, or belongs to another deployment
+    registry: KnownSlot | None  # None means that the directory was never opened, or belongs to another deployment
     configured: bool  # the deployment file has a joiner of this name
     disk: OnDisk | None  # None means it has no directory on this machine
 
@@ -46,7 +46,7 @@ class WitnessRow:
     kind: str
     number: int
     witnessed: int
-    published: int | None  # length of the same file here; None means it is not here
+    published: int | None  # length of the same file here; None means that it is not here
 
     @property
     def lacking(self) -> bool:
@@ -55,13 +55,13 @@ class WitnessRow:
 
 
 def state_of(settings: Settings, base: Path, datacentre: str, slot: str) -> Path | None:
-    """The state directory of a slot of this datacentre, on the machine that runs it."""
+    """Returns the state directory of a slot of this datacentre, on its machine."""
     pipeline = settings.datacentre.get(datacentre)
     return None if pipeline is None else base / pipeline.state / "slots" / slot
 
 
 def has_slot(disk: Disk, state: Path) -> bool:
-    """True if the directory holds a slot, or remains of one beyond the files written by retiring."""
+    """True if the directory holds a slot, or more of one than the files written by retiring."""
     return any(disk.exists(state / name) for name in (STATE_NAME, REDO_NAME, DURABLE_NAME, MANIFEST_NAME))
 
 

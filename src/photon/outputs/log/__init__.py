@@ -1,1 +1,1 @@
-"""The published log: the output files of one slot, and how far they may be read."""
+"""The published log: the output files of one slot, and their readable lengths."""

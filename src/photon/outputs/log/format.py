@@ -1,6 +1,6 @@
 """Names of a published log's files, and the small files next to them: declared once, for writers and readers.
 
-The verifier shares them with the joiner, and no other code.
+They are the only code shared by verifier and joiner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
 RETIRED_NAME = "retired.json"
-COPY_NAME = "copy.json"  # in a copy; the files themselves are in OUTPUT_NAME in the same directory
+COPY_NAME = "copy.json"  # in a copy; a copy's files are in OUTPUT_NAME in the same directory
 OUTPUT_NAME = "output"
 DAMAGED_NAME = "damaged.json"
 PLAIN_SUFFIX = ".jsonl"
@@ -26,14 +26,14 @@ class Durable(msgspec.Struct, tag_field="version", tag=1):
     slot: str
     files: dict[str, int]  # file relative to the output root -> its durable and witnessed length in bytes
     rolled: list[str] = []  # those files that no longer grow
-    # Durable lengths, for the slot itself, if they differ from ``files``; ``closed`` relates to them as ``rolled``
-    # does to ``files``.
+    # Durable lengths, for the slot itself, if they differ from ``files``; ``closed`` is to them what ``rolled`` is to
+    # ``files``.
     durable: dict[str, int] | None = None
     closed: list[str] | None = None
     # Files that readers see beyond their copied part -> the copy's length: no more may be cleared (rule 14).
     clearable: dict[str, int] | None = None
-    # How far the redo log was durable then: a segment and its bytes. A log that ends before that is an older one.
-    log: tuple[int, int] | None = None  # None means there is no log
+    # The redo log's durable end at that time: a segment and its bytes. A log that ends before that is an older one.
+    log: tuple[int, int] | None = None  # None means that there is no log
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
@@ -76,7 +76,7 @@ class DamagedRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Damaged(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``damaged.json``: published bytes that no reader reads or waits for."""
+    """``damaged.json``: published bytes that readers skip."""
 
     slot: str
     ranges: tuple[DamagedRange, ...]
@@ -86,7 +86,7 @@ class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``cleared.json``: the verifier's progress."""
 
     files: dict[str, int]  # file -> number of its first bytes whose ids are all cleared (or counted in ``trouble``)
-    # File -> lines that are unreadable, or whose token does not own their id: it must not become final.
+    # File -> lines that are unreadable, or whose token does not own their id; such a file must not become final.
     trouble: dict[str, int] = {}
 
 
@@ -96,8 +96,8 @@ class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
     The lock's holder writes it once every batch of its predecessors, including ids that were carried over, has left
     the log by rule 4: dropped, or in synced output. A reader of all of ``files`` that finds an id still owned by one
-    of these incarnations may give the id up: nobody holds its record any more. Nothing is written under their tokens
-    after that, so a later place would only be read later.
+    of these incarnations may give the id up: as its record exists nowhere. Nothing is written under their tokens
+    after that, so a later place would only delay the reader.
     """
 
     slot: str
@@ -138,8 +138,8 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 
     ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers continue in
-    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, from
-    any position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
+    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, regardless
+    of position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
     """
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 

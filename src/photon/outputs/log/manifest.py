@@ -23,10 +23,10 @@ class Manifest:
         """By plain name."""
 
     def load(self, damaged: Callable[[Path, str], Exception]) -> None:
-        """Reads it. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""
+        """Reads the manifest. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""
         if not self._disk.exists(self._path):
             return
-        # The data just read may be only in the cache, while files are removed, or not opened, because of it.
+        # The data just read may be only in the cache, but files are removed, or not opened, because of it.
         self._disk.rewrite(self._path, 0)
         self._disk.sync_dir(self._path.parent)
         data = self._disk.read(self._path)

@@ -3,9 +3,9 @@
 happybase's own pool has no retry, no idle check and no maximum age, and Thrift servers hang up on idle connections
 after about a minute. Here a connection
 
-- is thrown away once it was idle for IDLE_SECONDS_MAX or has lived for AGE_SECONDS_MAX;
-- is thrown away after any failure, a time-out above all: the answer still in flight would be read as the answer to
-  the next question (Thrift's sequence number is not compared);
+- is closed once it was idle for IDLE_SECONDS_MAX or has lived for AGE_SECONDS_MAX;
+- is closed after any failure, especially a time-out: the answer still in flight would be read as the answer to the
+  next request (Thrift's sequence number is not compared);
 - is used by one call at a time, and their number is limited.
 """
 
@@ -80,7 +80,7 @@ class Connections:
         self._closed = False
 
     def ask(self, question: Callable[[Any], T]) -> T:
-        """Asks once. Throws the connection away after any exception, which is passed on."""
+        """Makes one request. Closes the connection after any exception, which is passed on."""
         with self._free:
             used = self._borrow()
             good = False
@@ -125,7 +125,7 @@ class Connections:
 def _close(connection: Any) -> None:
     try:
         connection.close()
-    except Exception:  # it is being thrown away: its errors do not matter
+    except Exception:  # errors of closing do not matter
         return
 
 

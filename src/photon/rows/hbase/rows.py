@@ -1,4 +1,4 @@
-"""Rows in HBase through its Thrift 2 servers, by ``checkAndPut``, which checks one column and writes any number.
+"""Rows in HBase through its Thrift 2 servers, with ``checkAndPut``, which checks one column and writes any number.
 
 A version is HBase's timestamp. Not used: ``checkAndMutate``, which fails on the server with a NullPointerException if
 a column has to be absent; happybase, which has no checkAndPut of several columns.
@@ -6,8 +6,8 @@ a column has to be absent; happybase, which has no checkAndPut of several column
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is skipped for a
 second. Reads and puts are repeated elsewhere; a change without an answer is not, as it may have been done.
 
-A connection occupies one of its server's threads (hbase.thrift.minWorkerThreads, for all clients): a connection
-beyond them is never served. So there are few, and deferred changes get only some of them.
+A connection occupies one of its server's threads (hbase.thrift.minWorkerThreads, for all clients): further
+connections are never served. So there are few, and deferred changes get only some of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.rows.hbase.connection import NotConnected
 from photon.rows.hbase.servers import Servers
 
 LATER_THREADS = 2  # per server
-LATER_MAX = 256  # deferred changes; beyond that one is done at once
+LATER_MAX = 256  # limit of deferred changes; beyond it they are done at once
 READ_ROWS = 1000
 SCAN_ROWS = 1000
 PUT_ROWS = 500
@@ -141,7 +141,7 @@ class HBaseRows:
                 raise done
             [cells] = self.read([Read(change.row, (first.column,))])
             now = cells[0].value if cells else None
-            if now == first.value:  # by a try whose answer was lost
+            if now == first.value:  # written by an attempt whose answer was lost
                 break
             if now != change.expected:
                 return False
@@ -189,7 +189,7 @@ class HBaseRows:
             return bool(self.servers.once(methodcaller("checkAndPut", *arguments)))
         except NotConnected as error:
             return error
-        except Exception as error:  # a time-out, a broken connection, a moving region: the change may be done
+        except Exception as error:  # a time-out, a broken connection, a moving region: so the change may be done
             return RowsFailed(f"HBase at {self.servers.where} does not answer: {error}")
 
     def _columns(self, columns: Sequence[bytes]) -> list[Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIMESTAMPS = Service(pb.DESCRIPTOR, "Timestamps", bytes_max=4096)
 CALL_SECONDS = 3.0
-WAIT_SECONDS = 20.0  # an election takes about a second; after this long the caller gets an error
+WAIT_SECONDS = 20.0  # an election takes about a second; after this time the caller gets an error
 PAUSE_SECONDS = 0.05
 
 _OPTIONS = (
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 class RegistryOracle(BatchedOracle):
-    """An ``Oracle``: at most one request of this process is on its way. ``close`` it."""
+    """An ``Oracle``: with at most one request in flight. ``close`` it."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None, wait: float = WAIT_SECONDS) -> None:
         """``addresses``: replica -> host:port. Without ``tls`` plain text is used."""
@@ -64,7 +64,7 @@ class RegistryOracle(BatchedOracle):
                 raise StoreFailed(f"no timestamps from the registry: {problem}")
 
     def _call(self, request: pb.TakeRequest) -> tuple[int, str, str]:
-        """(first or 0, the error, the leader)."""
+        """Makes one request. Returns (first or 0, the error, the leader)."""
         import grpc
 
         from photon.config.tls import unreachable
