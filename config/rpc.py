@@ -110,7 +110,6 @@ class _Stub:
 
 def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a stub's unary call on an event loop, so that it passes on the current span. Threads, such as those
-
     between replicas, trace nothing and need the unwrapped stub.
     """
 

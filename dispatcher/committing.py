@@ -110,7 +110,6 @@ class Committing:
 
     def undecided(self) -> tuple[I64, I64]:
         """Returns times of events without verdict that are not rows once the last ``changes`` are committed: first
-
         those in flight, then those whose primary event was absent at their last try.
         """
         table = self.table

@@ -170,9 +170,7 @@ class Flow:
 
     def company_s(self, batch_wait_s: float) -> float:
         """Returns how long a newly read event waits for others: the longer, the more batches are in flight. A batch
-
         costs a machine the same regardless of its size, and events wait for the many small ones before them. If none
-
         is in flight, an event is sent at once; if many are, it takes long anyway.
         """
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)

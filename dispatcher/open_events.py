@@ -203,7 +203,6 @@ class OpenEvents:
 
     def counts_as_evidence(self, rows: RowIndexes) -> Mask:
         """Returns which outcomes are evidence about the datacentre the events are left to: only first attempts, as
-
         chance decides which datacentre retries first after a late primary event.
         """
         mask: Mask = (self.attempts[rows] == 0) & (self.row_id[rows] == 0)

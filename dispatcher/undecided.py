@@ -37,7 +37,6 @@ Counts = list[tuple[int, int]]  # (tenth of a second since 1970, events in it), 
 
 def counts_of(times: I64) -> Counts:
     """Counts by ``STEP_NS``. If there are too many steps, neighbours are merged into the earlier one, so the number
-
     of events before a moment is never too small.
     """
     steps, events = np.unique(times // STEP_NS, return_counts=True)

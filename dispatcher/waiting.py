@@ -251,7 +251,6 @@ class Waiting:
 
     def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int) -> None:
         """Makes held events wait in memory, and stored ones in the store, except after their first few failures, as
-
         they would wait there behind all due rows.
         """
         table = self.table

@@ -220,7 +220,6 @@ class ArrivalNotices(Protocol):
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
         """Returns rows of keys that may be there; ``arrived`` reports the others once they arrive. ``None`` means
-
         unknown for now.
         """
 

@@ -236,7 +236,6 @@ def _keys_of_one_length(
     data: bytes, bytes_: npt.NDArray[np.uint8], values: I64, length: int, ends: I64
 ) -> list[bytes] | None:
     """Returns the texts at ``values`` if each ends ``length`` bytes later, at its line's first quote: one operation
-
     for all.
     """
     if not 0 < length <= ONE_LENGTH_MAX or (values + length >= ends).any():

@@ -84,7 +84,6 @@ def longest_fit(pattern: re.Pattern[bytes], record: bytes) -> Stop:
     """Returns how far a pattern's start matches a record that the whole pattern does not match, and what comes next.
 
     The pattern is cut only where the rest is itself a pattern, so never inside a group. An approximation if the
-
     pattern has alternatives.
     """
     text = pattern.pattern

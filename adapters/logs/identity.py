@@ -195,7 +195,6 @@ def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
 
 def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:
     """Returns the logs that these files hold, by identity, each with its file and its copies under any name. Files
-
     are taken in order; the first of several copies determines the identity, with a number if another log has it.
     """
     logs: dict[str, list[T]] = {}

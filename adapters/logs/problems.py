@@ -73,7 +73,6 @@ class ProblemReporter:
 
     def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False, aloud: bool = True) -> None:
         """Counts and reports a problem. ``again``: even if this path had one of this kind before. Unless ``aloud``,
-
         it is reported after ``speak`` only.
         """
         if (kind, path) in self._told and not again:

@@ -23,7 +23,6 @@ _HUGE_FROM_BYTES = 16 << 20
 
 class GrowingArray:
     """``array`` has at least the rows reserved; new ones are zero. Keep no view of it beyond the next ``reserve``; a
-
     kept view stays valid, but costs a copy. Not thread-safe.
     """
 

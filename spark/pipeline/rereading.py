@@ -1,7 +1,6 @@
 """Repeats decisions on records of a time range, or with ids that the registry gave up. An order (``journal.Reread``)
 
 is processed in separate batches, log by log in the order of their identities, between ordinary ones; they move no
-
 position. Most of their events are registered, which ends them; the others get a verdict as if they were read now.
 """
 

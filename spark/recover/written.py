@@ -1,7 +1,5 @@
 """Searches every file of the outputs for the records of lost events, before their ids are given back. A verification
-
 only reads files in manifests. A record may still be elsewhere: in an unlisted file, after a wrong checksum, in a
-
 copy. A reader of that file already has the event.
 """
 

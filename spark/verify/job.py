@@ -1,5 +1,4 @@
 """The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer examination of
-
 suspects. The driver receives nothing as large as the input. The fresh join is foreign x primary on the key, with the
 primary side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else
 is combined by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and dropped;

@@ -1,5 +1,4 @@
 """Productions in flight to other owners and to publishers, until they are acknowledged. A message has everything that
-
 its target has not acknowledged, oldest first. One message at a time is in flight to a target, and any may be lost,
 duplicated or delayed. The numbers of one sender grow; moved watermarks get a number too, so that an acknowledgement
 tells whether they arrived. A sender whose interval was split or merged lives on in the outbox of a successor until

@@ -1,5 +1,4 @@
 """Asks a process's gRPC health service once, with only the standard library. Containers' health checks start a new
-
 interpreter every few seconds for each process; importing gRPC would cost several times as much as all of this. Opens
 one HTTP/2 stream with one unary call and reads only the message of the answer. Long-lived processes use
 ``photon.supervision.health``.
