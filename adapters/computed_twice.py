@@ -1,7 +1,7 @@
 """Computes some records twice: an answer that is not a function of the record's bytes stops its reader.
 
 An id made from random numbers, the process number or ``hash()`` differs between datacentres and after each restart,
-so each event would be joined once for every value. One record in ``EVERY`` is computed again in the other form (one
+so each event would be joined once per value. One record in ``EVERY`` is computed again in the other form (one
 record, many records). The first records of each run are also computed in another process (``testkit.first_records``),
 before any id is sent.
 """
@@ -12,7 +12,7 @@ from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
 
 EVERY = 1000
 _COUNTS = "_computed"  # attribute of an adapter: side -> number of records computed so far
-TODO = "let it depend on nothing but the record's bytes, then begin again; photon adapter test finds more"
+TODO = "make it depend on the record's bytes alone, then start again; photon adapter test finds more such faults"
 
 
 def rows_due(adapter: Adapter, side: str, count: int) -> range:
@@ -24,7 +24,7 @@ def rows_due(adapter: Adapter, side: str, count: int) -> range:
 
 
 def compare(adapter: Adapter, file: LogFile, many: str, one: object, other: object) -> None:
-    """Compares a record's answer in the form ``many`` (``one``) with that in the form for one record (``other``).
+    """Compares the answer ``one`` of the form for many records with ``other``, that of the form for one.
 
     Raises AdapterError if they differ. Rejections are equal regardless of their reasons.
     """

@@ -19,8 +19,8 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     field: str
     equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is this value, or one of these
-    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present, and none of these
-    matches: str | None = None  # a regular expression is found in the field's text
+    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present and not one of these
+    matches: str | None = None  # a regular expression that the field's text contains
     below: float | None = None
     above: float | None = None
     missing: bool | None = None  # true: the field is absent or null; false: it is present
@@ -44,7 +44,7 @@ def check_condition(condition: Condition, where: str) -> None:
     tests = (condition.matches, condition.below, condition.above, condition.missing)
     if all(each is None for each in tests) and condition.equals is condition.differs is msgspec.UNSET:
         todo = "write equals, differs, matches, below, above or missing"
-        raise AdapterError(f"{condition.field} is tested for nothing", where, todo)
+        raise AdapterError(f"the condition on {condition.field} has no test", where, todo)
 
 
 def value_test(condition: Condition, where: str) -> Callable[[object], bool]:

@@ -67,7 +67,7 @@ class ConfiguredAdapter(Adapter):
         self.foreign_config = _side(options.get("foreign", {}), f"{where}.foreign", foreign=True)
         here, there = len(self.primary_config.key_parts), len(self.foreign_config.key_parts)
         if here != there:
-            todo = "write as many on both sides, in the same order"
+            todo = "write the same number on both sides, in the same order"
             raise AdapterError(f"key has {here} fields in primary and {there} in foreign", where, todo)
         base = Path(str(options.get("base", ".")))
         self._primary = side_reader(self.primary_config, f"{where}.primary", base)
@@ -76,7 +76,7 @@ class ConfiguredAdapter(Adapter):
         self.has_foreign_time = self.foreign_config.time is not None and not self.has_time_of_primary
         if self.has_time_of_primary and not self.has_primary_time:
             todo = "name the primary event's time: time = { field = …, unit = … } in the table of the primary"
-            raise AdapterError('time = "primary", and the primary has no time', f"{where}.foreign", todo)
+            raise AdapterError('time = "primary", but the primary has no time', f"{where}.foreign", todo)
         self.several_keys = any(part.each for part in self.foreign_config.key_parts)
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
@@ -149,7 +149,8 @@ class ConfiguredAdapter(Adapter):
         return self._primary.located_keys(block, file)
 
     def stops_at(self, side: str, record: bytes) -> Stop | None:
-        """Returns how far the configuration fits a rejected ``primary`` or ``foreign`` record, if that helps."""
+        """Returns where the configuration stops fitting a rejected ``primary`` or ``foreign`` record, if that
+        helps."""
         return (self._primary if side == "primary" else self._foreign).stops_at(record)
 
     def rule(self) -> bytes:
@@ -188,7 +189,7 @@ def _format_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | N
     reader = _parts_reader(side, side.key_parts, side.id_part, where, base, no_time)
     if not side.skip:
         return reader
-    # Only here a field's text says what its value is in the payload.
+    # Only with these formats is a field's text the value in the payload.
     tested = side.format in ("jsonl", "zeek-json", "csv", "tsv", "regex", "logfmt")
     fields = [KeyPart(field=each.field) for each in side.skip]
     readers = [_reader_of(side, field, where, base, no_time) if tested else None for field in fields]

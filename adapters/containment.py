@@ -13,7 +13,7 @@ only cost on the hot path. Which thread checks the counter depends on the thread
 Code that catches ``Hung`` too and continues ends the process. So does code that lets no thread of the interpreter
 run, as a regular expression does outside the main thread: the kernel ends the process once its thread has used
 ``LAST_TIMES`` the limit of processor time without a tick. ``crumbs`` tell the next process which record did it. C
-code that waits and keeps the interpreter's lock is beyond all of them. Ticks are counted, not seconds: a process that
+code that waits and keeps the interpreter's lock cannot be stopped. Ticks are counted, not seconds: a process that
 was stopped for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
 """
 
@@ -44,9 +44,9 @@ from photon.config.disk import Disk
 TICKS = 4  # ticks without progress that make a time-out, at most a quarter after the limit
 SIGNAL = signal.SIGURG
 LAST_TIMES = 2.0  # the limit of one call; ticks restart it
-LAST_LEAST_S = 1.0  # a busy machine may keep a tick for long
+LAST_LEAST_S = 1.0  # a busy machine may delay a tick
 SWALLOWED_MAX = 2  # times an adapter may catch ``Hung`` and continue; then the process ends
-LATE_MAX = 20  # consecutive records that time out; then the adapter's reader ends
+LATE_MAX = 20  # consecutive time-outs after which the adapter's reader ends
 ENDED_EXIT = 70
 _SIGEV_SIGNAL, _SIGEV_THREAD_ID = 0, 4
 _CLOCK_MONOTONIC, _CLOCK_THREAD_CPUTIME = 1, 3
@@ -63,8 +63,8 @@ class Fault:
     """Replaces an answer. ``reason``: one line with the adapter's file and line."""
 
     reason: str
-    hung: bool = False  # or out of memory: asked again a few times
-    retry: bool = False  # asked again until there is an answer
+    hung: bool = False  # or out of memory; repeated a few times
+    retry: bool = False  # repeated until there is an answer
 
 
 class HasTimeLimit(Protocol):
@@ -74,9 +74,9 @@ class HasTimeLimit(Protocol):
 
 
 class Watched:
-    """A stretch of user code, broken off by ``Hung`` if it does not return within ``limit_s`` seconds.
+    """A section of user code, interrupted by ``Hung`` if it does not return within ``limit_s`` seconds.
 
-    For one thread at a time; not re-entrant. ``owner``: the user's object, whose files ``where`` names.
+    For one thread at a time; not re-entrant. ``owner``: the user's object; ``where`` names its files.
     """
 
     def __init__(self, owner: HasTimeLimit) -> None:
@@ -121,7 +121,7 @@ class Watched:
             self._armed = False
 
     def is_late(self) -> bool:
-        """Returns, once a tick, True if the current record has used up its time."""
+        """Called each tick: True if the current record has used up its time."""
         if not self._armed:
             return False
         self._last.set(self._last_s)
@@ -181,12 +181,12 @@ class Guard(Watched):
                     if ends:
                         self._note_late(in_a_row=at == last_late + 1)
                     last_late = at
-            except BaseException as error:  # of any kind: it affects this record only
+            except BaseException as error:  # any kind of error affects this record only
                 self.disarm()
                 if is_interrupt(error):
                     raise
                 if isinstance(error, RecursionError) and self._was_lowered and excused != at:
-                    excused = at  # an earlier record has lowered the limit
+                    excused = at  # because an earlier record has lowered the limit
                 elif len(out) < len(items):
                     out.append(self._fault(error))
         if ends and last_late < len(items) - 1:
@@ -197,7 +197,7 @@ class Guard(Watched):
         adapter = self.adapter
         adapter.late_in_a_row = adapter.late_in_a_row + 1 if in_a_row else 1
         if adapter.late_in_a_row >= LATE_MAX:
-            what = f"{LATE_MAX} records in a row did not come back within {self.limit_s:g} s{self.where}"
+            what = f"{LATE_MAX} records in a row timed out after {self.limit_s:g} s{self.where}"
             raise AdapterError(what, type(adapter).__name__, "make it faster, or raise limits.adapter_timeout")
 
     def many(
@@ -224,12 +224,12 @@ class Guard(Watched):
             return self._fault(error)
         for mine, theirs in zip(columns, handed, strict=True):
             if len(mine) != len(theirs) or not all(map(is_, mine, theirs)):
-                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given; it must not")
+                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given; which it must not")
                 return Fault("the adapter changes the lists that it is given")
         return answer
 
     def _fault(self, error: BaseException) -> Fault:
-        # One shortage of memory on the machine must not cost a record, nor may one slow moment.
+        # A single shortage of memory on the machine, or a slow moment, must not cost a record.
         short = isinstance(error, MemoryError)
         return Fault(describe(error, self.adapter), hung=short, retry=isinstance(error, Retry))
 
@@ -289,11 +289,13 @@ class Guard(Watched):
 
     def _give_up(self) -> None:
         if self._crumbs is not None:
-            self._crumbs.blame(f"the adapter did not come back within {self.limit_s:g} s, and catches what ends it")
+            self._crumbs.blame(
+                f"the adapter did not come back within {self.limit_s:g} s, and catches the exception that ends it"
+            )
             os._exit(ENDED_EXIT)
 
     def _late(self) -> Fault:
-        reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
+        reason = f"the adapter did not return within {self.limit_s:g} s{self.where}"
         _say(reason)
         return Fault(reason, hung=True)
 
@@ -315,7 +317,7 @@ def keep_crumbs(adapter: Adapter, directory: Path, disk: Disk) -> Adapter:
     if type(adapter) is not ConfiguredAdapter:
         try:
             adapter.crumbs = Crumbs(directory, disk, predecessor())
-        except CrumbsBusy:  # a second process on the same state, which is refused later
+        except CrumbsBusy:  # a second process on the same state is refused later
             adapter.crumbs = None
     return adapter
 
@@ -353,7 +355,7 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
 
 
 def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], object]) -> object:
-    """Returns all keys, or the non-answer that ``ask`` gave for one of the files."""
+    """Returns all keys, or the failure that ``ask`` returned for one of the files."""
     if len(records.files) == 1:
         return ask(records.records, records.files[0])
     keys: list[bytes | None] = [None] * len(records)
@@ -442,7 +444,7 @@ class _PosixTimer:
         self._specs = {0.0: _Spec()}
 
     def set(self, every_s: float) -> None:
-        """0: never."""
+        """Sets the timer; 0 disables it."""
         spec = self._specs.get(every_s)
         if spec is None:
             pair = (ctypes.c_long * 2)(*divmod(max(1_000_000, int(every_s * 1e9)), 10**9))
@@ -454,7 +456,7 @@ class _PosixTimer:
 
 
 def _last_of_thread() -> _PosixTimer:
-    """Ends the process; counts the processor time of the thread that makes it."""
+    """Makes a timer that ends the process; it counts the processor time of the calling thread."""
     timer: _PosixTimer | None = getattr(_last, "timer", None)
     if timer is None:
         event = _Event(None, int(LAST_SIGNAL), _SIGEV_SIGNAL)
@@ -507,7 +509,7 @@ class _Watcher(_Alarm):
             self._guards.pop(own, None)
             if guard.fired:
                 guard.fired = False
-                # Wait for exceptions that are on their way. Cancelling one would leave a mark in the interpreter, and
+                # Wait for exceptions already in flight. Cancelling one would leave a mark in the interpreter, and
                 # CPython 3.11 loops endlessly at the next call under a profiler or debugger.
                 with suppress(Hung):
                     _raise_in(own, Hung)

@@ -39,13 +39,13 @@ class Framing:
     kind: str = "lines"
     """``lines``: one record a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``:
     lines; those that begin with ``#`` are headers, in force from there on. ``varint``: binary messages, each preceded
-    by its length, returned as lines of base64. ``cri``: container logs of Kubernetes, whose parts are put together
-    and returned as lines ``<time> <stream> <content>``.
+    by its length, returned as lines of base64. ``cri``: container logs of Kubernetes, whose parts are merged and
+    returned as lines ``<time> <stream> <content>``.
     """
     quote: bytes = b'"'
     delimiter: bytes = b","
     first_line: bool = False
-    """``lines``: ``LogFile.header`` is the beginning of the file's first line, which is a record all the same."""
+    """``lines``: ``LogFile.header`` is the beginning of the file's first line, which is also a record."""
     escape: bytes = b""  # ``quoted``: makes a quote after it a character
     before: Framing | None = None  # makes lines of the file's bytes; ``kind`` then cuts those
 
@@ -54,7 +54,7 @@ class Framing:
             object.__setattr__(self, "kind", OWN)
         elif self.kind not in KINDS:
             todo = f"write one of {', '.join(KINDS)}, or a subclass of Framing that defines cut"
-            raise AdapterError(f"{self.kind!r} is no framing", "framing", todo)
+            raise AdapterError(f"{self.kind!r} is not a framing", "framing", todo)
 
     def cut(self, data: bytes, state: bytes) -> Cut:
         r"""Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
@@ -77,12 +77,12 @@ class Framing:
         return self.before is not None or self.kind in ("varint", "cri", OWN)
 
     def ended(self, data: bytes, state: bytes) -> bytes:
-        """Returns a file's last bytes, no whole record, with the end of one; empty if they never are one."""
+        """Completes a file's unfinished last record; returns empty bytes if they never form one."""
         return b""
 
     @property
     def gathers(self) -> bool:
-        """True if only the next line tells that a record is whole: one at rest for ``last_line_after`` is, too."""
+        """True if only the next line shows that a record is complete, or ``last_line_after`` without a change."""
         return False
 
 
@@ -112,17 +112,17 @@ def binary_line(record: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Which of the primary events with its key a foreign event is joined with."""
+    """The primary events of its key that a foreign event is joined with."""
 
     match: str = "first"
-    """``first``, ``all``, or ``latest``: that with the latest event time not after the foreign event's."""
+    """``first``, ``all``, or ``latest``: the one with the latest event time not after the foreign event's."""
     before_ns: int | None = None
     """The most by which a primary event may precede the foreign event; ``None`` means no bounds."""
     after_ns: int | None = None
 
     @property
     def whole_sets(self) -> bool:
-        """True if the answer depends on all primary events of the key; it then waits until none can follow."""
+        """True if the answer depends on all primary events of the key; it then waits until no more can follow."""
         return self.match != "first"
 
     @property
@@ -142,7 +142,10 @@ class ForeignHeader(NamedTuple):
     event_time_ns: int
     """int64 nanoseconds UTC."""
     event_id: bytes | None = None
-    """Globally unique. ``None`` if records have no id: it is then made of place and content (``logs.place_ids``)."""
+    """Globally unique.
+
+    ``None`` if records have no id: one is then made from place and content (``logs.place_ids``).
+    """
 
 
 @dataclass(slots=True)
@@ -163,7 +166,7 @@ class Retry(PhotonError):
 class Skipped(BadRecord):
     """This line is not an event, for example a comment. Raised by ``foreign_header`` and ``primary_key``.
 
-    It is neither rejected nor counted, so skip nothing that somebody is paid for; filter that (``Filtered``).
+    It is neither rejected nor counted, so never skip billable events; filter them (``Filtered``).
     """
 
 
@@ -265,17 +268,17 @@ class Adapter(ABC):
     """Reads both sides, and makes joined records. Subclass it, then configure it as ``path.py:Class``."""
 
     api_version: int = 1
-    """The version of this contract it is written for; the first if it names none."""
+    """The contract version it is written for; default: the first."""
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call has to return; Photon sets it from ``limits.adapter_timeout``. 0 means no limit.
     """
     memory_limit: int = MEMORY_LIMIT
     """Bytes by which the process may grow in a call; Photon sets it from ``limits.adapter_memory``. 0 means no limit.
     """
-    crumbs: Crumbs | None = None  # set by Photon if a record that kills the process may cost only itself
+    crumbs: Crumbs | None = None  # set by Photon so that a record that kills the process is lost alone
     late_in_a_row: int = 0  # records that timed out, counted by Photon
     primary_has_header: bool = False
-    """The first record of each primary file is a header (as in CSV) and no event."""
+    """The first record of each primary file is a header (as in CSV), not an event."""
     foreign_has_header: bool = False
     primary_duplicates: str = "first"
     """The rule for foreign events whose key several different primary records have: joined to the ``first`` or
@@ -294,7 +297,7 @@ class Adapter(ABC):
     foreign_links: Sequence[str] = ()
 
     shape: Mapping[str, Any] | None = None
-    """The shape applied by ``photon.adapters.shaping``, to rebuild it elsewhere. ``None`` means not shaped."""
+    """The shape applied by ``photon.adapters.shaping``, to rebuild it elsewhere; ``None`` means none."""
     within: Mapping[str, int] | None = None
     """The bounds applied by ``photon.adapters.bounds``, to rebuild them elsewhere. ``None`` means no bounds."""
 
@@ -324,7 +327,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
-        """The key that foreign events name this primary record by. Raises BadRecord."""
+        """Returns the key by which foreign events refer to this primary record. Raises BadRecord."""
 
     @abstractmethod
     def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
@@ -338,7 +341,7 @@ class Adapter(ABC):
         """Event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
-    has_time_of_primary = False  # True if joined records have the primary event's time; their events have none
+    has_time_of_primary = False  # True if joined records have the primary event's time, as foreign events have none
     several_keys = False  # True if a foreign record's key is a list (``key_lists.list_of_keys``); for match = "all"
     has_foreign_time = True  # False if the records have no event time; all foreign events then have the same one
 
@@ -350,7 +353,7 @@ class Adapter(ABC):
     def join(
         self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
     ) -> Joined | Filtered | Unpaired:
-        """Returns the outcome of joining a foreign record with the primary record it names."""
+        """Returns the outcome of joining a foreign record with the primary record it refers to."""
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
 
     def unmatched_payload(self, record: bytes, file: LogFile) -> bytes | None:
@@ -363,8 +366,8 @@ class Adapter(ABC):
     def shown_record(self, record: bytes, file: LogFile) -> bytes | None:
         """Returns the text of a foreign record for ``unmatched``, ``filtered``, ``rejected`` and ``late``.
 
-        The record is unchanged unless fields of it are redacted. ``None`` means that nothing of it is written. Raises
-        BadRecord for a record that cannot be parsed: then nothing of it is written.
+        The record is unchanged unless some of its fields are redacted. ``None`` means that it is not written. Raises
+        BadRecord for a record that cannot be parsed: then it is not written.
         """
         return record
 
@@ -420,7 +423,7 @@ class Adapter(ABC):
     def join_columns(self, pairs: Pairs) -> Payloads:
         """Returns the join of each pair, as columns.
 
-        Used by joiners if a class defines it. When it raises or does not return, each pair is joined alone.
+        Used by joiners if a class defines it. If it raises or does not return, each pair is joined separately.
         """
         out: list[Joined | Filtered | Unpaired | BadRecord] = []
         for pair in zip(*pairs, strict=True):
@@ -443,9 +446,9 @@ class Adapter(ABC):
                 setattr(cls, many, getattr(Adapter, many))
 
     def rule(self) -> bytes:
-        """Returns the configuration of id, key and time as canonical bytes, on which two datacentres must agree.
+        """Returns the configuration of id, key and time as canonical bytes, on which two datacentres must agree. Code
 
-        Code is not covered: Photon compares its answers with those it gave for records before.
+        is not covered: its answers are compared with earlier ones.
         """
         return b"code"
 
@@ -475,12 +478,15 @@ _MEANINGS = {
     "primary_times": {"primary_time"},
     "join_columns": {"join", "foreign_payload", "primary_payload"},
 }
-"""Method for many records -> the methods that define its meaning."""
+"""Method for many records -> the methods for one record that define its meaning."""
 
 
 @dataclass
 class AdapterError(UsageError):
-    """An adapter could not be loaded, or is not one. ``str()`` is one line: what failed, where, what to do."""
+    """An adapter could not be loaded, or violates the contract.
+
+    ``str()`` is one line: what failed, where, what to do.
+    """
 
     what: str
     where: str

@@ -2,7 +2,7 @@
 
 A guard notes each batch in a small mapped file before user code runs, which costs one byte; the kernel keeps it when
 the process dies by a signal or ``os._exit``. A start that finds such a note is suspicious: user code is then called
-record by record, each record's digest noted first, so that a second death identifies the record. From then on user
+record by record, after noting each record's digest, so that a second death identifies the record. From then on user
 code is not called for that record any more; it is on the poison list next to the file.
 
 A death that may have another cause (SIGKILL, SIGTERM, or an unknown one) counts for less: a record is set aside only
@@ -28,7 +28,7 @@ import xxhash
 from photon.config.disk import Disk
 from photon.config.versioned_file import sealed, unsealed
 
-# Environment variable in which a supervisor says how the previous process ended: ``signal 11``, ``exit 0``
+# Environment variable in which a supervisor passes how the previous process ended: ``signal 11``, ``exit 0``
 ENDED = "PHOTON_PREDECESSOR_ENDED"
 DIRECTORY = "user-code"  # Name of the directory in a process's state
 CRUMBS_NAME = "calls"
@@ -51,7 +51,7 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Keeps the interpreter's lock: a thread that releases it for a short call waits for the other threads' turns
 LIBC = ctypes.PyDLL(None, use_errno=True)
 LAST_SIGNAL = signal.SIGXCPU  # nobody handles it, so that the kernel ends the process by itself
-_WORDS = {f"signal {int(LAST_SIGNAL)}": "it let no other thread run for twice limits.adapter_timeout"}
+_WORDS = {f"signal {int(LAST_SIGNAL)}": "it blocked all other threads for twice limits.adapter_timeout"}
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
@@ -89,7 +89,7 @@ def end_first() -> None:
 
 
 def died_in_user_code(directory: Path) -> bool:
-    """True if the last process that used ``directory`` ended while user code ran."""
+    """True if the last process that used ``directory`` ended while user code was running."""
     try:
         raw = (directory / CRUMBS_NAME).read_bytes()
     except OSError:
@@ -103,7 +103,7 @@ _told: list[str] = []
 def predecessor(told: str | None = None) -> str:
     """Returns how this process's predecessor ended, as in ``ENDED``; empty if unknown.
 
-    ``told`` is returned from now on. It is not passed on to children of this process.
+    Once ``told``, that is returned. Not inherited by children.
     """
     ended = os.environ.pop(ENDED, "")
     if told is not None or not _told:
@@ -140,7 +140,7 @@ class Crumbs:
         except OSError:
             os.close(descriptor)
             raise
-        # Code that closes all files closes this one too.
+        # A canary: code that closes all files closes this one too.
         self._canary = os.memfd_create("photon-user-code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(self._canary, fcntl.F_ADD_SEALS, _SEALS)
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_MIN
@@ -239,7 +239,7 @@ class Crumbs:
         raw = unsealed(POISON_MAGIC, self._disk.read(self._poison_file))
         if raw is None:
             _say(
-                "is damaged or of another version, and begun again: records that end the process do so again",
+                "is damaged or of another version, so it was reset: records that end the process may do so again",
                 file=str(self._poison_file),
             )
             return

@@ -1,6 +1,6 @@
 """Adapters from installed packages: entry points of the group ``photon.adapters``.
 
-A package's pyproject.toml names them, and a configuration uses the name (``adapter = "acme-billing"``)::
+A package's pyproject.toml defines them, and a configuration refers to the name (``adapter = "acme-billing"``)::
 
     [project.entry-points."photon.adapters"]
     acme-billing = "acme_photon.billing:Billing"
@@ -39,7 +39,7 @@ class Installed:
 
 def _entry_points(name: str | None = None) -> Iterable[EntryPoint]:
     """Returns the group's entry points; with ``name`` only those of that name."""
-    from importlib.metadata import entry_points  # imports the parsers of mail: most processes need neither
+    from importlib.metadata import entry_points  # this imports mail parsers, which most processes do not need
 
     return entry_points(group=GROUP) if name is None else entry_points(group=GROUP, name=name)
 
@@ -65,14 +65,16 @@ def adapter_class(name: str) -> type[Adapter]:
     if not points:
         known = ", ".join(sorted({each.name for each in _entry_points()})[:20]) or "none"
         todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter show)'
-        raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
+        raise AdapterError(f"{name!r} is not an adapter", "adapter", todo)
     where = f"adapter {name}"
     if name == CONFIGURED:
         packages = " and ".join(map(_package, points))
-        raise AdapterError(f"{packages} brings one of Photon's own name", where, "rename its entry point")
+        raise AdapterError(
+            f"{packages} has an adapter with the name of Photon's own", where, "rename its entry point"
+        )
     if len({point.value for point in points}) > 1:
         targets = " and ".join(f"{point.value} ({_package(point)})" for point in points)
-        raise AdapterError(f"is brought by several packages: {targets}", where, "uninstall all but one")
+        raise AdapterError(f"is in several packages: {targets}", where, "uninstall all but one")
     point = points[0]
     try:
         cls: object = point.load()
@@ -94,7 +96,7 @@ def checked_class(
 ) -> type[Adapter]:
     """Returns ``cls`` if it is an adapter of this contract that can be instantiated. Raises AdapterError."""
     if not inspect.isclass(cls) or not issubclass(cls, Adapter):
-        raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
+        raise AdapterError(f"{name} is not a subclass of photon.adapters.contract.Adapter", where, there)
     written: object = cls.api_version
     if type(written) is not int or written not in API_SPOKEN:
         newer = type(written) is int and written > API_VERSION

@@ -50,9 +50,9 @@ def is_interrupt(error: BaseException) -> bool:
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    if at is None or at.tb_frame.f_globals.get("__name__") == "asyncio.runners":  # its handler of the signal
+    if at is None or at.tb_frame.f_globals.get("__name__") == "asyncio.runners":  # asyncio's handler of the signal
         return True
-    # A signal's handler runs between instructions or in a call, never in a ``raise``.
+    # Signal handlers run between instructions or in a call, never in a ``raise``.
     return at.tb_frame.f_code.co_code[at.tb_lasti] != opmap["RAISE_VARARGS"]
 
 
@@ -72,7 +72,7 @@ def key_fault(key: object) -> str:
     if type(key) is bytes and 0 < len(key) <= KEY_BYTES_MAX:
         return ""
     if type(key) is bytes and key:
-        return f"the adapter's key has {len(key):,} bytes; at most {KEY_BYTES_MAX:,} are possible"
+        return f"the adapter's key has {len(key):,} bytes; at most {KEY_BYTES_MAX:,} are allowed"
     return f"the adapter's key is {'empty' if key == b'' else type(key).__name__}; it must be bytes"
 
 
@@ -86,7 +86,7 @@ def header_fault(header: object) -> str:
     if event_id is not None and (type(event_id) is not bytes or not event_id):
         return "the adapter's event_id is not bytes, or empty"
     if type(time_ns) is not int or not -_INT64 <= time_ns < _INT64:
-        return "the event time is no int64 of nanoseconds"
+        return "the event time is not an int64 of nanoseconds"
     return ""
 
 
@@ -110,7 +110,7 @@ def _said_by_parser(text: bytes) -> str:
 
 
 def are_payloads(payloads: Sequence[object]) -> bool:
-    """True if ``payload_fault`` accepts all of them. False means nothing."""
+    """True if ``payload_fault`` accepts all of them. False is inconclusive."""
     some = [each for each in payloads if each is not None]
     return set(map(type, some)) <= {bytes} and are_bare(cast("list[bytes]", some))
 

@@ -104,9 +104,9 @@ def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:
     joins_itself = kind.join is not Adapter.join and kind.unmatched_payload is Adapter.unmatched_payload
     if join.unmatched == "inline" and joins_itself:
         raise AdapterError(
-            f'unmatched = "inline" and {kind.__name__} has a join of its own',
+            f'unmatched = "inline", but {kind.__name__} defines its own join',
             where,
-            "write its unmatched_payload too: what is written of a foreign event without a primary one",
+            "define unmatched_payload too: the payload of a foreign event without a primary one",
         )
     return join.unmatched == "inline"
 
@@ -119,7 +119,7 @@ def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
         raise AdapterError(
             f'match = "{join.match}" and primary_duplicates = {adapter.primary_duplicates!r}',
             where,
-            "each primary event of a key counts; leave primary_duplicates alone",
+            "each primary event of a key counts; leave primary_duplicates out",
         )
     if adapter.several_keys and join.match != "all":
         raise AdapterError(

@@ -46,7 +46,7 @@ def adapter_class_of(name: str, base: Path) -> type[Adapter]:
     file, colon, class_name = name.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
         todo = 'write "configured", "path.py:Class", or the name of an installed one (photon adapter show)'
-        raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
+        raise AdapterError(f"{name!r} is not an adapter", "adapter", todo)
     path = base / file
     return _adapter_class(_load_module(path), class_name, path)
 
@@ -59,13 +59,13 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
     except AdapterError:
         raise
     except Exception as error:
-        raise _raised(error, path, f"{class_name} cannot be made from its options") from error
+        raise _raised(error, path, f"{class_name} cannot be created with its options") from error
     if adapter.api_version != API_VERSION:
         from photon.config.structured import get_logger  # Spark's workers import this module and do not log
 
         get_logger(__name__).warning(
-            "the adapter is written for an older version of the contract, which will be refused some day; "
-            "docs/adapters.md says what to change",
+            "the adapter is written for an older version of the contract, which a later release will refuse; "
+            "docs/adapters.md lists the changes",
             adapter=class_name,
             file=str(path),
             written_for=adapter.api_version,
@@ -77,7 +77,7 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
         )
     for name in ("primary_framing", "foreign_framing"):
         if not isinstance(given := getattr(adapter, name), Framing):
-            todo = "give a Framing, as Framing() for lines"
+            todo = "return a Framing, such as Framing() for lines"
             raise AdapterError(f"{class_name}.{name} is {type(given).__name__}, no Framing", str(path), todo)
     _check_rule(adapter, class_name, path)
     return adapter
@@ -90,7 +90,7 @@ def _check_rule(adapter: Adapter, class_name: str, path: Path) -> None:
         raise _raised(error, path, f"{class_name}.rule failed") from error
     if not isinstance(rule, bytes):
         kind = type(rule).__name__
-        raise AdapterError(f"{class_name}.rule gives {kind}, not bytes", str(path), "give canonical bytes")
+        raise AdapterError(f"{class_name}.rule returns {kind}, not bytes", str(path), "give canonical bytes")
 
 
 def _load_module(path: Path) -> ModuleType:
@@ -99,7 +99,7 @@ def _load_module(path: Path) -> ModuleType:
         with path.open("rb") as file:
             source = file.read(SOURCE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise AdapterError("there is no such file", str(path), "correct the adapter's path") from None
+        raise AdapterError("it has no such file", str(path), "correct the adapter's path") from None
     except OSError as error:
         raise AdapterError(f"cannot be read ({error.strerror})", str(path), "make it readable") from None
     if len(source) > SOURCE_BYTES_MAX:
@@ -110,7 +110,7 @@ def _load_module(path: Path) -> ModuleType:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise AdapterError(f"syntax error: {error.msg}", where, "correct the file") from None
     except ValueError as error:  # NUL bytes
-        raise AdapterError(f"is no Python source ({error})", str(path), "correct the file") from None
+        raise AdapterError(f"is not Python source ({error})", str(path), "correct the file") from None
     module = ModuleType(name)
     module.__file__ = str(path)
     before = sys.modules.get(name)
@@ -136,7 +136,7 @@ def _adapter_class(module: ModuleType, name: str, path: Path) -> type[Adapter]:
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, Adapter) and each.__module__ == module.__name__
     ]
-    there = f"there is {', '.join(found)}" if found else "write one that derives from Adapter"
+    there = f"it has {', '.join(found)}" if found else "write one that derives from Adapter"
     if cls is None:
         raise AdapterError(f"has no class {name}", str(path), there)
     own = inspect.isclass(cls) and issubclass(cls, Adapter) and cls.__module__ == module.__name__

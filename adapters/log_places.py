@@ -12,7 +12,7 @@ from photon.objects.paths import ObjectPath
 
 
 def secrets_of(settings: Settings, base: Path) -> dict[str, Path]:
-    """Returns setting -> path for everything that no log directory may hold."""
+    """Returns setting -> path of all files that no log directory may contain."""
     found = {"tls.directory": None if settings.tls is None else settings.tls.directory, "key_file": settings.key_file}
     return {name: base / path for name, path in found.items() if path}
 
@@ -23,8 +23,8 @@ def check_links_apart(where: str, links: Sequence[str], own: Mapping[str, Path])
         real = Path(each).resolve()
         for name, path in own.items():
             if not isinstance(path, ObjectPath) and _overlap(real, path.resolve()):
-                todo = "name a directory that holds nothing but logs"
-                raise AdapterError(f"follow_links: {each} holds, or lies in, {name} ({path})", where, todo)
+                todo = "name a directory that has only logs"
+                raise AdapterError(f"follow_links: {each} contains, or is in, {name} ({path})", where, todo)
 
 
 def check_logs_apart(where: str, directory: Path, files: Sequence[str], secrets: Mapping[str, Path]) -> None:

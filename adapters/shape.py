@@ -20,7 +20,7 @@ KEY_BYTES = (16, 64)
 
 
 class Derived(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A field made of others. Left out if one of them is missing and there is no ``default``."""
+    """A field derived from others. Left out if one of them is missing and there is no ``default``."""
 
     name: str
     source: str | None = msgspec.field(name="from", default=None)
@@ -71,7 +71,7 @@ def _check(shape: Shape, where: str) -> None:
     for derived in shape.derive:
         side_and_path(derived.name, f"{where}.derive")
         if (derived.source is None) == (derived.text is None):
-            raise AdapterError(f"{derived.name}: from and text", f"{where}.derive", "write one of the two")
+            raise AdapterError(f"{derived.name}: has both from and text", f"{where}.derive", "write one of the two")
         if derived.source is not None:
             side_and_path(derived.source, f"{where}.derive")
         if derived.pattern is not None:
@@ -80,12 +80,14 @@ def _check(shape: Shape, where: str) -> None:
         side_and_path(name, f"{where}.redact")
     if ("hash" in shape.redact.values()) != (shape.hash_key_file is not None):
         todo = "write hash_key_file (a file of 16 to 64 random bytes) exactly where a field is hashed"
-        raise AdapterError("hash and hash_key_file go together", f"{where}.redact", todo)
+        raise AdapterError("hash and hash_key_file must be used together", f"{where}.redact", todo)
 
 
 def _check_side(condition: Condition, where: str, *, only_foreign: bool) -> None:
     side, _ = side_and_path(condition.field, where)
     if only_foreign and side != "foreign":
         todo = f"use filter, or write skip in the table of the {side} side"
-        raise AdapterError(f"{condition.field}: a record is skipped before its primary is known", where, todo)
+        raise AdapterError(
+            f"{condition.field}: records are skipped before their primary record is known", where, todo
+        )
     check_condition(condition, where)

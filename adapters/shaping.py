@@ -1,4 +1,4 @@
-"""Applies a shape to payloads: filter, derive, redact, choose. For configured and written adapters alike.
+"""Applies a shape to payloads: filter, derive, redact, choose. For configured adapters and adapters in code.
 
 Pure: the same pair always gives the same bytes. The key for hashes is read once, when the adapter is loaded. Parts
 that a shape does not change keep their bytes, including numbers of any size and precision.
@@ -64,14 +64,17 @@ class Shaper:
         return bool(self._skip)
 
     def is_skipped(self, foreign: bytes | None) -> bool:
-        """True if this foreign payload's record is not an event. One that is not text is never skipped."""
+        """True if this foreign payload's record is not an event. Records that are not text are never skipped."""
         if foreign is None:
             return False
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         return any(test(sides) for test in self._skip)
 
     def shaped(self, joined: Joined) -> Joined | Filtered:
-        """Raises BadRecord if a payload is not a JSON object: if it cannot be redacted, it must not be written."""
+        """Returns the shaped payloads.
+
+        Raises BadRecord for one that is not a JSON object: without redaction it must not be written.
+        """
         sides: Sides = {
             "foreign": _members(joined.foreign, "foreign"),
             "primary": _members(joined.primary, "primary"),
@@ -94,7 +97,10 @@ class Shaper:
         return self._out("foreign", sides)
 
     def shown(self, foreign: bytes | None) -> bytes:
-        """Returns the rest of a foreign payload for the logs of events that were not joined. Raises BadRecord."""
+        """Returns a foreign payload without redacted fields, for the logs of events that were not joined.
+
+        Raises BadRecord.
+        """
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         self._redacted(sides)
         return msgspec.json.encode(sides["foreign"])
@@ -226,7 +232,7 @@ def _members(payload: bytes | None, side: str) -> Fields:
     try:
         return _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadRecord(f"the {side} payload is no JSON object, so its fields cannot be shaped") from None
+        raise BadRecord(f"the {side} payload is not a JSON object, so its fields cannot be shaped") from None
 
 
 def _find(fields: Fields, path: str) -> msgspec.Raw | None:
@@ -271,7 +277,7 @@ def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
 
 
 def _hide(fields: Fields, path: str, hidden: Callable[[msgspec.Raw], msgspec.Raw | None]) -> None:
-    """Hides every field that the path may mean: names may contain dots, and no reading of it must get out."""
+    """Hides every field that the path may mean: names may contain dots, and no interpretation may leak."""
     if path in fields:
         value = hidden(fields[path])
         if value is None:

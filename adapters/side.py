@@ -52,12 +52,12 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     field: str = ""
     fields: tuple[str, ...] = ()  # in place of ``field``: several, whose texts are joined by one blank
-    pattern: str | None = None  # the time is the first group, or the whole match, of this where it is found
+    pattern: str | None = None  # the time is the first group, or the whole match, of this pattern
     unit: str | None = None  # s, ms, us or ns since the origin; "filetime" (Windows) or "ticks" (.NET)
     # "iso8601", a strptime-like pattern, "tai64n", "zeek" (see times.ZeekTime), or "timestamp"
     # (google.protobuf.Timestamp).
     format: str | None = None
-    # For a pattern without a year: that of each file's first line, or "name": of the date in the file's name
+    # For a pattern without a year: the year of each file's first line, or "name" for the date in the file's name
     year: int | Literal["name"] | None = None
     origin: str | None = None  # the local day or time in ``zone`` that numbers count from. Absent: the Unix epoch
     zone: str = "UTC"  # for the origin, and for times without a zone of their own
@@ -80,8 +80,9 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # ``jsonl``, ``json``, ``csv``, ``tsv``, ``blanks``, ``w3c``, ``regex``, ``logfmt``, ``zeek``, ``zeek-json`` or
     # ``protobuf``; see docs/adapters.md#which-format-is-my-log.
     format: str
-    # Field that names the primary event, on both sides (JSON: ``"a.b"`` for nested fields); several fields together,
-    # or normalised ones: see Kinds of join (docs/joins.md); a part of one: docs/adapters.md#my-key-is-inside-the-url.
+    # The key: the field on each side that identifies the primary event (JSON: ``"a.b"`` for nested fields); several
+    # fields together, or normalised ones: see Kinds of join (docs/joins.md); a part of one:
+    # docs/adapters.md#my-key-is-inside-the-url.
     key: Key
     # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
     # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
@@ -92,11 +93,11 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # ``ns``; ``filetime``, ``ticks``), or ``{ field, format }`` (``"iso8601"``, a strptime pattern, with ``year`` if
     # it has none, ``"tai64n"``, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp; Zeek formats need no
     # ``time``); ``fields`` in place of ``field``: several, joined by a blank; ``origin`` is what numbers count from
-    # (a local day or time), ``zone`` the time zone (``UTC``), ``pattern`` finds it in the field. Or ``"line"`` with
-    # ``framing = "cri"`` (the default there), or ``"primary"``: joined records have the primary event's time, and ids
-    # are kept as those without one.
+    # (a local day or time), ``zone`` the time zone (``UTC``), ``pattern`` extracts the time from the field. Or
+    # ``"line"`` with ``framing = "cri"`` (the default there), or ``"primary"``: joined records have the primary
+    # event's time, and ids are kept as those without one.
     time: TimeConfig | str | None = None
-    # Records that are no events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
+    # Records that are not events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
     # "kind", differs = "flow" }]`` (docs/adapters.md#only-some-lines-are-events).
     skip: tuple[Condition, ...] = ()
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#my-log-is-a-kubernetes-containers);
@@ -109,9 +110,9 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # (docs/adapters.md#one-event-is-many-lines); with ``framing = "cri"`` those of one stream.
     begins: str | None = None
     continues: str | None = None  # instead of ``begins``: a line that matches belongs to the record before it
-    colours: bool = False  # terminals' colours are taken out of the lines
+    colours: bool = False  # terminal colours are removed from the lines
     records: str | None = None  # json: the member that holds the list of records, as in ``{"Records":[…]}``
-    delimiter: str | None = None  # csv, tsv: what separates the fields; default a comma, or a tab
+    delimiter: str | None = None  # csv, tsv: separator of the fields; default a comma, or a tab
     quote: str | None = None  # csv, tsv, blanks, w3c: the quote character, ``""`` for none; default ``"``
     escape: str | None = None  # csv, tsv, blanks: makes a quote, a delimiter or itself a character of the field
     # csv, tsv, blanks: each file's first record names the columns; default: unless ``columns`` do.
@@ -119,15 +120,15 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     columns: tuple[str, ...] | None = None  # csv, tsv, blanks without header: the columns' names in order
     pattern: str | None = None  # regex: a Python regular expression with named groups
     multiline: bool = False  # csv, tsv: line ends inside quotes belong to the field
-    # Texts that stand for no value, one or several, for instance ``["-", "NULL"]``: it is no key and no id, and in
+    # Texts that mean an absent value, one or several, for instance ``["-", "NULL"]``: not valid as key or id, and in
     # csv, tsv, regex and logfmt such a field is left out; not for ``zeek`` and ``protobuf``.
     absent: str | tuple[str, ...] = ()
     # primary: events whose key several different primary records share are joined to the ``first`` or ``last`` in
     # file order, or ``reject``ed; none is ``first`` (docs/joins.md#one-primary-event-per-key).
     duplicates: Literal["first", "last", "reject"] | None = None
     descriptor: str | None = None  # protobuf: the file with the FileDescriptorSet, relative to this one
-    # Another join of the file: its joined records are the events of this side; ``format``, ``id`` and ``time`` need
-    # not be written (docs/chains.md).
+    # Another join of the file: its joined records are the events of this side; ``format``, ``id`` and ``time`` may be
+    # left out (docs/chains.md).
     join: str | None = None
     message: str | None = None  # protobuf: the full name of the message
     # Absolute directories that links in the log directory may lead into, as ``["/var/log/pods"]``; other links that
@@ -161,7 +162,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def field_time(self) -> TimeConfig | None:
-        """The time, if it is in a field."""
+        """The time's configuration, if it is in a field."""
         return self.time if isinstance(self.time, TimeConfig) else None
 
     @property
@@ -260,7 +261,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     _check_key(side, where, foreign=foreign)
     _check_skip(side, where)
     if side.id_field == "":
-        raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
+        raise _wrong(where, "id", side.id, "name the field that holds the event's id, or remove this line")
     if side.id_part is not None:
         _check_part(side.id_part, f"{where}.id")
         if side.id_part.each:
@@ -268,7 +269,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
     if foreign and side.duplicates is not None:
-        raise _wrong(where, "duplicates", side.duplicates, "remove it: it is about several primary events")
+        raise _wrong(where, "duplicates", side.duplicates, "remove it: it concerns several primary events")
     if side.field_time is not None:
         _check_time(side, side.field_time, f"{where}.time")
 
@@ -276,7 +277,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
 def _check_time(side: SideConfig, time: TimeConfig, where: str) -> None:
     time_reader(time, where)
     if time.fields and side.format == "protobuf":
-        raise _wrong(where, "fields", time.fields, "name one field: a message's time is in one")
+        raise _wrong(where, "fields", time.fields, "name one field: a message has its time in one field")
     plain = side.format in LINED and not any(getattr(side, name) for name in TEXT_SETTINGS)
     if isinstance(time.year, int) and (side.has_header or side.multiline or side.framing or not plain):
         known = f"{', '.join(LINED)} without a header and {', '.join(TEXT_SETTINGS)}"
@@ -312,12 +313,10 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     except ValueError as error:
         raise AdapterError(f"zone = {error}", where, "see the list of tz database names") from None
     if time.year is not None and (time.format is None or "%" not in time.format):
-        raise _wrong(
-            where, "year", time.year, 'remove it: it goes with a pattern without a year, as "%b %e %H:%M:%S"'
-        )
+        raise _wrong(where, "year", time.year, 'remove it: it is for a pattern without a year, as "%b %e %H:%M:%S"')
     if time.format is not None:
         if time.origin is not None:
-            raise _wrong(where, "origin", time.origin, "remove it: an origin goes with a unit, not with a format")
+            raise _wrong(where, "origin", time.origin, "remove it: an origin is for a unit, not for a format")
         if time.format == "zeek":
             if zone is not UTC:
                 raise _wrong(where, "zone", time.zone, "remove it: Zeek's times are UTC")
@@ -381,9 +380,9 @@ def _check_delimited(side: SideConfig, where: str) -> None:
     if side.format == "w3c":
         return
     if side.multiline and not side.quote_byte:
-        raise _wrong(where, "multiline", True, "remove it: without quotes no line end belongs to a field")
+        raise _wrong(where, "multiline", True, "remove it: without quotes a field cannot contain a line end")
     if side.escape and side.escape == side.quote_byte.decode():
-        raise _wrong(where, "escape", side.escape, "remove it: a doubled quote is one in any case")
+        raise _wrong(where, "escape", side.escape, "remove it: doubled quotes are always accepted")
     if side.quote_byte == side.delimiter_byte:
         raise _wrong(where, "quote", side.quote, "quote and delimiter must differ")
     columns = side.columns
@@ -398,11 +397,11 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             raise _wrong(where, "columns", f"{len(columns)} names", f"write 1 to {COLUMNS_MAX} names")
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
-            raise _wrong(where, "columns", twice[0], "each name may stand there once")
+            raise _wrong(where, "columns", twice[0], "each name may occur once")
 
 
 def _check_text(side: SideConfig, where: str) -> None:
-    """Checks the settings of what is done to the text before lines are records."""
+    """Checks the settings of text preprocessing."""
     if side.encoding is not None and canonical(side.encoding) is None:
         todo = "write utf-8, utf-16 or a single-byte codec, such as cp1252: line ends cannot be found in others"
         raise _wrong(where, "encoding", side.encoding, todo)
@@ -430,7 +429,7 @@ def _check_text(side: SideConfig, where: str) -> None:
     for name in given:
         if name not in allowed:
             what = "multiline = true" if side.multiline else side.framing or f"format = {side.format!r}"
-            raise _wrong(where, name, getattr(side, name), f"remove it: it does not go with {what}")
+            raise _wrong(where, name, getattr(side, name), f"remove it: it cannot be combined with {what}")
     if side.records and side.format != "json":
         raise _wrong(where, "records", side.records, 'remove it, or write format = "json"')
 
@@ -467,7 +466,7 @@ def _check_protobuf(side: SideConfig, where: str) -> None:
             todo = 'write descriptor = "events.pb" (a FileDescriptorSet) and message = "package.Message"'
             raise AdapterError(f"{name} is missing", where, todo)
     if side.field_time is not None and side.field_time.format == "timestamp" and side.format != "protobuf":
-        raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
+        raise _wrong(where, "time.format", "timestamp", 'remove it, or write format = "protobuf"')
 
 
 def _check_key(side: SideConfig, where: str, *, foreign: bool) -> None:
@@ -481,7 +480,7 @@ def _check_key(side: SideConfig, where: str, *, foreign: bool) -> None:
     parts = [(part.field, part.pattern, part.part) for part in side.key_parts]
     twice = next((part[0] for part in parts if parts.count(part) > 1), None)
     if twice is not None:
-        raise _wrong(where, "key", fields, f"{twice!r} stands there twice; name each field once")
+        raise _wrong(where, "key", fields, f"{twice!r} occurs twice; name each field once")
     for part in side.key_parts:
         _check_part(part, f"{where}.key")
     _check_each(side, where, foreign=foreign)
@@ -503,7 +502,7 @@ def _check_part(part: KeyPart, where: str) -> None:
     if part.kind is not None and part.case is not None:
         raise _wrong(where, "case", part.case, f"remove it: {part.field!r} is compared as a {part.kind}")
     if part.pattern is not None and part.part is not None:
-        raise AdapterError(f"{part.field!r} has a pattern and a part", where, "write one of the two")
+        raise AdapterError(f"{part.field!r} has both a pattern and a part", where, "write one of the two")
     if part.pattern is not None:
         compiled_bytes(part.pattern, f"{where}.pattern")
     if part.part is not None:
@@ -519,7 +518,7 @@ def _check_skip(side: SideConfig, where: str) -> None:
     for each in side.skip:
         check_condition(each, f"{where}.skip")
         if not each.field or each.reason is not None:
-            todo = "name the field, without a side; a reason is for filter: what is skipped leaves no line"
+            todo = "name the field without a side; a reason is for filter, as skipped records leave no line"
             raise _wrong(where, "skip", msgspec.to_builtins(each), todo)
 
 

@@ -4,7 +4,7 @@ No float is ever involved: numbers are read as decimal text ("34200.00426064"), 
 off (towards zero), so every datacentre derives the same time from the same bytes. Times that int64 nanoseconds
 cannot hold (before 1677, after 2262) are errors of the record.
 
-Readers raise ValueError with a reason that fits behind "time field NAME ...".
+Readers raise ValueError with a reason that completes "time field NAME ...".
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class PatternTime(TimeReader):
     """A strptime-like pattern, e.g. ``%d/%b/%Y:%H:%M:%S %z``.
 
     Directives: %Y %y %m %d %j %b %B %a %A %H %I %p %M %S %f (any number of digits) %z (+0200, +02:00, Z) %T %D %F %%.
-    Names of months and days are English in any locale. Without %z the configured zone holds.
+    Names of months and days are English in any locale. Without %z the configured zone applies.
     """
 
     accepts_numbers = False
@@ -321,7 +321,7 @@ class PatternTime(TimeReader):
         try:
             at = date(year, 1, 1) + timedelta(days=int(got["j"]) - 1)
         except (ValueError, OverflowError):
-            raise ValueError(f"= {shown(text)} is no date") from None
+            raise ValueError(f"= {shown(text)} is not a date") from None
         if at.year != year:
             raise ValueError(f"= {shown(text)} is no date")
         return _seconds_utc((at.year, at.month, at.day), clock, offset, self._zone, text)
@@ -331,14 +331,15 @@ class YearlessTime(TimeReader):
     """A pattern with month and day but no year, as in classic syslog's ``Dec 31 23:59:59``.
 
     With ``year`` it is the year of the file's first line, which ``LogFile.header`` has; a month before that line's is
-    of the next year. Without ``year`` the file's name holds a date, and a line is of the year that brings its month
-    nearest to it. Both are functions of the file's bytes and name; its age would differ between datacentres.
+    of the next year. Without ``year`` the file's name holds a date, and a line's year is the one that brings its
+    month nearest to that date. Both are functions of the file's bytes and name; its age would differ between
+    datacentres.
     """
 
     accepts_numbers = False
 
     def __init__(self, pattern: str, zone: tzinfo = UTC, year: int | None = None, why: str = "") -> None:
-        """``why`` it has no year: for a file that does not tell it."""
+        """``why``: the reason shown if a file has no year."""
         self._source, self._zone, self._year, self._why = pattern, zone, year, why
         self._pattern = compile_pattern(pattern, has_year=False)
         self._known: dict[LogFile, TimeReader] = {}
@@ -422,7 +423,7 @@ def compile_pattern(pattern: str, *, has_year: bool = True) -> re.Pattern[bytes]
     dated = "d" in has and ("m" in has or "b" in has)
     if not has_year:
         if "Y" in has or "y" in has or not dated:
-            raise ValueError(f"{source!r} goes with a year of its own only if it has month and day, and no year")
+            raise ValueError(f"{source!r} may have a separate year only if it has month and day, and no year")
     elif not (("Y" in has or "y" in has) and ("j" in has or dated)):
         without = "; without a year in the text write year = 2026 (of the log's first line)" if dated else ""
         raise ValueError(f"{source!r} gives no whole date; it needs a year, a month and a day{without}")
@@ -482,7 +483,7 @@ def _seconds_utc(
     """
     hour, minute, second = clock
     if second > 60 or minute > 59 or hour > 23:
-        raise ValueError(f"= {shown(text)} is no time of day")
+        raise ValueError(f"= {shown(text)} is not a time of day")
     try:
         days = date(*day).toordinal() - _EPOCH_ORDINAL
     except ValueError:

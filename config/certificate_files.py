@@ -52,7 +52,8 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
 
 
 def _open_to_all(key: Path) -> list[str]:
-    """Warns, without refusing: secrets mounted into containers are often readable by all, with nobody else there."""
+    """Warns, without refusing: secrets mounted into containers are often readable by all, without other users
+    there."""
     with contextlib.suppress(OSError):
         if key.stat().st_mode & stat.S_IROTH:
             return [f"{key}: everybody on this machine can read it; chmod 600 it"]
@@ -64,7 +65,7 @@ def begin(directory: Path, name: str, now: datetime, *, days: int, force: bool =
     for path in _paths(directory, AUTHORITY):
         if path.exists() and not force:
             raise CertificateError(
-                f"{path}: is there already; with another authority all certificates must be issued again "
+                f"{path}: already exists; with another authority all certificates must be issued again "
                 "(--force replaces it)"
             )
     return _write(directory, AUTHORITY, make_authority(name, now, days))
@@ -87,7 +88,7 @@ def issue_into(
     check_identity(identity)
     paths = _paths(directory, identity)
     if all(path.exists() for path in paths) and not force:
-        raise CertificateError(f"{paths[0]}: is there already (--force replaces it)")
+        raise CertificateError(f"{paths[0]}: already exists (--force replaces it)")
     certificate, key = _paths(authority, AUTHORITY)
     signer = Pair(_read(certificate), _read(key))
     made = issue(signer, identity, now, days=days, hosts=hosts)
@@ -169,7 +170,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write(directory: Path, name: str, pair: Pair) -> Path:
-    """Writes the certificate last: a key without one does not count."""
+    """Writes the certificate last: a key without one is ignored."""
     _make_directory(directory)
     certificate, key = _paths(directory, name)
     certificate.unlink(missing_ok=True)

@@ -27,7 +27,9 @@ DAYS = 365
 AUTHORITY_DAYS = 3650
 EXPIRES_SOON = timedelta(days=30)
 PEM_BYTES_MAX = 1 << 20
-BACKDATED = timedelta(hours=1)  # valid from this long ago: the checking machine's clock may be behind the issuer's
+BACKDATED = timedelta(
+    hours=1
+)  # certificates begin this long ago, as another machine's clock may be behind the issuer's
 
 _IDENTITY = re.compile(rf"(?:{'|'.join(sorted(PLACED | {Role.OPERATOR}))})-{NAME[1:-1]}|operator|wan")
 
@@ -88,7 +90,7 @@ def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, ho
     check_identity(identity)
     signer, signer_key = read_certificate(authority.certificate, "the authority"), _private_key(authority.key)
     if signer_key.public_key() != signer.public_key():
-        raise CertificateError("the authority's key is not that of its certificate: name the directory that has both")
+        raise CertificateError("the authority's key does not match its certificate: name the directory that has both")
     if signer.not_valid_after_utc <= now:
         raise CertificateError(f"the authority expired on {signer.not_valid_after_utc:%Y-%m-%d}: make a new one")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -145,12 +147,12 @@ def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, whe
     """Returns a certificate's facts after checking that a process can use it. Raises CertificateError."""
     certificate = read_certificate(pair.certificate, where)
     if _private_key(pair.key, where).public_key() != certificate.public_key():
-        raise CertificateError(f"{where}: is not the certificate of the key next to it; issue both again")
+        raise CertificateError(f"{where}: does not match the key next to it; issue both again")
     if not any(issued(certificate, each) for each in read_certificates(authorities, "ca.crt")):
         raise CertificateError(f"{where}: was not issued by the authority in ca.crt next to it")
     said = facts(certificate)
     if said.identity != identity:
-        raise CertificateError(f"{where}: is of {said.identity or 'nobody here'}, not of {identity}")
+        raise CertificateError(f"{where}: belongs to {said.identity or 'no known identity'}, not to {identity}")
     if said.ends <= now:
         raise CertificateError(f"{where}: expired on {said.ends:%Y-%m-%d %H:%M} UTC; issue it again")
     if said.begins > now:
@@ -176,7 +178,7 @@ def _private_key(pem: bytes, where: str = "the authority") -> ec.EllipticCurvePr
             f"{where}: the key next to it cannot be read; it must be PEM without a password"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{where}: the key next to it is not an elliptic curve's; photon certs makes such")
+        raise CertificateError(f"{where}: the key next to it is not an elliptic-curve key; photon certs makes one")
     return key
 
 

@@ -28,7 +28,7 @@ class HashRing:
         """Raises ValueError for more than NODES_MAX names, or a name given twice."""
         self.nodes = tuple(sorted(nodes))
         if len(self.nodes) > NODES_MAX or len(set(self.nodes)) != len(self.nodes):
-            raise ValueError(f"a ring has up to {NODES_MAX} nodes, each of another name; there are {len(self.nodes)}")
+            raise ValueError(f"a ring has up to {NODES_MAX} nodes, with distinct names; there are {len(self.nodes)}")
         places = [
             (xxhash.xxh3_64_intdigest(f"{name}\n{i}"), n) for n, name in enumerate(self.nodes) for i in range(points)
         ]
@@ -50,7 +50,7 @@ class HashRing:
     def owners(self, hashes: U64) -> I64:
         """Returns each hash's (64 bits, evenly spread) node as an index. Raises ValueError for an empty ring."""
         if not self.nodes:
-            raise ValueError("a ring without nodes owns nothing")
+            raise ValueError("a ring without nodes has no owners")
         at = np.searchsorted(self._places, hashes)
         at[at == len(self._places)] = 0  # the circle closes
         return self._owners[at]

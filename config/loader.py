@@ -53,7 +53,7 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error}); it must be a readable UTF-8 text file") from None
         except tomllib.TOMLDecodeError as error:
-            # Patterns are full of backslashes, and most people first meet TOML's two kinds of strings here.
+            # Patterns are full of backslashes, where many people first meet TOML's two kinds of strings.
             todo = "; write it between single quotes ('…'), where TOML leaves backslashes alone"
             raise ConfigError(f"{path}: not valid TOML: {error}{todo if 'Unescaped' in str(error) else ''}") from None
     for name, value in environment.items():
@@ -107,8 +107,8 @@ def _without_empty(settings: Settings) -> Settings:
 
 
 def _with_adapters_apart(settings: Settings) -> Settings:
-    """Takes the parts that call an adapter of users out of their datacentre's process: code that loops or crashes
-    then stops neither its other parts nor a replica in it."""
+    """Separates parts that call users' adapters from their datacentre's process, so that code that loops or crashes
+    stops neither other parts nor a replica."""
     pipelines = {}
     for name, each in settings.datacentre.items():
         join = settings.join.get(each.join)
@@ -119,7 +119,7 @@ def _with_adapters_apart(settings: Settings) -> Settings:
 
 
 def _with_directories(settings: Settings) -> Settings:
-    """Adds all directories: for other joins' output, the one where the relay puts it."""
+    """Fills in all directories; for other joins' output, the relay's directory."""
     pipelines = {}
     for name, each in settings.datacentre.items():
         own = {key: getattr(each, key) or f"{name}/{key}" for key in ("output", "state")}
@@ -164,7 +164,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """Returns problems that no single key can have alone: with names, and with references between tables."""
+    """Returns problems beyond single keys: names, and references between tables."""
     found = []
     names: list[tuple[str, Iterable[str]]] = [
         ("join", settings.join),
@@ -181,7 +181,7 @@ def problems(settings: Settings) -> list[str]:
             if not re.fullmatch(NAME, name)
         ]
     if settings.telemetry is not None and "@" in settings.telemetry.endpoint:  # it appears in log lines
-        found.append("telemetry.endpoint: names a user; give what proves who sends in OTEL_EXPORTER_OTLP_HEADERS")
+        found.append("telemetry.endpoint: contains a user; put credentials into OTEL_EXPORTER_OTLP_HEADERS")
     for name, join in settings.join.items():
         described = join.primary is not None and join.foreign is not None
         if join.adapter is None and not described:
@@ -206,9 +206,7 @@ def problems(settings: Settings) -> list[str]:
                 'as apart = { spark = "127.0.0.1:7200" }'
             )
         if pipeline.on_spark and settings.output.copies > 1:
-            found.append(
-                f"datacentre.{dc}.pipeline = spark: what Spark joins is kept in one place; set output.copies = 1"
-            )
+            found.append(f"datacentre.{dc}.pipeline = spark: a join on Spark has no copies; set output.copies = 1")
     found += _chain_problems(settings)
     found += _id_problems(settings)
     found += _bound_problems(settings)
@@ -238,13 +236,13 @@ def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
         if count > CACHES_MAX:
             yield f"{at}.apart.cache: names {count} cache nodes; at most {CACHES_MAX} can be"
     if "status" in pipeline.apart and pipeline.status is not None:
-        yield f"{at}.status: a status page that is apart listens where apart.status says; leave status out"
+        yield f"{at}.status: a separate status page listens at apart.status; leave out status"
     if pipeline.join in settings.join and not pipeline.address and settings.inside(dc):
         yield f'{at}.address: is missing; write where its process listens, as address = "127.0.0.1:7100"'
 
 
 def _chain_problems(settings: Settings) -> list[str]:
-    """Checks joins of other joins' output: each must exist, and none may need itself."""
+    """Checks joins of other joins' output: each must exist, and none may depend on itself."""
     found = []
     upstream = {name: {side: up for side in SIDES if (up := join.upstream(side)) is not None}
                 for name, join in settings.join.items()}  # fmt: skip
@@ -255,7 +253,7 @@ def _chain_problems(settings: Settings) -> list[str]:
                 found.append(f"join.{name}.{side}.join = {up!r}: no such join; there are: {known}")
             elif (way := _way(upstream, up, name)) is not None:
                 found.append(
-                    f"join.{name}.{side}.join = {up!r}: a join cannot need itself: {' <- '.join((name, *way))}"
+                    f"join.{name}.{side}.join = {up!r}: a join cannot depend on itself: {' <- '.join((name, *way))}"
                 )
             elif side == "foreign" and _shares_ids(settings, name, up):
                 found.append(
@@ -289,13 +287,13 @@ OF_ALL_PAIRS = ("event_id", "key", "event_time_ns", "foreign", "source", "pairs"
 
 
 def _shares_ids(settings: Settings, name: str, upstream: str) -> bool:
-    """True if foreign events would share an id: that of the event whose pairs they are, or its foreign side's."""
+    """True if foreign events would share an id, because they are pairs of the same event."""
     named = (settings.join[name].foreign or {}).get("id") or "event_id"
     return settings.join[upstream].match == "all" and str(named).partition(".")[0] in OF_ALL_PAIRS
 
 
 def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:
-    """Returns joins from one up to another that it needs, both included; ``None`` if it does not need it."""
+    """Returns the chain of joins from one to another that it depends on, both included; ``None`` if there is none."""
     seen, ways = set[str](), [[begin]]
     while ways:
         way = ways.pop()
@@ -322,7 +320,7 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
     if join.file_map == "sparse":
         found.append(f'{said} and file_map = "sparse": it finds one record of a key; use a dense one')
     found += [
-        f"{said} and datacentre.{dc}.hbase: a file map in HBase names the first records of a key only; leave it out"
+        f"{said} and datacentre.{dc}.hbase: a file map in HBase has only the first records of each key; leave it out"
         for dc, pipeline in pipelines
         if pipeline.hbase is not None
     ]
@@ -332,14 +330,14 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
             f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time"
         )
     if join.match == "latest" and join.within is not None and join.within.after:
-        found.append(f"{said} and within.after: it takes no primary event after the foreign one; leave after out")
+        found.append(f"{said} and within.after: primary events after the foreign one do not count; leave out after")
     if pipelines and join.unmatched_after is None:
         found.append(f"{said}: without unmatched_after no event's set is ever final; add it")
     return found
 
 
 def _id_problems(settings: Settings) -> list[str]:
-    """Checks events whose id is a place in a log: it is the same only in byte-identical copies."""
+    """Checks ids that are places in a log: they agree only between byte-identical copies."""
     found = []
     for name, join in settings.join.items():
         shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
@@ -348,7 +346,7 @@ def _id_problems(settings: Settings) -> list[str]:
         topics = any(settings.datacentre[dc].foreign_topic for dc in shared)  # differ if begun at other times
         if len(shared) > 1 and placed and (topics or not join.identical_copies):
             found.append(
-                f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
+                f"join.{name}.foreign.id: is not set, but {' and '.join(shared)} share this join; name the field "
                 f"that holds the event's id, or set join.{name}.identical_copies = true if their foreign logs are "
                 "the same files byte by byte"
             )
@@ -373,7 +371,7 @@ def _bound_problems(settings: Settings) -> list[str]:
         if patience is not None and patience < within.after:
             found.append(
                 f"{where}.after = {within.after:g} s: is longer than join.{name}.unmatched_after = {patience:g} s, "
-                "so events would be given up before their primary event can come; make one of them fit"
+                "so events would become unmatched before their primary event can arrive; make one of them fit"
             )
     return found
 
@@ -395,7 +393,7 @@ def _registry_problems(settings: Settings) -> list[str]:
         found.append(f"registry.replicas: there are {replicas}; a registry has 1, 3 or 5 replicas")
     if registry.tolerate is not None and replicas and replicas < 2 * registry.tolerate + 1:
         need = 2 * registry.tolerate + 1
-        found.append(f"registry.tolerate = {registry.tolerate}: needs {need} replicas; there are {replicas}")
+        found.append(f"registry.tolerate = {registry.tolerate}: requires {need} replicas; there are {replicas}")
     for name, replica in registry.replicas.items():
         pipeline = settings.datacentre.get(replica.datacentre)
         if replica.together and not (pipeline and pipeline.address):
@@ -410,7 +408,7 @@ def _registry_problems(settings: Settings) -> list[str]:
     states = [each.state for each in settings.compute.values()]
     found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
     names = [who for name, each in settings.compute.items() for who in each.names(name)]
-    found += [f"compute.{name}: another one's process has this name; rename it" for name in _twice(names)]
+    found += [f"compute.{name}: another computation's process has this name; rename it" for name in _twice(names)]
     addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]
     addresses += [
         (f"sink.{n}.address", sink.address) for n, sink in settings.sink.items() if sink.address is not None
@@ -450,15 +448,15 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
         if sink.datacentre is not None and sink.datacentre not in settings.datacentre:
             yield f"sink.{name}.datacentre: there is no {sink.datacentre}; there are: {there}"
         if bad := [kind for kind in sink.kinds if kind not in KINDS]:
-            yield f"sink.{name}.kinds: {bad[0]!r} is none; there are: {', '.join(KINDS)}"
+            yield f"sink.{name}.kinds: {bad[0]!r} is not a kind; there are: {', '.join(KINDS)}"
         if not sink.kinds:
             yield f"sink.{name}.kinds: is empty; there are: {', '.join(KINDS)}"
         if holds_password(sink.into):
-            yield f"sink.{name}.into: holds a password, and is shown; {INSTEAD}"
+            yield f"sink.{name}.into: contains a password, but is displayed; {INSTEAD}"
         if not is_topic(sink.into) and not sink.into.startswith(("postgresql:", "postgres:")):
             into = sink.into.rstrip("/")
             if (other := places.setdefault(into, name)) != name:
-                yield f"sink.{name}.into: is that of sink.{other} too; each needs a place of its own"
+                yield f"sink.{name}.into: is also that of sink.{other}; each needs its own destination"
 
 
 _POSITIVE_LIMITS = (

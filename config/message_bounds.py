@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class MessageRefused(ValueError):
-    """More fields than its sender would ever use, or not protobuf. gRPC answers UNKNOWN; nothing was parsed."""
+    """The message has more fields than its sender would ever use, or is not protobuf. gRPC answers UNKNOWN; nothing
+    was parsed."""
 
 
 def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE_BYTES) -> Callable[[bytes], T]:
@@ -51,7 +52,7 @@ def check_fields(message: bytes, fields_max: int) -> None:
         elif kind == _FIXED32:
             at += 4
         else:  # groups, which our messages do not use
-            raise MessageRefused(f"a field of kind {kind} at byte {at}")
+            raise MessageRefused(f"a field of unknown wire type {kind} at byte {at}")
     if at > end:
         raise MessageRefused(f"a field ends beyond the message of {end} bytes")
 
@@ -61,7 +62,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(message) or shift > 63:
-            raise MessageRefused(f"a number without an end at byte {at}")
+            raise MessageRefused(f"an unterminated number at byte {at}")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

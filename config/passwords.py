@@ -19,4 +19,4 @@ def holds_password(address: str) -> bool:
 def check_password(option: str, address: str) -> None:
     """Raises UsageError, which does not repeat the password, if the address of an option contains one."""
     if holds_password(address):
-        raise UsageError(f"{option}: holds a password, and everybody on this machine can see it; {INSTEAD}")
+        raise UsageError(f"{option}: contains a password, which everybody on this machine can see; {INSTEAD}")

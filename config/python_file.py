@@ -23,7 +23,7 @@ def load_python(file: Path, prefix: str) -> ModuleType:
     name = f"{prefix}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{file}: is no Python file; name one that ends in .py")
+        raise UsageError(f"{file}: is not a Python file; name one that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and others look up their module
     if (directory := str(Path(path).parent)) not in sys.path:

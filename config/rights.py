@@ -20,7 +20,7 @@ class Right:
     same_datacentre: bool = False  # only a service of the caller's own datacentre
     names_own: str = ""  # path of the request's field that must name the caller's datacentre if it is set
     owns: str = ""  # kind of thing in the request that must belong to the caller's datacentre, such as OWNED_SLOT
-    without: str = ""  # flag of the request that must not be set: it would rest on an operator's word
+    without: str = ""  # flag of the request that must not be set, as only an operator may vouch for it
 
     def said(self) -> str:
         """Returns the wording of docs/security.md."""
@@ -43,7 +43,7 @@ _HERE = Right(same_datacentre=True)
 _OWN = Right(names_own="datacentre")
 _OPERATOR = {Role.OPERATOR: _ANY}
 _EVERYBODY = dict.fromkeys(Role, _ANY)
-_JOINING = (Role.DATACENTRE, Role.SPARK)  # what joins a datacentre's events: its own processes, or Spark
+_JOINING = (Role.DATACENTRE, Role.SPARK)  # the joiners of a datacentre's events: its own processes, or Spark
 
 Rights = Mapping[str, Mapping[Role, Right]]
 
@@ -103,7 +103,7 @@ def refusal(
 ) -> str | None:
     """Returns why the call is refused, one line; ``None`` if it is permitted.
 
-    ``caller``: identity in the certificate presented, empty if none. ``server``: identity of the called service.
+    ``caller``: identity in the presented certificate, empty if none. ``server``: identity of the called service.
     ``request`` is ``None`` for a stream, whose conditions on requests cannot be checked here.
     """
     who = identity_parts(caller)
@@ -111,14 +111,14 @@ def refusal(
     right = roles.get(who.role) if who is not None else None
     if who is None or right is None:
         who_may = " and ".join(sorted(roles)) or "nobody"
-        return f"{_named(caller, method)}: it is for {who_may}; show the certificate of such a process"
+        return f"{_named(caller, method)}: it is only for {who_may}; present the certificate of such a process"
     at = identity_parts(server)
     if right.same_datacentre and (at is None or at.place != who.place):
-        return f"{_named(caller, method)} of {server}: ask one of its own datacentre, {who.place}"
+        return f"{_named(caller, method)} of {server}: ask a server of its own datacentre, {who.place}"
     if request is None:
         return None
     if right.without and _field(request, right.without):
-        return f"{_named(caller, method)} with `{right.without}` set: that is an operator's"
+        return f"{_named(caller, method)} with `{right.without}` set: only operators may do that"
     return _others_slot(right, who, caller, method, request, datacentre_of)
 
 
@@ -131,7 +131,7 @@ def _others_slot(
     ]
     for place in places:
         if place and place != who.place:
-            return f"{_named(caller, method)} for a slot of datacentre {place}: it is of {who.place}"
+            return f"{_named(caller, method)} for a slot of datacentre {place}: the caller belongs to {who.place}"
     return None
 
 

@@ -33,8 +33,8 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 # The parts of a datacentre; all but ``cache`` and ``spark`` run in its process unless they are ``apart``.
 Part = Literal["eventstore", "cache", "copies", "joiner", "verifier", "dispatcher", "spark", "relay", "status"]
-# Parts that call the join's adapter, and their ports above ``address`` where they are apart and ``apart`` says none.
-# Of joiners and dispatchers there may be several, at ports in a row.
+# Parts that call the join's adapter, and their default ports above ``address`` if they are apart. Several joiners or
+# dispatchers have consecutive ports.
 ADAPTER_PORTS: Mapping[str, int] = {"joiner": 10, "dispatcher": 80, "eventstore": 90, "verifier": 91}
 
 
@@ -75,23 +75,23 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     # Glob patterns below the foreign log directory.
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
-    # How long an event waits for its primary, from its first read; unset: permanently, except with ``--once``, where
-    # the end of all primary logs decides.
+    # How long an event waits for its primary event, from its first read; unset: permanently, or until the primary
+    # logs end with ``--once``.
     unmatched_after: Duration | None = None
     # Where events without a primary are written: ``apart``, in ``unmatched``, or ``inline``, in ``joined`` with
     # ``primary`` null (docs/joins.md#left-joins).
     unmatched: Literal["apart", "inline"] = "apart"
-    # How long after its event time a line is in its foreign log at the latest: the exact watermark relies on it
+    # Longest time from an event to its line in the foreign log; the exact watermark relies on it
     # (docs/watermarks.md); unset: there is none.
     written_within: Duration | None = None
-    # Which primary events of its key an event is joined with: the ``first``, ``all``, or the ``latest`` not after it
+    # Primary events of its key that an event is joined with: the ``first``, ``all``, or the ``latest`` not after it
     # (docs/joins.md#several-primaries-of-one-key).
     match: Literal["first", "all", "latest"] = "first"
     # ``dense``: every primary key is indexed; ``sparse``: for ids ``ServerIP:ProcessID:TimestampMicros`` in order,
     # one entry each ``file_map_window`` or ``file_map_bytes``.
     file_map: Literal["dense", "sparse"] = "dense"
     file_map_window: Duration = Duration(10.0)  # sparse: ids of one process further apart get an entry each
-    # sparse: a process gets an entry each time its log has grown by this; a look-up reads no more than this.
+    # sparse: a process gets an entry for every such stretch of its log; a look-up reads at most this much.
     file_map_bytes: Size = Size(1 << 20)
     # ``wait``: an event whose primary is only in a deleted log waits until the file is back, or until ``photon
     # eventstore forget``; ``forget``: such a log is given up at once, and its keys count as absent.
@@ -101,8 +101,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # With ``--once``, how long a file must be untouched (unless compressed or rolled) before its last line counts
     # without a line end (docs/dispatcher.md#a-last-line-without-its-end). ``0s``: at once.
     last_line_after: Duration = Duration(60.0)
-    # All datacentres have the foreign logs as the same files, byte by byte; then ledgers recognise duplicates
-    # across datacentres, and the place in a log may serve as an id.
+    # All datacentres have byte-identical foreign logs; then ledgers recognise duplicates across datacentres, and a
+    # place in a log may serve as an id.
     identical_copies: bool = False
 
     @property
@@ -125,19 +125,19 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     latency: Duration = Duration(0.05)
     batches_in_flight: int = 8  # Batches under way to one joiner
     record: Size = Size(1 << 20)  # A longer record is rejected
-    # An adapter that takes longer is ended, and its event rejected in the end, see
+    # A slower adapter call is ended, and finally its event is rejected; see
     # docs/write-an-adapter.md#what-is-contained; 0: never.
     adapter_timeout: Duration = Duration(5.0)
     # An adapter under which its process grows by more during a call gets a ``MemoryError``, and its event is
     # rejected; 0: no limit.
     adapter_memory: Size = Size(1 << 30)
     cache: Size = Size(256 << 20)  # Bytes of primary events kept in memory
-    # Memory of foreign events read and not finished: their bytes, and 600 for each event.
+    # Memory for unfinished foreign events: their bytes, plus 600 for each.
     read_ahead: Size = Size(64 << 20)
     redo_log: Size = Size(4 << 30)  # A slot's redo log; then back-pressure
     retry_store: Size = Size(10 << 30)  # Events that wait; then back-pressure
-    registrations_in_flight: int = 65_536  # Ids a joiner has under way to the registry
-    # Keys asked for in vain that an event store remembers, so that events are tried at once when one comes; 16 to 32
+    registrations_in_flight: int = 65_536  # Ids a joiner may have in flight to the registry
+    # Missed keys that an event store remembers, so that events are retried as soon as one arrives; 16 to 32
     # bytes each.
     sought_keys: int = 1_000_000
 
@@ -153,7 +153,7 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # 2: each slot's output is also kept in another datacentre; needs two datacentres; see
     # docs/datacentres.md#copies-of-the-output.
     copies: Literal[1, 2] = 1
-    # How long readers wait for a keeper that does not answer; then what is durable in one place is shown, with an
+    # How long readers wait for a silent keeper; then output durable in one place is shown, with an
     # alarm.
     copies_wait: Duration = Duration(60.0)
     copies_required: bool = False  # Readers wait for the copy without limit
@@ -175,7 +175,7 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
     # How long an event is left to its home datacentre before another takes it; unset: two commit times of the
     # registry, as measured.
     head_start: Duration | None = None
-    # Share of the work for old events and retries while fresh events wait; 1: all are alike; see
+    # Share of the work for old events and retries while fresh events wait; 1: no preference; see
     # docs/dispatcher.md#retry-and-flow.
     catch_up_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
 
@@ -194,7 +194,7 @@ class VerifierSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     # Share of one core for checking output records against their sources; ``0``: they are cleared and not checked.
     check_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
     owned_alarm: Duration = Duration(300.0)  # Ids that are registered and not written for longer are an alarm
-    # How long a record that no log has is looked for before it is called ``no-source``. Checking of that slot waits
+    # How long a record's source is searched for before it counts as ``no-source``. Checking of that slot waits
     # meanwhile, clearing does not.
     log_grace: Duration = Duration(30.0)
     # Event ids remembered to notice duplicates in the output; some 30 bytes each.
@@ -211,9 +211,9 @@ class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class TelemetrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[telemetry]``: data that processes send by OTLP (docs/opentelemetry.md)."""
 
-    # ``http://HOST:PORT`` of the collector (OTLP over HTTP).
+    # Collector, ``http://HOST:PORT`` (OTLP over HTTP).
     endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+")]
-    traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # Share of batches whose way is traced; 0: none
+    traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # Share of batches that are traced; 0: none
     interval: Duration = Duration(15.0)  # Between two readings of all metrics; 0: none is sent
     logs: bool = True  # Whether log lines are sent
 
@@ -222,7 +222,7 @@ class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
     control: str  # host:port at which ``photon wan`` tells the proxy to delay, drop, reset or refuse
-    round_trip: Duration = Duration(0.0)  # Between any two regions, at the start
+    round_trip: Duration = Duration(0.0)  # Initial round trip between any two regions
 
 
 class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,9 +230,8 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     address: str  # host:port, for clients and for the other replicas
     directory: str = ""  # Directory of its log and snapshots; unset: registry/NAME
-    datacentre: str = ""  # the datacentre whose failure takes it down; it may have no pipeline
-    region: str = ""  # unset: that of its datacentre
-    # It runs in its datacentre's process.
+    datacentre: str = ""  # the datacentre whose failure takes it down; need not have a pipeline
+    region: str = ""  # unset: that of its datacentre It runs in its datacentre's process.
     together: bool = False
 
 
@@ -244,12 +243,11 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     # Tables ``[registry.replicas.NAME]``; 1, 3 or 5.
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
     retention: Duration | None = None  # How long ids are kept; unset: permanently
-    # Memory for the ids of one replica (some 46 bytes each); beyond it no more are taken.
+    # Memory for the ids of one replica (some 46 bytes each); at the limit no more are accepted.
     memory_limit: Size | None = None
     # A shard's lead moves to a replica in the region of the datacentre that registers most of its ids.
     follow_callers: bool = True
-    # Of the membership in which a new registry begins; later its replicas keep it, and ``photon registry replace``
-    # counts it up there.
+    # Membership epoch of a new registry; later its replicas keep it, and ``photon registry replace`` increases it.
     epoch: int = 1
 
 
@@ -257,7 +255,7 @@ class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``[datacentre.NAME.hbase]``: the event store's file map is a table of this HBase."""
 
     thrift: str  # host:port of HBase's Thrift server (version 1, which happybase speaks)
-    # host:port of HBase's Thrift 2 server, for ``photon eventstore init``; unset: it prints what to type into HBase's
+    # host:port of HBase's Thrift 2 server, for ``photon eventstore init``; unset: it prints commands for HBase's
     # shell.
     admin: str | None = None
     # Name of the table; unset: ``photon_`` and the datacentre's name. No two event stores share one.
@@ -275,7 +273,7 @@ class TablesSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # timestamps, so they are restarted once it is set.
     thrift: list[str] = msgspec.field(default_factory=list)
     table: str = "photon_tables"  # HBase's table, which holds all of them
-    # Your word that this HBase keeps what it acknowledged through a crash: that it stands on HDFS
+    # Your assertion that acknowledged writes survive a crash of this HBase, because it runs on HDFS
     # (docs/tables.md#what-it-does-not-do).
     durable: bool = False
     # How long old versions are kept; older transactions and snapshots are refused, unless they are held
@@ -295,15 +293,15 @@ class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=T
     """``[compute.NAME]``: a process with computations over published records (docs/computations.md)."""
 
     file: str  # Python file with their topology; paths in it are relative to it
-    state: str  # Directory of all that is kept of them
+    state: str  # Directory of their state
     # Number of processes, and of intervals for the keys of a new state; 1 to 64.
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    # host:port of the metrics and health of the first process, which reports on all; without it they are started, and
-    # not seen by others.
+    # host:port of the metrics and health of the first process, which reports on all; unset: no other process can
+    # query them.
     address: str | None = None
 
     def names(self, name: str) -> list[str]:
-        """Of its processes: ``spend``, ``spend-2``, …"""
+        """Returns its processes' names: ``spend``, ``spend-2``, …"""
         return [name, *(f"{name}-{n}" for n in range(2, self.processes + 1))]
 
 
@@ -315,9 +313,9 @@ class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     into: str
     datacentre: str | None = None  # Datacentre whose output it is; unset: the only one
     kinds: list[str] = msgspec.field(default_factory=lambda: ["joined"])  # Kinds of records
-    table: str | None = None  # Of PostgreSQL: TABLE or SCHEMA.TABLE; unset: NAME
-    client: str | None = None  # Of Kafka: file with properties of its clients, as librdkafka names them
-    # host:port of its metrics and health; without it it is started, and not seen by others.
+    table: str | None = None  # PostgreSQL: TABLE or SCHEMA.TABLE; unset: NAME
+    client: str | None = None  # Kafka: file with client properties, in librdkafka's spelling
+    # host:port of its metrics and health; unset: no other process can query it.
     address: str | None = None
 
 
@@ -325,22 +323,22 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
     join: str  # The join that it runs
-    # Directory of the primary logs; to be left out where they are another join's output (docs/chains.md), which the
-    # relay puts below ``state``; or a topic (docs/kafka.md), ``kafka://HOST:PORT/TOPIC``.
+    # Directory of the primary logs; leave out for another join's output (docs/chains.md), which the relay puts below
+    # ``state``; or a topic (docs/kafka.md), ``kafka://HOST:PORT/TOPIC``.
     primary: str = ""
     foreign: str = ""  # The same for the foreign side
     primary_topic: str | None = None  # The topic, where ``primary`` names the directory for its files
     foreign_topic: str | None = None  # The same for the foreign side
-    # File with properties of Kafka's clients (docs/kafka.md), as librdkafka names them.
+    # File with properties of Kafka's clients (docs/kafka.md), in librdkafka's spelling.
     kafka_client: str | None = None
     output: str = ""  # Directory of the output; unset: NAME/output
     state: str = ""  # Directory for slots, dispatcher state and file map; unset: NAME/state
     # host:port of its process, ``photon serve datacentre NAME``: all parts that are not ``apart``.
     address: str = ""
     # Parts in processes of their own (``photon serve PART``) and their addresses, as ``{ verifier = "host:port" }``.
-    # Of several joiners, dispatchers or cache nodes: a list, or the first one's, and each next port is 1 higher.
+    # For several joiners, dispatchers or cache nodes: a list, or the first address, with consecutive ports.
     apart: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
-    # Joiners, each with its slot ``NAME-K``. Several are apart; unset in ``apart``: at the ports from 10 above
+    # Joiners, each with its slot ``NAME-K``. Several are always apart; default addresses: the ports from 10 above
     # ``address``. 0: all are started by ``photon serve joiner auto`` (docs/dispatcher.md#scaling).
     joiners: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
     # Slots that were retired (docs/operations/lose-state.md#a-joiners-slot), whose names no joiner takes again.
@@ -354,8 +352,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spark: dict[str, str] = msgspec.field(default_factory=dict)
     # The slot that Spark writes; unset: NAME-spark. Another name is needed once that slot was retired.
     slot: str | None = None
-    # Dispatchers on one machine, among which its foreign logs are divided (docs/dispatcher.md#several-dispatchers).
-    # Several are apart; unset in ``apart``: at the ports from 80 above ``address``.
+    # Number of dispatchers on one machine, which divide the foreign logs (docs/dispatcher.md#several-dispatchers).
+    # Several are always apart; default addresses: the ports from 80 above ``address``.
     dispatchers: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
     # host:port of its status page, plain HTTP (docs/watching.md#photon-status); unset: 127.0.0.1 and the port after
     # ``address``'s; empty: it has none.
@@ -363,7 +361,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How changes in its log directories are noticed. ``auto``: inotify, polling on network file systems; ``native``:
     # always inotify; ``poll``: always polling (docs/dispatcher.md#tailing).
     watch: Literal["auto", "native", "poll"] = "auto"
-    region: str | None = None  # Where it is; unset: a region of its own, named like the datacentre
+    region: str | None = None  # Its region; unset: one of its own, named like the datacentre
 
     @property
     def on_spark(self) -> bool:
@@ -403,7 +401,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
 
     def own_address(self, part: str) -> str:
-        """Returns the address of a part's first process, if it is apart and ``apart`` says none."""
+        """Returns the default address of the first process of a part that is apart."""
         return _shifted(self.address, ADAPTER_PORTS[part])
 
     def is_apart(self, part: str) -> bool:

@@ -25,8 +25,7 @@ class SettingsReload:
     def changed(self) -> Settings | None:
         """Returns the settings if the file has changed since the last call and is valid.
 
-        A file that is half written, or has a mistake, changes nothing, is reported once, and is read again with its
-        next change.
+        An invalid or half-written file changes nothing; it is reported once and read again after its next change.
         """
         stamp = _stamp(self._file)
         if stamp == self._seen:
@@ -36,7 +35,7 @@ class SettingsReload:
             settings = self._load()
         except UsageError as error:
             if str(error) != self._said:
-                self._report(f"the changed configuration is not taken up: {error}")
+                self._report(f"the changed configuration is not applied: {error}")
             self._said = str(error)
             return None
         self._said = ""

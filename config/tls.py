@@ -29,7 +29,7 @@ _NAMES = "x509_subject_alternative_name"
 _HANDSHAKE_PROBLEMS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not from the authority in our ca.crt",
     "WRONG_VERSION_NUMBER": "it does not speak TLS, as our [tls] demands",
-    "Hostname Verification Check failed": "its certificate is of another process; is the address right?",
+    "Hostname Verification Check failed": "its certificate belongs to another process; is the address right?",
 }
 # gRPC prefixes it with the address, and with the fact that all addresses failed.
 _BEFORE_REASON = "Failed to connect to remote host: "

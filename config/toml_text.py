@@ -48,4 +48,4 @@ def _basic(text: str) -> str:
     try:
         return orjson.dumps(text).decode().replace("\x7f", "\\u007f")
     except TypeError:
-        raise UsageError(f"{text!r}: is no Unicode text, and cannot be written in a configuration") from None
+        raise UsageError(f"{text!r}: is not Unicode text, so it cannot be written in a configuration") from None

@@ -19,7 +19,7 @@ OURS = ("bootstrap.servers", "transactional.id", "isolation.level", "group.id", 
 
 @dataclass(frozen=True, slots=True)
 class TopicAddress:
-    brokers: str  # some of the cluster's, HOST:PORT separated by commas
+    brokers: str  # some brokers of the cluster, HOST:PORT separated by commas
     topic: str
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ def topic_address(text: str, what: str) -> TopicAddress:
     """``what`` names it for people. A name that begins with a dot would be a hidden file's. Raises UsageError."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        raise UsageError(f"{what} = {text!r}: is to be kafka://HOST:PORT/TOPIC; several brokers with commas between")
+        raise UsageError(f"{what} = {text!r}: must be kafka://HOST:PORT/TOPIC; separate several brokers by commas")
     return TopicAddress(found["brokers"], found["topic"])
 
 
@@ -59,7 +59,7 @@ def client_settings(file: Path | None) -> dict[str, str]:
             continue
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not name:
-            raise UsageError(f"{file}:{number}: is to be NAME=VALUE, for instance security.protocol=SSL")
+            raise UsageError(f"{file}:{number}: must be NAME=VALUE, for instance security.protocol=SSL")
         if name in OURS:
             raise UsageError(f"{file}:{number}: Photon sets {name} itself; leave it out")
         found[name] = value

@@ -55,7 +55,7 @@ def size(value: str | int) -> int:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_SECONDS = re.compile(r"\d{9,11}(?:\.\d{1,9})?")  # 1973 to 5138: neither a year nor 20261121
+_EPOCH_SECONDS = re.compile(r"\d{9,11}(?:\.\d{1,9})?")  # 1973 to 5138: not mistaken for a year or 20261121
 _MOMENT = (
     'a time is "2026-11-21", "2026-11-21T09:00:00Z" (UTC where no zone is named), seconds since 1970, or "2h" for '
     "two hours ago"
@@ -82,5 +82,5 @@ def moment_ns(value: str, now_ns: int) -> int:
         since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH
         at = since // timedelta(microseconds=1) * 1000
     if at > now_ns:
-        raise ValueError("this time is yet to come")
+        raise ValueError("this time is in the future")
     return at

@@ -59,7 +59,7 @@ def many(count: int, one: str, several: str = "") -> str:
 
 
 def joiners_failing(count: int) -> str:
-    return f"{many(count, 'joiner fails and is', 'joiners fail and are')} left alone for a while"
+    return f"{many(count, 'joiner fails and is', 'joiners fail and are')} temporarily ejected"
 
 
 def missing_keys(keys: int, logs: int, log: str = "log") -> str:

@@ -16,12 +16,12 @@ from photon.idregistry.api import I64, Answer, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner
 
 REGISTRY, JOINER = "registry", "joiner"  # names of possible sources of trouble in the log
-GRACE = 1.5  # the joiner keeps its own time limit; one that does not is given up after this multiple of it
+GRACE = 1.5  # the joiner keeps its own time limit; this multiple of it ends a call without an answer
 
 
 @dataclass(eq=False)
 class Calls:
-    """Calls joiners, which may be added and removed while batches are on their way to them.
+    """Calls joiners, which may be added and removed while batches are in flight.
 
     ``flow`` has no targets yet. ``resized`` is called with the number of joiners when that changes.
     """
@@ -46,7 +46,7 @@ class Calls:
         return target
 
     def remove(self, target: Target) -> None:
-        """Sends it no more batches. ``target.outstanding`` is 0 once nothing is on its way there."""
+        """Sends it no more batches. ``target.outstanding`` is 0 once nothing is in flight there."""
         self.flow.remove(target)
         del self._joiners[target.number]
         self.resized(len(self._joiners))
@@ -74,9 +74,9 @@ class Calls:
         now = self.clock.monotonic()
         reasons = answers.verdicts.reasons.values()
         if UNKNOWN_REASON in reasons:
-            self.troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
+            self.troubles.met(REGISTRY, "the registry does not answer; these events are retried", now)
         elif not answers.overloaded and len(answers.verdicts) and answers.useless:
-            self.troubles.met(what, next(iter(reasons), "it gives no verdict"), now)
+            self.troubles.met(what, next(iter(reasons), "it returns no verdicts"), now)
         else:
             self.troubles.well(what, now)
             self.troubles.well(REGISTRY, now)

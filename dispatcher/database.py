@@ -110,7 +110,7 @@ def lock_state(path: Path, wait_s: float = 0.0) -> int:
         raise StateError(
             str(path),
             "is in use by another dispatcher",
-            "stop that one, or give this one a state directory of its own",
+            "stop it, or give this one its own state directory",
         )
     return lock
 
@@ -134,7 +134,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Creates an empty state, which gets its name only when complete: readers may come at any moment."""
+    """Creates an empty state and renames it into place when complete, as readers may open it at any moment."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
@@ -170,22 +170,22 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StateError:
     text = str(error).replace("\n", " ")
-    if getattr(error, "sqlite_errorcode", 0) > 255:  # one message covers several
+    if getattr(error, "sqlite_errorcode", 0) > 255:  # one message covers several codes
         text += f", {error.sqlite_errorname}"
     if "full" in text or "disk I/O" in text:
         return StateError(str(path), f"cannot be written ({text})", "make room on the disk, then start again")
     if "locked" in text:
         return StateError(
             str(path),
-            f"is held by another process for more than {BUSY_S:.0f} s ({text})",
-            "end the command or dispatcher that stands still in a transaction",
+            f"has been held by another process for more than {BUSY_S:.0f} s ({text})",
+            "end the command or dispatcher that is stuck in a transaction",
         )
     return DamagedState(
         str(path),
         f"is damaged or unreadable ({text})",
-        "restore it from a backup, or move it away: then all foreign logs whose place it keeps are read again from "
-        "their start, ids that have a verdict are recognised, its ledger starts again, and its rejected and late "
-        "lines are exported again",
+        "restore it from a backup, or move it away: then its foreign logs are read again from their start, ids "
+        "with a verdict are recognised, its ledger starts from zero, and its rejected and late lines are "
+        "exported again",
     )
 
 
@@ -207,7 +207,7 @@ _READ_TOGETHER = ("meta", "logs", "retries", "waiting", "claims", "ledger", "cov
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a state for reading: the rows of all dispatchers, each one's as of one moment within a transaction.
+    """Opens a state for reading: the rows of all dispatchers, each as of one moment within a transaction.
 
     ``path``: STATE_NAME in its directory. Raises StateError.
     """

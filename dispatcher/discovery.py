@@ -19,8 +19,8 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import JoinAnswers, Joiner
 
-LIST_S = 2.0  # interval of asking the registry for its slots, and due joiners for their health
-LOOK_S = 0.25  # the same while none is used
+LIST_S = 2.0  # interval of requests to the registry for its slots, and to due joiners for their health
+LOOK_S = 0.25  # the same interval while no joiner is used
 HEALTH_S = 4.0  # longest wait for their answers
 LEFT_POLL_S = 0.1
 LISTING, JOINERS = "list of slots", "joiners"  # their names in the log
@@ -35,7 +35,7 @@ class Found(Joiner, Protocol):
         """Returns the joiner's answer; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
-        """The outcome of calls on their way is unknown from then on."""
+        """Closes the connection; the outcome of calls in flight is then unknown."""
 
 
 class Here(Joiner, Protocol):
@@ -74,7 +74,7 @@ class Discovery:
     def __post_init__(self) -> None:
         self._used: dict[str, tuple[Found, Target]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()  # somebody may have to be asked sooner than was known
+        self._changed = asyncio.Event()  # a joiner may have to be asked sooner
 
     async def run(self, calls: Calls, troubles: Troubles) -> None:
         """Runs until it is cancelled; then all connections are closed."""
@@ -101,7 +101,9 @@ class Discovery:
                     troubles.well(JOINERS, now)
                 else:
                     troubles.met(
-                        JOINERS, "none serves; photon serve joiner runs one, photon status slots lists them", now
+                        JOINERS,
+                        "no joiner serves; start one with photon serve joiner, list them with photon status slots",
+                        now,
                     )
             await asyncio.sleep(LIST_S if self._used else LOOK_S)
 
@@ -137,7 +139,9 @@ class Discovery:
         for removed in changes.remove:
             joiner, target = self._used.pop(removed.address)
             calls.remove(target)
-            log.info("a joiner is used no more", address=removed.address, gone=removed.gone, joiners=len(self._used))
+            log.info(
+                "a joiner is no longer used", address=removed.address, gone=removed.gone, joiners=len(self._used)
+            )
             self._begin(self._end(joiner, target, gone=removed.gone))
 
     async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:

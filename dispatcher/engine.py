@@ -54,20 +54,20 @@ from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
 from photon.joiner.foreign_columns import records_of
 
-# The registry's commit time in seconds: from a registration's request until every datacentre could know of it.
+# The registry's commit time in seconds: from a registration's request until all datacentres can see it.
 Measure = Callable[[], Awaitable[float | None]]
 
-# Called before blocks are processed. If it returns False, they must not be, and the dispatcher ends.
+# Called before blocks are processed. If it returns False, they must not be processed, and the dispatcher ends.
 Begun = Callable[[Sequence[Block]], Awaitable[bool]]
 AWAY = BackOff(first=0.2, most=30.0)  # waits for an adapter that cannot read now
 POLL_BYTES = 1 << 20
-READ_SHARE_S = 0.05  # longest reading of the follower before answers and commits have their turn
+READ_SHARE_S = 0.05  # longest time spent reading before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
 UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each for one reading
-REST_S = 1.0  # longest pause at rest: rows of the retry store may become due, and the dispatcher makes its claim
+REST_S = 1.0  # longest pause at rest: then due rows are loaded and the claim is made
 UNSETTLED_BUSY = 2  # the same while fresh traffic needs look-ups and registrations too
 CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than clocks may differ, has been set
-COMMIT_TIME = "commit time"  # its name in the log if it is in trouble
+COMMIT_TIME = "commit time"  # its name in log lines about troubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Options:
     scan_s: float = 0.02
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
-    stop_s: float = 5.0  # longest wait of a graceful stop for answers on their way
+    stop_s: float = 5.0  # longest wait of a graceful stop for answers in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class DispatcherEngine:
         """The caller opens and closes follower, state and exports. ``who``: its name, for people.
 
         ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
-        ``None`` means that nothing is read again.
+        ``None`` disables this.
         """
         clock, homes, limits, options = world.clock, world.homes, policy.limits, policy.options
         if not world.joiners and world.discovery is None:
@@ -186,7 +186,7 @@ class DispatcherEngine:
             world.progress, waiting, state, self._troubles, clock, self._wake.set, pace, policy.patience.slack_ns
         )
         self._behind = Behind(several=homes is not None)
-        self._caught_up = False  # state when it last stopped reading
+        self._caught_up = False  # whether it had caught up when it last stopped reading
         self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
         self._is_behind = False
         self._backlog = Backlog(self._core)
@@ -231,7 +231,7 @@ class DispatcherEngine:
 
     # -- control ----------------------------------------------------------------------------------------------------
     def stop(self) -> None:
-        """Ends ``run`` soon: waits for answers that are on their way, then commits."""
+        """Ends ``run`` soon: waits for answers in flight, then commits."""
         self._stopping = True
         self._wake.set()
 
@@ -339,8 +339,8 @@ class DispatcherEngine:
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
         if back_ns > max(CLOCK_BACK_NS, self._core.intake.rules.patience.slack_ns):
             self._log.warning(
-                "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; "
-                "correct it if it is behind",
+                "this machine's clock has gone back: waiting events are tried now, and then follow the new time; "
+                "set the clock if it is slow",
                 clock=utc(now_ns),
                 was=utc(now_ns + back_ns),
             )
@@ -354,8 +354,8 @@ class DispatcherEngine:
             return
         self._early_told = True
         self._log.warning(
-            "events lie in the future of this machine's clock and wait until it has come there, with --once for a "
-            "later run; correct the clock if it is behind",
+            "events newer than this machine's clock wait until it catches up, with --once for a later run; set "
+            "the clock if it is slow",
             clock=utc(now_ns),
             event_time=utc(newest.event_time_ns),
             event_id=newest.event_id,
@@ -388,7 +388,7 @@ class DispatcherEngine:
             return False
         begun = now = self._clock.monotonic()
         if not self._tail.due(now) and self._caught_up and not self._options.once:
-            return False  # nothing new until the next scan
+            return False  # no scan is due
         if self._tail.due(now):
             begun_ns = self._clock.now_ns()
             self._tail.scan()
@@ -470,7 +470,9 @@ class DispatcherEngine:
     async def _until_back(self) -> bool:
         """Waits before the adapter is asked again; returns False if the engine is to stop."""
         if not self._away:
-            self._log.warning("the adapter cannot read records now and is asked again", why=self._core.intake.away)
+            self._log.warning(
+                "the adapter cannot read records now; it will be called again", why=self._core.intake.away
+            )
         self._away += 1
         until = self._clock.monotonic() + AWAY.delay(self._away)
         while not self._stopping and self._clock.monotonic() < until:
@@ -479,7 +481,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """Once: when all was read, looks a last time, then accepts last lines without end in files at rest."""
+        """Once: when all was read, looks a last time, then accepts unfinished last lines of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
@@ -507,7 +509,7 @@ class DispatcherEngine:
         return sent
 
     def _patience_s(self) -> tuple[bool, float]:
-        """Returns True if nothing more can be read now, and how long fresh events wait for others."""
+        """Returns (nothing more can be read now, how long fresh events wait for others)."""
         if self._read_to_end or not self._core.intake.room():
             return True, 0.0
         flush, wait_s = self._follower.caught_up(), self._limits.batch_wait_s
@@ -549,7 +551,7 @@ class DispatcherEngine:
         self._core.answered(batch, answers, now_ns, now)
 
     async def _look_up(self, batch: Batch) -> None:
-        """Looks events up; known ones get their verdicts. If the look-up fails, joiners find out."""
+        """Looks events up; known ones get their verdicts. If the look-up fails, joiners decide."""
         found = await self._look_ups.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
@@ -562,10 +564,10 @@ class DispatcherEngine:
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
     async def _settle_repeated(self, question: Batch) -> None:
-        """Looks up reread events. None is sent before it is known which were counted."""
+        """Looks up reread events. None is sent before the counted ones are known."""
         while not self._stopping and self._failure is None:
             if self._core.logs.clear(question.stretches):
-                # A row leaves the store only after its verdict exists: so ask the store first.
+                # Ask the store first: a row leaves it only after its verdict exists.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
                 found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
@@ -604,7 +606,7 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         changes = committing.changes(now_ns, now, store_all=store_all)
         changed = bool(changes)
-        # At once, between two blocks: the claim would not be of all that was read.
+        # Not between two blocks, where the claim would not cover everything read.
         if not at_once and (changes or store_all or self._claims.due(now)):
             changes.also += self._claims.change(committing.undecided(), now_ns, now)
         elif not changed:
@@ -630,13 +632,14 @@ class DispatcherEngine:
             return False
         if waiting.given_up:
             self._log.warning(
-                "events could not be decided and wait for the next run: is a primary log gone that was read before?",
+                "events could not be decided and wait for the next run; a primary log that was read before may be "
+                "gone",
                 events=waiting.given_up,
             )
         return True
 
     async def _wind_down(self) -> None:
-        """Waits for answers on their way; events without a verdict then go to the retry store."""
+        """Waits for answers in flight; events without a verdict then go to the retry store."""
         if isinstance(self._failure, StateError):
             return
         if self._attempts:

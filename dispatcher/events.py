@@ -19,7 +19,7 @@ from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
 
 REJECTED, LATE = "rejected", "late"
-LATE_REASON = "its event time is older than what the registry still remembers"
+LATE_REASON = "its event time is older than the registry remembers"
 EVENT_BYTES = 600  # counted for each event in memory, in addition to its record
 
 
@@ -33,9 +33,9 @@ class Batch:
     rows: RowIndexes
     events: Events
     read_past_ns: int
-    patient: bool = False  # of a question: events without a verdict go on waiting for their home
+    patient: bool = False  # in a look-up: events without a verdict keep waiting for their home
     arrivals: int = 0  # number of keys that had arrived when it was made (``arrivals``)
-    stretches: Sequence[Stretch] = ()  # of a question about a whole reading: its stretches
+    stretches: Sequence[Stretch] = ()  # of a look-up of a whole reading
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,25 +74,25 @@ class Stretch:
     file: LogFile
     begin: int
     end: int
-    counted_to: int  # lines before this offset were read before, and are counted
+    counted_to: int  # lines before this offset were read before and are already counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
     number: int = 0  # greater than those of all stretches begun before
     rows: list[RowIndexes] = field(default_factory=list)  # rows of its events; a finished event no longer has its row
-    first_read_ns: int = 0  # of its events
+    first_read_ns: int = 0  # first read of its events, wall clock
     events: int = 0
     left: int = 0  # events without a verdict
-    settled: int = 0  # of these, events that get none in this run
+    settled: int = 0  # of these, events that will get none in this run
     waiting: int = 0  # of these, events that wait for their next try
     waiting_since: float | None = None  # monotonic seconds; when the first one began to wait
-    whole: bool = False  # all of its records have been added, and may be processed
+    whole: bool = False  # all of its records are added and may be processed
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
     weight: int = 0  # bytes of memory
     oldest_ns: int = MAX_NS  # least event time of its records, if it has any
     newest_ns: int = MIN_NS
     repeated: bool = False  # it begins before the offset up to which its log was already read
-    rewritten: bool = False  # its log differs from the counted one; it is not known yet from where on
+    rewritten: bool = False  # its log differs from the counted one, from a place not yet known
     diverged: bool = False  # such a log diverges from the counted one here, or before
     store_now: bool = False  # a repeated log waits for it: events without a verdict become rows at once
     # While ``rewritten``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.

@@ -4,8 +4,8 @@ A line enters the outbox in the transaction that counts its event, and gets a nu
 published log (``photon.outputs.log.writer``), which records the number up to which it has been published, and then it
 leaves the outbox. A start drops published lines from the outbox, and writes the rest, the same bytes.
 
-Readers have seen the published log, so it takes precedence over the database: one that was lost, or is older,
-continues after it. If published lines are lost instead, the start is refused.
+Readers have seen the published log, so it takes precedence: a lost or older database continues after it. If published
+lines are lost instead, the start is refused.
 
 Each dispatcher has an outbox and files of its own, which belong to the holder of the lock on its database.
 """
@@ -49,7 +49,7 @@ class Exports:
         roll_bytes: int = ROLL_BYTES,
         partition: Partition = ALL,
     ) -> None:
-        """Writes lines that an earlier process left in the outbox. ``published``: the state directory.
+        """Writes the lines left in the outbox by an earlier process. ``published``: the state directory.
 
         Raises NotOfThisState, PublishedDamaged, StateError, OSError.
         """
@@ -73,12 +73,15 @@ class Exports:
             try:
                 if not self._log.recover(log, {export.line for _, export in rows if export.log == log}):
                     changed = True
-                    warn(f"{path}: {self._state.path} does not know of it; it stays, going on in {self._next(log)}")
+                    warn(
+                        f"{path}: {self._state.path} does not know it; it is kept, and writing continues in "
+                        f"{self._next(log)}"
+                    )
             except PublishedDamaged as damaged:
                 self._log.skip(log)
-                warn(f"{damaged}; going on in {self._next(log)}")
+                warn(f"{damaged}; continuing in {self._next(log)}")
         for name in gone:
-            warn(f"{name}: is gone; readers are not told of it any more")
+            warn(f"{name}: is gone; it is no longer listed for readers")
         if changed:
             self._log.show()
 
@@ -86,7 +89,10 @@ class Exports:
         return self._log.path(log).name
 
     def flush(self) -> None:
-        """Writes the outbox to its files, durably. After OSError the process must end; its next start writes it."""
+        """Writes the outbox to its files, durably.
+
+        After OSError the process must end; its next start completes it.
+        """
         while lines := self._state.outbox(FLUSH_LINES):
             by_log: dict[str, list[bytes]] = {}
             for _, export in lines:

@@ -1,10 +1,10 @@
 """Moves the state of a datacentre's dispatchers into another number of databases.
 
-The new databases are built from the old ones, each in one transaction: rows of a log go where the log goes, waiting
-events to the log that their file is read as, counts to the first database, and what every dispatcher must know to
-all. The old ones change only in that their lines to export are written out first. A single rename decides which
-databases count (``partitions.Number``). So a crash at any moment leaves either all old or all new ones in force; the
-next start builds again, or removes what was left of the old ones.
+The new databases are built from the old ones, each in one transaction: a log's rows go to its new database, waiting
+events to that of their file's log, counts to the first one, and common knowledge to all. The old ones are unchanged,
+except that their lines to export are written out first. A single rename decides which databases count
+(``partitions.Number``). So a crash at any moment leaves either all old or all new ones in force; the next start
+builds again, or removes what was left of the old ones.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def settling(state: Path) -> Iterator[None]:
         ) from None
     if lock is None:
         raise StateError(
-            str(path), f"is held by another process for more than {MOVE_WAIT_S:.0f} s", "end that one, or let it end"
+            str(path),
+            f"is held by another process for more than {MOVE_WAIT_S:.0f} s",
+            "stop it, or wait until it ends",
         )
     try:
         yield
@@ -77,7 +79,7 @@ def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> No
     if not there(state) and (lost := sorted(state.parent.glob("dispatcher-*of*.db"))):
         raise StateError(
             str(state.with_name(NUMBER_NAME)),
-            f"does not tell of {lost[0].name}, and the databases that it tells of are not there",
+            f"does not name {lost[0].name}, and the databases that it names are missing",
             "write the number of dispatchers whose databases these are, or move them away",
         )
     if count == now.dispatchers:
@@ -85,7 +87,7 @@ def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> No
     old = {each: file for each in all_of(now.dispatchers) if (file := file_of(state, each)).exists()}
     _remove(state, count)
     if old:
-        log.info("the dispatchers' state moves", dispatchers=count, before=now.dispatchers)
+        log.info("moving the dispatchers' state", dispatchers=count, before=now.dispatchers)
         _move(disk, state, old, count, output, rule)
         write_number(disk, state, Number(count, moved_from=now.dispatchers))
         _remove(state, now.dispatchers)
@@ -93,7 +95,7 @@ def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> No
 
 
 def _remove(state: Path, count: int) -> None:
-    """Removes databases that do not count."""
+    """Removes databases that are not in force."""
     for partition in all_of(count):
         file = file_of(state, partition)
         for tail in reversed(_TAILS):
@@ -151,7 +153,7 @@ def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Part
     for schema in schemas:
         read_as = {path: identity for identity, path in db.execute(f"SELECT identity, path FROM {schema}.logs")}
         for number, path, header in db.execute(f"SELECT id, path, header FROM {schema}.files").fetchall():
-            # A file that is read under another name by now: anywhere, but in one place.
+            # A file now read under another name: any database will do, but only one.
             identity = read_as.get(path) or identity_of(log_name(path), path.encode())
             if partition.holds(identity):
                 db.execute("INSERT OR IGNORE INTO main.files (path, header) VALUES (?, ?)", (path, header))
@@ -173,7 +175,7 @@ def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Part
         "coalesce(sum(length(event_id) + length(key) + length(record) + ?), 0) FROM main.retries",
         (ROW_BYTES,),
     )
-    # Every dispatcher looks for every one; to which log it belongs is known once it is found.
+    # Every dispatcher searches for all of them; a found one shows its log.
     reopened = _of_all(schemas, "SELECT * FROM {0}.reopened")
     db.execute(
         "INSERT INTO main.reopened SELECT digest, generation, event_time_ns, min(seen_ns), min(missing) "
@@ -182,7 +184,7 @@ def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Part
 
 
 def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> None:
-    """Adds the least of the claims, which is true for each share, with all events that were in memory.
+    """Adds the least of the claims, which holds for each share, with all events that were in memory.
 
     Nothing is claimed if one of the dispatchers, of which there were ``before``, has claimed nothing, or is lost.
     """
@@ -218,7 +220,7 @@ def _put_requests(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
 
 
 def _put_figures(db: sqlite3.Connection, schemas: Sequence[str], partition: Partition, exported: int) -> None:
-    if partition.number == 1:  # they are of no single log
+    if partition.number == 1:  # they belong to no single log
         counts = _of_all(schemas, "SELECT * FROM {0}.ledger")
         db.execute(f"INSERT INTO main.ledger SELECT hour, verdict, sum(count) FROM ({counts}) GROUP BY hour, verdict")
     for schema in schemas:

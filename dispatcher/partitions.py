@@ -1,9 +1,9 @@
-"""How the logs of one datacentre are divided among its dispatchers, and the files in which each keeps its state.
+"""Divides a datacentre's logs among its dispatchers, and names the files of their states.
 
 A log belongs to the partition that its first record hashes to, so that all files that may be one log meet in one
-process. Each partition has a database of its own, and the lock on it is the whole of ownership: who holds it may
-read the partition's logs. The number of partitions stands in a file next to the databases, which names the databases
-that count; ``moving`` changes it.
+process. Each partition has a database of its own, and its lock is the only ownership: the holder may read the
+partition's logs. A file next to the databases has the number of partitions, and so the names of the valid databases;
+``moving`` changes it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.versioned_file import read_versioned
 from photon.dispatcher.errors import StateError
 
-PARTITIONS_MAX = 8  # SQLite opens this many databases as one, and a few more (``database.opened``)
+PARTITIONS_MAX = 8  # SQLite can attach this many databases, and a few more (``database.opened``)
 NUMBER_NAME = "dispatchers"  # the file with the number of partitions; without it there is one
 _NAME = re.compile(r"(\d+)of(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One of ``count`` shares of the logs; ``number`` counts from 1."""
+    """One of ``count`` shares of the logs; ``number`` starts at 1."""
 
     number: int = 1
     count: int = 1
@@ -66,7 +66,7 @@ def all_of(count: int) -> list[Partition]:
 
 
 class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``moved_from``: the number before; databases of that number may still be there, and count no more."""
+    """``moved_from``: the number before; databases of that number may remain, but are no longer valid."""
 
     dispatchers: int
     moved_from: int = 0
@@ -78,7 +78,7 @@ def file_of(state: Path, partition: Partition) -> Path:
 
 
 def files_of(state: Path) -> list[Path]:
-    """Returns the databases that count, whether or not they exist yet. Raises StateError."""
+    """Returns the valid databases, whether or not they exist yet. Raises StateError."""
     return [file_of(state, each) for each in all_of(read_number(state).dispatchers)]
 
 
@@ -102,11 +102,11 @@ def read_number(state: Path) -> Number:
 
 
 def write_number(disk: Disk, state: Path, number: Number) -> None:
-    """Durably decides which databases count. Raises OSError."""
+    """Durably changes which databases are valid. Raises OSError."""
     disk.replace(state.with_name(NUMBER_NAME), msgspec.json.encode(number))
 
 
 def _damaged(path: Path, why: str) -> StateError:
     return StateError(
-        str(path), f"is damaged ({why})", "write the number of dispatchers whose databases stand next to it"
+        str(path), f"is damaged ({why})", "write into it the number of dispatchers whose databases are next to it"
     )

@@ -1,10 +1,10 @@
-"""Follows how far the event store has read the primary logs: often while an event may wait for it, else seldom.
+"""Follows how far the event store has read the primary logs: often while an event may wait for that, else seldom. An
 
-An event waits for it from its reading until it is a row of the retry store that is due only at a later time. Code
-that takes events calls ``wanted``: the store is then asked at once, so that the progress known while they are joined
-is no older than with constant polling. If the store reports arrivals itself (``arrivals``), an event in memory waits
-for its progress only after a miss, and then for a known point: until that may have been read past, it is asked less
-often.
+event waits from its reading until it is a row of the retry store that is not due yet. Code that takes events calls
+
+``wanted``: the store is then asked at once, so that the known progress is as recent as with constant polling. If the
+store reports arrivals itself (``arrivals``), an event in memory waits for its progress only after a miss, and then
+for a known point: until that may have been read past, it is asked less often.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from photon.eventstore.api import Progress
 AskProgress = Callable[[], Awaitable[Progress]]  # asks how far the event store has read the primary logs
 
 IDLE_S = 1.0  # interval while nothing waits: a row of the retry store may wait this long for news of fully read logs
-# The interval while events are in memory but none waits for a point that may be read past by then: each question
-# costs both sides together some 1 ms of CPU.
+# The interval while no event in memory waits for a point that may be passed by then: each request costs both sides
+# together some 1 ms of CPU.
 FOLLOWED_S = 0.25
 # ``once``: no foreign log is read while more of the primary logs is unread. A store that is reading answers slowly,
-# and mostly that it has not got that far; a join of 10 M + 1 M takes 0.83 of the time if the two do not overlap.
+# mostly with a miss; a join of 10 M + 1 M takes 0.83 of the time if the two do not overlap.
 AHEAD_BYTES = 256 << 20
 STORE = "event store"
 CLOCKS = "clocks"  # their names in the log
@@ -36,9 +36,9 @@ CLOCKS = "clocks"  # their names in the log
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds from one question to the next, while events wait and while none does; ``once``: some always do.
+    """Seconds between two requests, while events wait and while none does; ``once``: some always do. ``followed_s``:
 
-    ``followed_s``: while none waits except for arrivals that the store reports, or for a later point of the logs.
+    while events wait only for reported arrivals, or for a later point of the logs.
     """
 
     busy_s: float
@@ -49,7 +49,7 @@ class Pace:
 
 @dataclass(eq=False)
 class ProgressWatch:
-    """Asks the event store for its progress. Calls ``moved`` when ``waiting`` was given a new position."""
+    """Asks the event store for its progress. Calls ``moved`` when ``waiting`` has received a new position."""
 
     progress: AskProgress
     waiting: Waiting
@@ -100,7 +100,7 @@ class ProgressWatch:
             self.troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
             return
         if (told := heard(progress, asked_ns, now)) is None:
-            self.troubles.met(STORE, "it has not answered yet; the logs are read when it does", now)
+            self.troubles.met(STORE, "it has not answered yet; reading of the logs begins once it does", now)
             return
         self.troubles.well(STORE, now)
         took_ns = int((self.clock.monotonic() - now) * NS_PER_S)

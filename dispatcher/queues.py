@@ -1,18 +1,19 @@
 """Queues of events on their way to a joiner. Pure.
 
 ``fresh``: own events just read, sent without a look-up. ``unasked``: to be looked up first. ``ready``: looked up or
-tried before, to be sent. ``leaving``: left to their home for a head start; then they are ``due``, or ``waited`` for
-if they came from a backlog. Events behind (``Shares``) have ``unasked`` and ``ready`` queues of their own.
+tried before, to be sent. ``leaving``: left to their home for a head start; then ``due``, or ``waited`` if from a
+backlog. Events behind (``Shares``) have ``unasked`` and ``ready`` queues of their own.
 
-Look-ups happen just before sending: an answer grows old in a queue while another datacentre works on the same events.
+Look-ups happen just before sending: answers become stale in a queue while another datacentre works on the same
+events.
 
 Catch-up shares joiners and registry with fresh events, which must keep their latency (paper, 3.2.2). An event is
 *behind* if it is old when read, or has been in the retry store for longer; the others are *fresh*. If no fresh events
 were sent for a moment, those behind get everything. Otherwise
 
 - they get small batches, few of them in flight, whenever nothing fresh waits;
-- while fresh events wait they are still not starved: they have a credit of ``share`` of the fresh events sent; and if
-  too little is sent for that, a few of them go now and then without credit.
+- while fresh events wait they are still not starved: they get a credit of ``share`` of the fresh events sent; if that
+  is too little, a few are sent now and then without credit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BEHIND_S = 120.0  # an older event is behind
 CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for this time
 SMALL_EVENTS = 250  # batch size of events behind during fresh traffic: a fresh event waits for few of them
 TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # number and interval of events sent while fresh ones wait, regardless of credit
-IDLE_PART = 8  # one in this many places in flight is theirs while nothing fresh waits
+IDLE_PART = 8  # they get one in this many places in flight while nothing fresh waits
 # A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event.
 STORED_WEIGHT = 3.0
 
@@ -46,7 +47,7 @@ class Shares:
 
     def __init__(self, share: float, capacity: int) -> None:
         if not 0 < share <= 1:
-            raise ValueError("the share of catch-up is above 0 and at most 1")
+            raise ValueError("the share of catch-up must be above 0 and at most 1")
         self.alike = share == 1  # nothing is behind
         self._ratio = share / (1 - share) if share < 1 else 0.0
         self.resize(capacity)
@@ -86,8 +87,8 @@ class Shares:
 
 
 READY_BATCHES = 2  # nothing is looked up while this many batches are being looked up or wait for a joiner
-PROGRESS = 0.5  # in a backlog: share of the oldest events left to others that must be done to go on waiting for them
-PATIENT_S = 0.1  # interval of asking about the oldest ones while they are not done, or a head start if that is longer
+PROGRESS = 0.5  # in a backlog: share of the oldest left events that must be done to keep waiting for them
+PATIENT_S = 0.1  # interval of look-ups of the oldest ones while they are not done, or a head start if that is longer
 STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fresh traffic
 
 
@@ -151,12 +152,12 @@ class HeadStartQueue:
         self.events = 0
 
     def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
-        """``due``: monotonic seconds, hardly earlier than that of the last events with the same delay number."""
+        """``due``: monotonic seconds, roughly in order for each delay number."""
         self._queues[delay].append((due, rows, backlog))
         self.events += len(rows)
 
     def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
-        """Takes out events whose wait is over: those left at the head of the logs, and those left in a backlog."""
+        """Takes out events whose wait is over: those left at the head of the logs, and those from a backlog."""
         live, backlog = [NO_ROWS], [NO_ROWS]
         for queue in self._queues:
             while queue and queue[0][0] <= now:
@@ -199,9 +200,9 @@ class Queues:
         self._progress = 1.0  # recent share of the oldest events left to others that their home has done
         self._next_patient = 0.0
         self._oldest_behind = 0.0
-        self._since: float | None = None  # since when the first event that is fresh or to be tried again has waited
+        self._since: float | None = None  # since when the first fresh or retried event has waited
         self._fresh_is_next = True
-        self.gathered_at = float("-inf")  # when a batch that is not full may follow the last one
+        self.gathered_at = float("-inf")  # when a batch that is not full was last sent
         self.behind_in_flight = 0  # events behind that are at joiners
         # Events in a batch; fewer if joiners are slow and others work on the same events.
         self.batch_events = limits.batch_events
@@ -222,7 +223,7 @@ class Queues:
         if not self._shares.busy(now):
             return 2 * READY_BATCHES * self._limits.batch_events - len(self._behind)
         room = STOCK_EVENTS - len(self._behind)
-        return room if room >= SMALL_EVENTS else 0  # a few at a time are not worth a look
+        return room if room >= SMALL_EVENTS else 0  # a few are not worth a query
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float) -> None:
@@ -239,10 +240,11 @@ class Queues:
             line.ready.add(own)
 
     def requeue(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
-        """Takes events that are due again. They are looked up: another datacentre has had its time.
+        """Takes events that are due again. They are looked up, as another datacentre may have taken them.
 
-        ``arrived``: their primary event has, so they go before the others. It has now reached their home too: rows of
-        the retry store, tried at any time by back-off, are left to it like events in memory.
+        ``arrived``: their primary event has arrived, so they go first. It has also reached their home, so rows of
+
+        the retry store, whose back-off is random, are left to it like events in memory.
         """
         for line, some in self._parted(rows):
             if self._homes is None:
@@ -264,9 +266,9 @@ class Queues:
         return [(line, some) for line, some in parts if len(some)]
 
     def asked(self, rows: RowIndexes, count: int, now: float, *, patient: bool = False) -> None:
-        """Handles those of ``count`` looked-up events that have no verdict: they go on to a joiner or are left.
+        """Handles those of ``count`` looked-up events that have no verdict: they go to a joiner or are left.
 
-        ``patient``: as ``next_question`` said of them.
+        ``patient``: as returned by ``next_question``.
         """
         self._asking -= count
         if self._homes is None:
@@ -304,7 +306,7 @@ class Queues:
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> tuple[RowIndexes, bool]:
-        """Returns events to look up now, and whether those without a verdict wait on. Pass them to ``asked``."""
+        """Returns events to look up now, and whether those without a verdict keep waiting. Pass them to ``asked``."""
         due, waited = self._leaving.due(now)
         self._due.add(due)
         self._waited.add(waited)
@@ -337,11 +339,11 @@ class Queues:
     def _pull_waited(self, homes: Homes, now: float) -> tuple[RowIndexes, bool]:
         """Pulls events left to other datacentres when our own queue is empty.
 
-        The oldest ones show if their home makes progress; the ones it has done make room to read on. If it does not,
-        the newest ones are taken: it reaches those last, so the two of us meet once and not at each event.
+        The oldest ones show if their home makes progress; finished ones make room for reading. If it makes none, the
+        newest ones are taken: it reaches those last, so the two datacentres meet once, not at each event.
         """
         if now >= self._next_patient:
-            self._next_patient = now + self._patience_s(homes)  # one question at a time
+            self._next_patient = now + self._patience_s(homes)  # one look-up at a time
             return self._pull(self._waited), True
         if self._progress >= PROGRESS:
             return NO_ROWS, False
@@ -349,11 +351,11 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """Returns how long its home may take for them: a head start."""
+        """Returns how long their home may take: a head start."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:
-        """True if own events, too, are looked up before they are sent.
+        """True if own events are looked up before they are sent, too.
 
         At the head of the logs that is unnecessary: this is their home, and if another datacentre took one, its
         registration says so. It would cost each of them a round trip to the nearest replica.
@@ -364,7 +366,7 @@ class Queues:
         if not self._fresh:
             return False
         stretch = self._table.stretch[self._fresh.first]
-        # Has it waited so long for a joiner that others may no longer wait for us?
+        # It may have waited so long for a joiner that others no longer wait for us.
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
     def next_batch(
@@ -386,7 +388,7 @@ class Queues:
         if not ripe:
             return NO_ROWS
         lines = (self._fresh, self._live.ready) if self._fresh_is_next else (self._live.ready, self._fresh)
-        self._fresh_is_next = not self._fresh_is_next  # a storm of retries does not starve what was just read
+        self._fresh_is_next = not self._fresh_is_next  # a storm of retries must not starve newly read events
         rows = self._pull(*lines, most=most)
         self._since = now if self._fresh or self._live.ready else None
         self.gathered_at = now + self._limits.gather_s
@@ -406,7 +408,7 @@ class Queues:
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
         """Returns events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
 
-        That also applies when memory is full: the events behind that fill it make room, rows of the retry store do
+        Also when memory is full, for events in memory: sending these makes room, sending rows of the retry store does
         not.
         """
         more = not flush or (full and self._is_stored(self._behind.ready.first))
@@ -444,11 +446,11 @@ class Queues:
         return np.concatenate(taken) if taken else NO_ROWS
 
     def fresh_due(self, wait_s: float) -> float | None:
-        """Returns when a batch of events that are fresh or due again goes; monotonic seconds."""
+        """Returns when the next batch of fresh or due events is sent; monotonic seconds."""
         return None if self._since is None else max(self._since + wait_s, self.gathered_at)
 
     def next_due(self, now: float) -> float | None:
-        """Returns when the next head start ends, or left events are asked about again."""
+        """Returns when the next head start ends, or left events are looked up again."""
         due = self._leaving.next_due()
         if self._waited and self._next_patient > now:
             due = self._next_patient if due is None else min(due, self._next_patient)

@@ -1,7 +1,7 @@
 """A dispatcher's log lines. Pure except for the log.
 
-Lasting troubles are reported once, and once more when they are over, not at every attempt. For events that are given
-up, the first one of a batch is named.
+Lasting troubles are reported at their beginning and end, not at every attempt. For given-up events, only the first of
+a batch is named.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Retimed
 from photon.joiner.api import JoinAnswers, Outcome
 
-# A trouble is over after this time without it: with one shard of many without a leader every other batch goes well.
+# A trouble is over after this time without it: if one of many shards has no leader, every other batch succeeds.
 CALM_S = 2.0
-LASTS_S = 10.0  # shorter troubles are not worth a line: at its start a dispatcher meets parts that are starting too
+LASTS_S = 10.0  # shorter troubles are not reported: when a dispatcher starts, other parts may be starting too
 RETIMED_S = 60.0  # least time between lines about ids with two event times
 _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
 
 
 def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
-    """Logs a line for the rejected events of a batch and one for the late ones, each with the first of them."""
+    """Logs one line for a batch's rejected events and one for its late ones, each naming the first."""
     outcomes = answers.verdicts.outcomes.tobytes()
     for outcome, what in _GIVEN_UP.items():
         if outcome in outcomes:
@@ -40,9 +40,9 @@ def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
 
 
 def tell_retimed(log: Any, found: Retimed, lines: int) -> None:
-    """``lines``: number of such lines since the start."""
+    """Logs that lines of one id differ in event time. ``lines``: their number since the start."""
     log.warning(
-        "an id came with two event times: one event, joined once; photon explain shows its record",
+        "an id occurred with two event times: it counts as one event, joined once; photon explain shows its record",
         event_id=found.event_id,
         log=found.file,
         offset=found.offset,
@@ -65,7 +65,7 @@ class _Trouble:
     since: float
     last: float
     said: bool = False
-    well: bool = False  # something went well since the trouble last occurred
+    well: bool = False  # True if something succeeded since the trouble last occurred
 
 
 class Troubles:
@@ -76,7 +76,7 @@ class Troubles:
         self._met: dict[str, _Trouble] = {}
 
     def met(self, what: str, problem: str, now: float) -> None:
-        """Notes that ``what`` is in trouble: reported once, after it has lasted."""
+        """Notes trouble with ``what``; reported once it has lasted for some time."""
         trouble = self._met.get(what)
         if trouble is None or (trouble.well and not trouble.said and now - trouble.last >= CALM_S):
             trouble = self._met[what] = _Trouble(now, now)

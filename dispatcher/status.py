@@ -1,6 +1,6 @@
-"""A dispatcher's report: figures, metrics, details for the status page, and the events waiting longest for a verdict.
+"""A dispatcher's report: figures, metrics, details for the status page, and the events waiting longest for a verdict,
 
-For the latter it shows which, since when, how often tried, and why they wait. Reading them costs a bounded number of
+with since when, how often tried, and why. Reading them costs a bounded number of
 rows and stretches, regardless of how many events wait.
 """
 
@@ -60,8 +60,8 @@ class Status:
     reopened_missing: int = 0  # of these, ids that are in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
     unended: tuple[str, ...] = ()  # once: a line for each log whose last line waits for its end
-    conflicting: int = 0  # lines of this run with another line's id and other content,
-    conflict: Conflict | None = None  # and one of them
+    conflicting: int = 0  # lines of this run with another line's id but different content,
+    conflict: Conflict | None = None  # one of these lines
     alike: tuple[str, ...] = ()  # a line for each log whose lines, which have no ids, may equal another's
 
     @property
@@ -83,10 +83,10 @@ class JoinTimes:
 
 ID_CHARS_MAX = 200
 NOT_YET = "its primary event has not been found yet"
-NEXT_RUN = "it waits for the next run: nothing can give it a verdict in this one"
+NEXT_RUN = "it waits for the next run: it cannot get a verdict in this one"
 UNANSWERED = "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded"
 TOO_NEW = "its event time lies in the future"
-LEFT = "it is left to its home datacentre for a moment"
+LEFT = "it is left to its home datacentre for a while"
 ON_ITS_WAY = "it is on its way to a joiner"
 BEFORE_RESTART = "it is tried again"
 _REASONS = {Outcome.RETRY: UNANSWERED, Outcome.NOT_YET: NOT_YET, Outcome.TOO_NEW: TOO_NEW}
@@ -174,7 +174,7 @@ def _shown(event_id: bytes) -> str:
     return text if len(text) <= ID_CHARS_MAX else f"{text[:ID_CHARS_MAX]}…"
 
 
-HOURS_SHOWN = 48  # the newest ones
+HOURS_SHOWN = 48  # number of newest hours shown
 LOGS_SHOWN = 10
 PENDING_SHOWN = 20
 PREFIX = "photon_dispatcher"

@@ -29,7 +29,7 @@ MESSAGE_BYTES_MAX = 64 << 20  # gRPC's limit, set on both ends
 REPLY_BYTES_MAX = 32 << 20
 """Records in one reply. A reply that would exceed this answers a prefix of the keys; the client asks for the rest."""
 KEYS_MAX = 4096  # keys in one request
-FIELDS_MAX = KEYS_MAX + 16  # of a request: its keys, and its other fields
+FIELDS_MAX = KEYS_MAX + 16  # fields of a request: its keys and the others
 KEYS_BYTES_MAX = 16 << 20
 LISTED_MAX = 20_000  # most sources, and unavailable logs, in one reply
 EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, fields_max=FIELDS_MAX)
@@ -65,7 +65,7 @@ def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int], list[
         if len(column) != 8 * len(keys) and (column or name == "as_of"):
             raise WireError(f"{name} has {len(column)} bytes for {len(keys)} keys")
     if len(keys) > KEYS_MAX:
-        raise WireError(f"{len(keys)} keys, at most {KEYS_MAX} can be asked at once")
+        raise WireError(f"{len(keys)} keys, but at most {KEYS_MAX} are allowed")
     times = np.frombuffer(message.times, dtype="<i8").tolist() if message.times else None
     return keys, np.frombuffer(message.as_of, dtype="<i8").tolist(), times
 
@@ -106,7 +106,7 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     n = len(message.records)
     answers = message.answers
     if answers.translate(None, _FOUND):
-        raise WireError(f"an answer is none of {[each.value for each in LookUpCode]}")
+        raise WireError(f"an answer is not one of {[each.value for each in LookUpCode]}")
     counts = np.frombuffer(message.counts, dtype="<u4") if message.counts and not len(message.counts) % 4 else None
     of_rows = n if counts is None else len(counts)
     fits = (

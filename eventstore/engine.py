@@ -1,7 +1,7 @@
 """EventStoreEngine: one join's event store in this process: follower, primary reader, cache, file map, look-ups.
 
 Threads: one reads the primary logs; look-ups run in a small pool, so the event loop never waits for a disk; reading
-old logs for them has threads of its own (log_reads.py), so look-ups that need no log never wait for one.
+old logs for them uses other threads (log_reads.py), so look-ups that need no log never wait for one.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ from photon.outputs.log.copier import whole_ns
 
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
-"""Interval of retrying an unreachable file map, after its own patience."""
+"""Interval of retries of an unreachable file map, after its own patience."""
 WAITERS_MAX = 16  # requests waiting for arrivals; further ones are answered at once
 KEY_PROCESS_BYTES = 512 << 20
-"""Amount that one process reads in 3 s, and two in 2 s, of which the second takes half a second to start."""
+"""Amount that one process reads in 3 s, and two in 2 s, including half a second to start the second."""
 SOURCES_SECONDS = 3.0
 """Longest wait for the reader's thread if an operator asks for the progress of each source."""
 
@@ -105,21 +105,21 @@ class EventStoreConfig:
     watch: Watch = Watch.AUTO  # how to notice changes of the logs
     gather_s: float = 0.0  # least time between two looks at changed logs
     last_line_after_s: float = 0.0
-    """``once``: a last line without line end waits until its file was not written to for this time; 0 means that it
-    does not wait.
+    """``once``: an unfinished last line waits until its file was not written to for this time; 0 means that it does
+    not wait.
     """
     hbase: HBaseTable | None = None  # the file map's table; ``None`` if the map is only in ``state``
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Otherwise it waits for ``forget``."""
     relayed: bool = False
     """The logs are made from another join's output; ``outputs.log.copier`` notes there up to which time they are
-    whole.
+    complete.
     """
     once: bool = False
     may_be_empty: bool = True
     """``once``: having no primary record at all is not an error.
 
-    Otherwise nothing is called ABSENT then, and the reader fails.
+    Otherwise no key is called ABSENT then, and the reader fails.
     """
     sought_keys: int = AWAITED_MAX  # number of remembered keys that were not found; not with ``once``
     key_process_bytes: int = KEY_PROCESS_BYTES
@@ -208,15 +208,15 @@ class EventStoreEngine:
             lambda: self._unavailable.gone,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
-        # Not in the look-ups' pool, whose threads may wait long for an unreachable map.
+        # A separate thread: those of the look-ups may wait long for an unreachable map.
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # ends the reader's pause: scan now, or stop
         self.failure = ""  # Why the reader ended early; one line. Set before ``ended``.
-        self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
+        self.hopeless = False  # a restart would fail again until logs or adapter are corrected
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
-        self._owed = ""  # why the map did not take the records read
+        self._owed = ""  # why the map did not accept the records read
         self._duplicates: int | None = None  # exact, once everything was read
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._closed = False
@@ -286,7 +286,7 @@ class EventStoreEngine:
             self._follower.close()
 
     def _step(self) -> None:
-        """Reads on; starts again where the map went back to, and waits while a map is unreachable."""
+        """Continues reading; goes back where the map did, and waits while it is unreachable."""
         try:
             self._map.tend()
             if self._owed:
@@ -301,7 +301,7 @@ class EventStoreEngine:
             self._open_logs()
         except FileMapUnavailable as away:
             if not self._owed:
-                self._tell(f"the file map is away and is waited for: {away}")
+                self._tell(f"waiting for the unreachable file map: {away}")
             self._owed = str(away)
             self._stop.wait(MAP_AGAIN_SECONDS)
         else:
@@ -312,13 +312,13 @@ class EventStoreEngine:
                     os.eventfd_read(self._bell)
 
     def _end_reading(self) -> None:
-        """Commits; the next start reads again what an unreachable map does not take."""
+        """Commits; after a failure of an unreachable map, the next start reads the rest again."""
         try:
             self._reader.commit()
             if self._reader.done:
                 self._duplicates = self._map.totals(exact=True).duplicates
         except (RowsLost, FileMapUnavailable) as err:
-            self._tell(f"not all that was read is in the file map: {err}")
+            self._tell(f"some records read are not in the file map: {err}")
 
     def _watch(self) -> None:
         """With ``once``, after everything was read: look-ups continue, so vanishing and returning logs
@@ -335,7 +335,7 @@ class EventStoreEngine:
     ) -> EventLookUps:
         """See api.EventStore. UNAVAILABLE for all keys once the reader has failed, or the engine is closed."""
         with span("eventstore.look_up", keys=len(keys)) as traced:
-            if self._timed != (times is not None):  # this process or the asking one has other settings
+            if self._timed != (times is not None):  # this process and the caller have different settings
                 found = EventLookUps.unavailable(len(keys))
             elif len(self.nodes) and times is None and not self._over():  # nodes know no times
                 found = await self._hedged.look_up(keys, as_of)
@@ -363,7 +363,7 @@ class EventStoreEngine:
         reads = await self._reads.read(begun.wanted)
         if self._over():  # ended since: the pool accepts no more work
             return EventLookUps.unavailable(len(keys))
-        found = self._tiers.end(begun, reads)  # not worth another thread
+        found = self._tiers.end(begun, reads)  # no thread needed
         if missed := self._to_be_awaited(begun, found):
             await run(self._pool, self._missed, missed, mark)
         return found
@@ -393,11 +393,11 @@ class EventStoreEngine:
 
     # -- api.ArrivalNotices ----------------------------------------------------------------------------------
     def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
-        """The missed keys to remember: somebody waits for them."""
+        """The missed keys to remember, as events wait for them."""
         if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
-        # A caller that asks as of no time keeps waiting after ABSENT, too.
+        # A caller without an as-of time keeps waiting after ABSENT, too.
         waits = (codes == LookUpCode.NOT_YET) | ((codes == LookUpCode.ABSENT) & (begun.as_of == NOTHING_READ_NS))
         return [begun.keys[row] for row in waits.nonzero()[0].tolist()]
 
@@ -422,7 +422,7 @@ class EventStoreEngine:
             self._wake()
 
     def _wake(self) -> None:
-        """From any thread."""
+        """Wakes waiting requests; call it from any thread."""
         for waiter, loop in tuple(self._waiters.items()):
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(waiter.set)
@@ -457,7 +457,7 @@ class EventStoreEngine:
         return there
 
     def hang_up(self) -> None:
-        """Answers all requests that wait for arrivals: the process ends."""
+        """Answers all requests that wait for arrivals, as the process ends."""
         self._hung_up = True
         self._wake()
 
@@ -465,7 +465,7 @@ class EventStoreEngine:
         """See api.EventStore. Duplicates are exact if ``ended`` and everything was read (``once``)."""
         if self._closed:
             return self._last
-        os.eventfd_write(self._bell, 1)  # the next answer is newer, also at rest
+        os.eventfd_write(self._bell, 1)  # makes the next answer newer, even at rest
         self._last = await asyncio.get_running_loop().run_in_executor(self._telling, self._progress)
         return self._last
 
@@ -550,7 +550,7 @@ async def open_engine(
     to_caches: Towards | None = None,
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None,
 ) -> EventStoreEngine:
-    """As the engine itself; waits while a process whose parent was killed still commits. Raises EventStoreFailed."""
+    """Opens the engine; waits while an orphaned predecessor still commits. Raises EventStoreFailed."""
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
         while True:

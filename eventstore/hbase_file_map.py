@@ -1,12 +1,12 @@
 """The file map on HBase (paper, section 3.4.2): entries in a table, positions in a local catalogue.
 
-HBase is not fully trusted: on a plain directory its write-ahead log is not durable, and a region reopened after a
+HBase is not fully trusted: its write-ahead log is not durable on a plain directory, where a region reopened after a
 crash lacks its last acknowledged writes. A region is only assumed to keep a *prefix* of its writes, in order. Three
 things make entries and positions agree:
 
 - **Marks.** A commit writes its entries, waits until all are acknowledged, and then writes a fresh random mark into
   each region. A region that has the mark has every entry before it.
-- **Incarnations.** Whenever a region is opened, hbase:meta says so first (``schema.instances``). A commit counts only
+- **Incarnations.** Before a region is opened, hbase:meta records it (``schema.instances``). A commit counts only
   if the incarnations are the same before its first entry and after its marks; a look-up only if those after its reads
   are the ones verified before it asked. So neither can span a crash unnoticed.
 - **Checkpoints.** If the incarnations are not the verified ones, the marks are read. If the last mark is in every
@@ -16,7 +16,7 @@ things make entries and positions agree:
 
 A commit's mark goes to the slot not used by the last commit: a commit that fails half-way destroys no evidence.
 Taking back goes one checkpoint further than the marks require, in case a log file that was being closed lost its end
-(a hole rather than a tail). Entries written by a failed commit stay: they are true, and merely found a little early.
+(a hole rather than a tail). Entries written by a failed commit stay: they are correct, only visible a little early.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Entry = tuple[int, int, int]  # (microseconds, log number, offset)
 
 
 class PendingEntries:
-    """Entries that were added and are not in HBase yet. One thread adds and clears; any thread reads."""
+    """Added entries that are not in HBase yet. One thread adds and clears; any thread reads."""
 
     def __init__(self, window_micros: int) -> None:
         self._window = window_micros
@@ -194,7 +194,7 @@ CHECK_SECONDS = 5.0
 # interval at which a map at rest rewrites its marks, which live no longer than the table's entries
 REMARK_SECONDS = 3600.0
 HOT_HASHES_MAX = 1 << 16
-"""Keys known to have PLACES_PER_KEY_MAX places in a log: further ones would never be read."""
+"""Keys known to have PLACES_PER_KEY_MAX places in a log: more would never be read."""
 
 
 @dataclass(eq=False)
@@ -290,7 +290,7 @@ class HBaseFileMap:
             try:
                 self.commit()
             except HBaseUnavailable:
-                return  # the block was taken in; the reader's own commit, due in seconds, reports this
+                return  # the block was added; the reader's own commit, due in seconds, reports this
 
     def _moved_log(self, block: MappedBlock) -> MappedLog:
         log, again = self._logs.move(block)
@@ -327,7 +327,7 @@ class HBaseFileMap:
         left_out = 0
         if additions.exact:
             left_out = self._add_dense(log.number, *exact_entries(block, additions))
-        # both count certain repeats, but they may overlap
+        # both are certain repeats, but may overlap
         return max(additions.repeats, left_out)
 
     # -- commit ----------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class HBaseFileMap:
         self._pending.clear()
 
     def _verified_now(self) -> VerifiedRegions:
-        """Regions whose incarnations are, at this moment, the verified ones. Raises as ``_verify`` does."""
+        """Regions whose present incarnations are the verified ones. Raises as ``_verify`` does."""
         verified = self._view.verified
         if verified is not None and read_instances(self.hbase, verified.regions) == verified.instances:
             return verified
@@ -379,7 +379,7 @@ class HBaseFileMap:
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
 
     def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
-        """Writes, after all entries, a new mark into each region, in the slot of the last mark but one."""
+        """Writes, after all entries, a new mark into each region, in the older of the two slots."""
         mark = self.random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
         cells = schema.mark_cells(mark, slot, self._checkpoint if closes else None)
@@ -424,7 +424,7 @@ class HBaseFileMap:
         """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
         view = self._view
         if view.verified is None:
-            raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
+            raise HBaseUnavailable(f"table {self._table.decode()}: its content is not verified yet")
         parsed: list[tuple[bytes, int] | None] = [None] * len(keys)
         if self.settings.kind is MapKind.SPARSE:
             parsed = [parse_event_id(key) for key in keys]

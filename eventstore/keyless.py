@@ -1,8 +1,8 @@
 """Primary records whose key is unknown because the adapter failed on them: they might have any key.
 
-While there is one no missing key is called absent. They are kept, durably before the position after them, and retried
-with back-off: a look-up service may come back, and a new version of the adapter may read them. An answer goes into
-the file map like any other.
+While there is one, no missing key counts as absent. They are kept, durably before the position after them, and
+retried with back-off: a service that the adapter calls may recover, or a new version of the adapter may read them.
+Found keys go into the file map like any others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 FILE_NAME = "keyless-records"
 MAGIC = b"PHKR 1 "
 KEPT_MAX = 1000
-"""Records that can be retried; of further ones only the number is known, and the file map has to be rebuilt."""
+"""Records that can be retried; further ones are only counted, and the file map must be rebuilt."""
 AGAIN = BackOff(first=1.0, most=60.0)
 _REASON_CHARS_MAX = 500
 
@@ -99,10 +99,10 @@ class KeylessRecords:
         made = KeylessRecord(identity, file.path, header, offset, record, reason, self.clock.now_ns())
         self._store(_Kept([*kept.records, made], kept.more))
         self._tries, self._due = 1, self.clock.monotonic() + AGAIN.first
-        self.report(f"{made}; its key is not known, so no event is called unmatched until it is")
+        self.report(f"{made}; its key is unknown, and until it is known no event is declared unmatched")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
-        """Asks for the keys that are due (``now``: for all); ``take`` makes the answers durable.
+        """Requests the due keys (``now``: all keys); ``take`` makes the answers durable.
 
         Raises the errors of ``take``.
         """
@@ -117,7 +117,7 @@ class KeylessRecords:
                 take(each, found)
         if len(left) < len(self._kept.records):
             self._store(_Kept(left, self._kept.more))
-            self.report("keys of primary records that were not known are known now")
+            self.report("unknown keys of primary records are now known")
         self._due = self.clock.monotonic() + AGAIN.delay(self._tries)
         self._tries += 1
 
@@ -130,8 +130,8 @@ class KeylessRecords:
         if raw is None:
             self._kept = _Kept(more=1)
             self.report(
-                f"{self._file}: is damaged or of another version, so keys of some primary records are not known and "
-                "no event is called unmatched; remove it together with the file map, which is then rebuilt"
+                f"{self._file}: is damaged or of another version, so keys of some primary records are unknown "
+                "and no event is declared unmatched; remove it together with the file map, which is then rebuilt"
             )
             return
         self._kept = msgspec.json.decode(raw, type=_Kept)

@@ -48,11 +48,11 @@ Resolver = Callable[[str], str | None]
 Tell = Callable[[FoundRecords, I64], None]  # see ReadResults.tell
 
 GONE = "its file is gone"
-OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
+OTHER_BYTES = "its file has changed since it was read, or is damaged"
 
 
 class ReadTroubles:
-    """Is told which logs cannot be read, and which can again. This one ignores it."""
+    """Receives the logs that cannot be read, and those readable again. This one ignores them."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
         """Reading ``log`` failed; the requested ``keys`` may be in it. Any thread."""
@@ -85,7 +85,7 @@ class LogsEventStore:
         self._pages = Pages(self.pages_bytes_max)
         self._framing = self.adapter.primary_framing
         self._lines = Lines(self._framing, self.record_bytes_max) if self._framing.kind == "quoted" else None
-        self._lock = threading.Lock()  # around what follows
+        self._lock = threading.Lock()  # guards the following fields
         self._headers: OrderedDict[str, HeaderIndex] = OrderedDict()  # by log identity
         self._idle: OrderedDict[str, tuple[str, LogBytes]] = OrderedDict()  # identity -> path, open file
         self._opened = 0
@@ -131,7 +131,7 @@ class LogsEventStore:
     ) -> str:
         """Reads ``asked``, by ascending offset, and marks the answered places as known.
 
-        Returns why some are left, if that is the file's fault.
+        Returns why some are left, if the file is to blame.
         """
         try:
             opened = self._take(log)

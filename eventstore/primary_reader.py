@@ -30,18 +30,18 @@ POLL_BYTES = 4 << 20  # requested from the follower at a time
 COMMIT_SECONDS = 5.0  # longest interval of committing to the file map: a crash re-reads no more than this
 COMMIT_BYTES = 512 << 20
 HOLDING = (ProblemKind.UNREADABLE, ProblemKind.LINK)
-"""Problems that leave a log unread for now: while there is one, no miss may become ABSENT."""
+"""Problems that leave a log unread for now; with any of them, no miss may become ABSENT."""
 NAMED = 3  # unread logs that a message names
 
 
 class BlockCache(Protocol):
-    """The caches that the reader feeds (CacheEventStore, CacheNodes)."""
+    """Caches fed by the reader (CacheEventStore, CacheNodes)."""
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None: ...
 
 
 class PrimaryLogsIncomplete(PhotonError):
-    """Some primary logs could not be read, so no foreign event may be called unmatched. One line."""
+    """Some primary logs could not be read, so no foreign event may be declared unmatched. One line."""
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class PrimaryReader:
         self.scanned_ns = NOTHING_READ_NS  # the time before the last scan
         self._scanned_at = self.clock.monotonic()
         self.read_past = (NOTHING_READ_NS, self.clock.monotonic())
-        """See Progress.read_past_ns; and the same moment in monotonic seconds."""
+        """See Progress.read_past_ns; and the same time in monotonic seconds."""
         self.backlog = (0, 0)  # (bytes on disk read, bytes on disk known)
         self.done = False  # ``once``: everything was read and committed
         self.unended = ""  # ``once``: the unfinished last lines
@@ -89,7 +89,7 @@ class PrimaryReader:
         return self.read_past[0]
 
     def step(self) -> bool:
-        """Reads the next blocks; scans for new ones first if nothing was left. False means that there is nothing to
+        """Reads the next blocks; scans first if none are left. False means that there is nothing to
         do just now.
 
         Raises PrimaryLogsIncomplete (``once``), OSError and FileMapError from the map.
@@ -128,7 +128,7 @@ class PrimaryReader:
                 for at, reason in found.failed:
                     self.keyless.add(block.identity, block.file, at, block.data, block.offset + at, reason)
             starts = found.starts[found.order]
-            # Before the map: then everything in the map is in the cache, and records only in the cache do not count.
+            # Before the map, so that everything in the map is in the cache; records only in the cache do not count.
             hashes = found.hashes
             if found.times is not None:
                 hashes, starts = found.version_hashes(found.starts)
@@ -188,7 +188,8 @@ class PrimaryReader:
         if unread := self.source.unread(UNREAD):
             named = ", ".join(map(str, unread[:NAMED])) + (", …" if len(unread) > NAMED else "")
             raise PrimaryLogsIncomplete(
-                f"{len(unread)} of the primary logs could not be read, so nothing can be called unmatched: {named}; "
+                f"{len(unread)} of the primary logs could not be read, so no event can be declared unmatched: "
+                f"{named}; "
                 "make them readable, or leave them out with primary_files, and run again"
             )
         waiting = self.source.unread((ProblemKind.UNENDED,))
@@ -198,8 +199,8 @@ class PrimaryReader:
             and not (totals := self.file_map.totals(exact=False)).events
         ):
             raise PrimaryLogsIncomplete(
-                f"there is no primary record that can be read ({totals.bad_records} cannot), so every foreign event "
-                "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
+                f"no primary record is readable ({totals.bad_records} are not), so every foreign event would "
+                "finally be unmatched; correct the logs or the configuration, or use --keep-pending"
             )
         self.backlog = self.source.backlog()
         self.file_map.all_read()

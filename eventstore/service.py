@@ -43,17 +43,17 @@ class EventStoreService:
         store = await self._store(request.join, context)
         came = await store.arrived(request.epoch, request.number, min(request.wait_ms, WAIT_MS_MAX) / 1000)
         if came is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "this store tells nothing of what arrives")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "this store does not report arrivals")
         return columns.arrived_reply(came)
 
     async def Seek(self, request: pb.SeekRequest, context: Context) -> pb.SeekReply:  # noqa: N802
         store = await self._store(request.join, context)
         if len(request.keys) > columns.KEYS_MAX:
-            why = f"{len(request.keys)} keys, at most {columns.KEYS_MAX} can be sought at once"
+            why = f"{len(request.keys)} keys, but at most {columns.KEYS_MAX} are allowed"
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, why)
         rows = await store.seek(list(request.keys))
         if rows is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "the file map cannot be asked now")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "the file map is not available now")
         return columns.seek_reply(rows)
 
     async def _store(self, join: str, context: Context) -> OperatedStore:

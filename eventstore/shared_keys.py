@@ -1,8 +1,8 @@
 """Keys that several primary records share: compared, counted, and reported once.
 
-A key names one primary event. If a look-up finds a key with several places, all of them are read once and compared:
-byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. The result is
-remembered while the key has the same number of places, so each key is compared once.
+A key identifies one primary event. If a look-up finds a key with several places, all of them are read once and
+compared: byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. The
+result is remembered while the key has the same number of places, so each key is compared once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_SHOWN_BYTES = 100
 DOES = {
     "first": "events are joined to the first in file order",
     "last": "events are joined to the last in file order",
-    "reject": "events that name it are rejected",
+    "reject": "events with it are rejected",
 }
 
 
@@ -38,19 +38,19 @@ class KnownKey(NamedTuple):
 
 
 def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
-    """Raises UsageError if a rule cannot be kept: the last record would not be found."""
+    """Raises UsageError for a rule that the map cannot support, as it would not find the last record."""
     if rule not in DOES:
         raise UsageError(f"primary.duplicates = {rule!r}: write one of {', '.join(DOES)}")
     if rule == "last" and (hbase or kind is MapKind.SPARSE):
         where = "a file map in HBase" if hbase else 'file_map = "sparse"'
         raise UsageError(
-            f'primary.duplicates = "last" and {where}: it names the first records of a key, not the last one; '
+            f'primary.duplicates = "last" and {where}: it has the first records of a key, not the last one; '
             'use "first" or "reject", or a dense file map on this machine'
         )
 
 
 def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
-    """Row -> places, for rows with more than one. Spans alone are guesses: most of them hold no such record."""
+    """Row -> places, for rows with more than one. Spans alone are guesses: most of them contain no such record."""
     if len(places.rows) < 2:
         return {}
     counts = np.bincount(places.rows, minlength=keys)
@@ -70,10 +70,11 @@ class SharedKeys:
         self._known: OrderedDict[bytes, KnownKey] = OrderedDict()
         self._lock = threading.Lock()
         self.ambiguous = 0  # keys found to be ambiguous
-        self.example = ""  # the first of them, and the fate of its events: a line for people
+        self.example = ""  # one line about the first of them and the fate of its events
 
     def known(self, key: bytes, places: int) -> KnownKey | None:
-        """The result of an earlier comparison over as many places; ``None`` means compare (again)."""
+        """The result of an earlier comparison over as many places; ``None`` means that they must be compared
+        again."""
         with self._lock:
             found = self._known.get(key)
             if found is None or found.places != places:
@@ -112,6 +113,6 @@ class SharedKeys:
 def shared(key: bytes, winner: PrimaryRecord, other: PrimaryPlace) -> str:
     name = key[:KEY_SHOWN_BYTES].decode("utf-8", "backslashreplace")
     return (
-        f"{name!r} stands in {winner.file.path}, offset {winner.offset}, and with other content in "
+        f"{name!r} is in {winner.file.path}, offset {winner.offset}, and with other content in "
         f"{other.file.path}, offset {other.offset}"
     )

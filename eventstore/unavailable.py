@@ -1,4 +1,4 @@
-"""Primary logs that look-ups need but cannot read: counted and named, never silent; and logs that were given up.
+"""Primary logs that look-ups need but cannot read: counted and reported, never ignored; and logs that were given up.
 
 Keys in such a log are UNAVAILABLE: their events wait. If the log's file is permanently gone, an operator gives the
 log up (``forget``), and its keys count as absent from then on, also after a restart. It is automatically taken back
@@ -34,10 +34,10 @@ from photon.eventstore.logs_store import GONE, ReadTroubles
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
 GRACE_SECONDS = 5.0
-"""Time for which a log must be unavailable before it is reported, and given up if so configured: a rotation or a
-compression may be under way.
+"""Time for which a log must be unavailable before it is reported, and given up if so configured: a rotation or
+compression may be in progress.
 """
-GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: two scans after everything was read have not found it
+GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: by then two scans have not found it
 KEYS_MAX = 10_000  # distinct keys counted per log
 LOGS_MAX = 10_000  # unavailable logs that are remembered by name
 FORGOTTEN_MAX = 100_000
@@ -136,7 +136,7 @@ class UnavailableLogs(ReadTroubles):
                 continue
             trouble.told = True
             named = f"{trouble.path} ({identity[:8]}): {trouble.why}"
-            keys = f"{_count(len(trouble.hashes), KEYS_MAX)} that stand in it or may do so"
+            keys = f"{_count(len(trouble.hashes), KEYS_MAX)} that are, or may be, in it"
             if trouble.why != GONE:
                 lines.append(f"{named}; {keys} cannot be looked up; make it readable")
             elif self.forget_missing and len(self._forgotten) < FORGOTTEN_MAX:
@@ -144,8 +144,8 @@ class UnavailableLogs(ReadTroubles):
                 lines.append(f'{named}; {keys} count as absent (missing_logs = "forget")')
             else:
                 lines.append(
-                    f"{named}; {keys} are joined from other logs where they stand there too, else they wait: "
-                    "bring it back, or give it up with photon eventstore forget"
+                    f"{named}; {keys} are joined from other logs if possible, else they wait: bring it back, or "
+                    "give it up with photon eventstore forget"
                 )
         return lines
 
@@ -188,9 +188,7 @@ class UnavailableLogs(ReadTroubles):
         """
         with self._lock:
             if self._present is None:
-                return Forgotten(
-                    refused=("the primary logs have not been looked through yet; ask again in a moment",)
-                )
+                return Forgotten(refused=("the primary logs have not been scanned yet; try again in a moment",))
             chosen: dict[str, str] = {}
             refused = []
             by_name = self._by_name(logs, set(names))
@@ -201,7 +199,7 @@ class UnavailableLogs(ReadTroubles):
                 if not named:
                     refused.append(f"{name}: no primary log of this name was ever read")
                 elif not gone:
-                    refused.append(f"{name}: is there; only a log whose file is gone can be given up")
+                    refused.append(f"{name}: exists; only a log whose file is gone can be given up")
             if not names:
                 chosen = {i: each.path for i, each in self._troubles.items() if each.why == GONE}
             chosen = {i: path for i, path in chosen.items() if i not in self._forgotten}
@@ -213,7 +211,7 @@ class UnavailableLogs(ReadTroubles):
                 self._give_up(chosen)
         if apply:
             for each in shown:
-                self.report(f"{each.path} ({each.identity[:8]}): given up; keys that stand in it count as absent")
+                self.report(f"{each.path} ({each.identity[:8]}): given up; its keys count as absent")
         return Forgotten(shown, tuple(refused))
 
     def _by_name(self, logs: Iterable[MappedLog], names: set[str]) -> dict[str, dict[str, str]]:
@@ -253,7 +251,7 @@ class UnavailableLogs(ReadTroubles):
             return {}
         lines = unsealed(MAGIC, self.disk.read(self._file))
         if lines is None:
-            self.report(f"{self._file}: is damaged and left out; logs that were given up are waited for again")
+            self.report(f"{self._file}: is damaged and ignored; look-ups wait again for logs that were given up")
             return {}
         parsed = map(orjson.loads, lines.splitlines())
         return {each["identity"]: (each["path"], each["at_ns"]) for each in parsed}
@@ -265,8 +263,8 @@ def _count(keys: int, most: int) -> str:
     return f"{keys:,} keys or more" if keys >= most else f"{keys:,} keys"
 
 
-PATHS_SECONDS = 0.5  # interval of looking for logs that look-ups have missed
-READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress, and only while somebody asks for it
+PATHS_SECONDS = 0.5  # interval of searches for logs that look-ups have missed
+READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress, and only on request
 
 
 @dataclass(eq=False)
@@ -298,7 +296,7 @@ class PublishedSources:
             self._moves = follower.moves
             self._paths = follower.present()
         now = self.monotonic()
-        # Until the reader has caught up, a log may be in a file that was not looked at yet.
+        # Until the reader has caught up, a log may be in a file not examined yet.
         if follower.caught_up() and (moved or now - self._looked_at >= PATHS_SECONDS):
             self._looked_at = now
             self.unavailable.scanned(self._paths)
@@ -307,7 +305,7 @@ class PublishedSources:
             self._publish_readings()
 
     def look(self) -> None:
-        """Like ``note``, once the reader has ended: logs found by a scan now stay unread."""
+        """Like ``note``, once the reader has ended: logs found from now on stay unread."""
         if self.unavailable.any:
             self._paths = self.follower.present()
             self.unavailable.scanned(self._paths)

@@ -1,8 +1,8 @@
 """Finds slots of its pipeline on this machine that no process uses, and redoes them (rule 13).
 
-A joiner that was removed from the configuration, or whose process died and does not come back, leaves a slot
-directory: its redo log may own ids that are not written yet, its files may not be final. Nobody else ever takes what
-it owned; it is only written through its own directory, under its lock and a new incarnation.
+A joiner that was removed from the configuration, or whose process died permanently, leaves a slot directory: its redo
+log may own ids that are not written yet, its files may not be final. Its ids are never taken by another slot; their
+records can only be written through its own directory, under its lock and a new incarnation.
 
 One at a time, each for a few seconds at most: a returning owner waits longer than that for its lock. A slot is done
 when its redo log is empty and its files are final; ``adopted.json`` notes the incarnation of that moment, and no
@@ -39,7 +39,7 @@ from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
 
 PAUSES = BackOff(first=10.0, most=600.0)
-"""First wait before retrying a slot that could not be finished, doubled each time, and the longest wait."""
+"""First and longest wait before retrying an unfinished slot; doubled each time."""
 SLOTS_MAX = 1024  # watched slot directories of one pipeline
 
 
@@ -48,7 +48,7 @@ class Seen:
     slot: str
     held: bool  # a process has its lock
     taken: int  # changes whenever a process takes the lock
-    left: bool  # work may be left: it was opened since it was last left empty
+    left: bool  # True if it may have work left: it was opened since last left empty
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Orphans:
         self._free: dict[str, _Free] = {}
 
     def look(self, seen: Iterable[Seen], now: float) -> list[str]:
-        """Slots to adopt now, those that wait longest first."""
+        """Returns the slots to adopt now, longest waiting first."""
         free: dict[str, _Free] = {}
         for each in list(seen)[:SLOTS_MAX]:
             if each.held or not each.left:
@@ -85,7 +85,8 @@ class Orphans:
     def tried(self, slot: str, taken: int, now: float, *, moved: bool = False) -> float:
         """Notes a try that did not finish the slot. Returns seconds to the next try.
 
-        ``taken``: that of the lock after our own try; ``moved``: part of the work was done, the rest may come soon.
+        ``taken``: the lock's value after our own try; ``moved``: part of the work was done, and the rest may follow
+        soon.
         """
         free = self._free.setdefault(slot, _Free(now, taken))
         free.taken = taken
@@ -97,10 +98,10 @@ class Orphans:
 
 LOOK_S = 5.0  # interval of looking at the directories, times a random 0.5 to 1.5
 HOLD_S = 5.0
-"""An open slot is given back at the latest after this time; shorter than an owner's wait for its lock
+"""Longest time that a slot is kept open; shorter than an owner's wait for its lock
 (``lock.WAIT_S``).
 """
-START_S = 60.0  # to open it: the registry may be unreachable, and a large log takes time to read and copy
+START_S = 60.0  # time limit for opening it: the registry may be unreachable, and a large log takes time
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
 
@@ -112,7 +113,7 @@ class SlotEnded(asyncio.CancelledError):
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``adopted.json``: this incarnation was left with nothing to do."""
+    """``adopted.json``: this incarnation was left without work."""
 
     incarnation: int
 
@@ -126,9 +127,9 @@ class Adopted:
 
 
 Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
-"""Takes a slot's name.
+"""Makes the engine of the named slot, with separate connections: it must not share a registry client with another
 
-The engine's connections are its own: it must not share a registry client with another slot.
+slot.
 """
 
 
@@ -164,7 +165,7 @@ class Adopter:
         done = []
         for slot in self._orphans.look(seen, self.clock.monotonic()):
             if not await asyncio.to_thread(self._is_left, slot):
-                continue  # another joiner was quicker
+                continue  # another joiner was faster
             why = await self._adopt(slot)
             if not why:
                 log.info("an orphaned slot was redone and left empty", slot=slot)
@@ -186,7 +187,7 @@ class Adopter:
         for name in self.disk.names(self.slots):
             state = self.slots / name
             if self.disk.exists(state / SPARK_NAME):
-                continue  # the next driver repeats its batches
+                continue  # its next driver repeats its batches
             if self.disk.exists(state / STATE_NAME) and self.disk.exists(state / LOCK_NAME):
                 found.append(Seen(name, is_held(state), _taken(state), self._is_left(name)))
         return found
@@ -214,7 +215,7 @@ class Adopter:
                     self._note(slot, adopted.engine)
                     await asyncio.shield(adopted.engine.close(at_once=True))
         except TimeoutError:
-            return "the registry did not answer in time, or more is left to redo and clear than fits into one try"
+            return "the registry did not answer in time, or the remaining work is too much for one try"
         except SlotEnded as reason:
             return str(reason)
         except (PhotonError, ValueError, OSError) as error:
@@ -225,7 +226,7 @@ class Adopter:
         while not await engine.drain(POLL_S):
             if ended:
                 return ended[0]
-            await asyncio.sleep(POLL_S)  # it returns at once if all that is left waits for a clock
+            await asyncio.sleep(POLL_S)  # settle returns at once if all remaining work waits for a clock
         await engine.shell.roll()
         await engine.shell.witnessed(float("inf"))
         while (open_files := self._not_final(state)) and not ended:
@@ -234,7 +235,7 @@ class Adopter:
             await engine.shell.finish_cleared()
             await asyncio.sleep(POLL_S)
         if ended or open_files or not engine.shell.core.empty:
-            return ended[0] if ended else "it was given work"
+            return ended[0] if ended else "new work arrived"
         last = read_state(self.disk, state / STATE_NAME, Slot(slot, self.datacentre, "")).last
         self.disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(last)))
         return ""
@@ -254,7 +255,7 @@ class Adopter:
 
 
 def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
-    """True if the slot was opened since it was left empty; a slot that cannot be read is not ours to touch."""
+    """True if the slot was opened since it was left empty; an unreadable slot is left alone."""
     try:
         known = read_state(disk, state / STATE_NAME, slot)
     except (SlotRefused, OSError):

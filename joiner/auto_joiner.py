@@ -36,7 +36,7 @@ AUTO_MAX = 256  # limit of automatic slot numbers per datacentre, which start at
 @dataclass(frozen=True, slots=True)
 class Here:
     held: bool  # a process has its lock
-    opened: bool  # it was a joiner's slot before; otherwise only its name was taken
+    opened: bool  # True if a joiner has opened it; otherwise only its name was taken
     left: bool  # it may have work left to redo
     retired: bool
 
@@ -78,7 +78,7 @@ def to_try(
     return [*redo, *empty, *fresh]
 
 
-TAKE_S = 0.5  # for the lock of a slot that looked free: observers hold it only for an instant
+TAKE_S = 0.5  # wait for the lock of a slot that looked free: observers hold it only for an instant
 ASK_AGAIN_S = 0.5
 
 log = get_logger(__name__)
@@ -113,7 +113,7 @@ class AutoJoiner:
     async def start(self) -> None:
         """Opens the first slot that can be opened. Raises SlotRefused if there is none, OSError.
 
-        A slot that is refused, or unreadable, is reported to the operator, and another one serves.
+        A refused or unreadable slot is reported to the operator, and another one is used.
         """
         known = {each.name: each.retired for each in await self._known()}
         here = await asyncio.to_thread(self._here)
@@ -123,10 +123,10 @@ class AutoJoiner:
                 await engine.start()
             except (SlotRefused, RedoLogDamaged, OutputDamaged) as error:
                 if await asyncio.to_thread(is_held, self.slots / name):
-                    continue  # another joiner was quicker
+                    continue  # another joiner was faster
                 log.error("a free slot cannot be taken; the next one is tried", slot=name, why=str(error))
                 continue
-            log.info("this joiner has taken a slot", slot=name)
+            log.info("this joiner has taken a free slot", slot=name)
             self._engine = engine
             return
         raise SlotRefused(

@@ -6,8 +6,8 @@ under their original tokens. A frame goes through
     submit -> Append -> redo_synced -> Insert -> answered -> Write -> output_synced -> Release
 
 and each row proceeds separately: COMMITTED rows are written, rows with another final answer are dropped, UNKNOWN rows
-are asked for again with the same token until they are known. The frame may leave the log when no row is open and all
-its written rows are synced. A frame far behind the log's head that still has open rows passes them to a new frame, so
+are requested again with the same token until they are known. The frame may leave the log when no row is open and all
+its written rows are synced. A frame far behind the log's head passes its open rows to a new frame, so
 that an unreachable shard does not pin the log.
 
 Invariants
@@ -16,7 +16,7 @@ Invariants
 - A row is written exactly when it was answered COMMITTED, and once: it is closed by that answer (rule 3).
 - A caller is told a verdict only for rows that are closed; open ones are RETRY (rule 3).
 - A frame is released only when it has no open row and its last write is synced (rule 4).
-- Redone is said once, when the last frame with a token of an earlier incarnation is released (rule 13).
+- Redone is emitted once, when the last frame with a token of an earlier incarnation is released (rule 13).
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ class CoreLimits:
     carry_over_behind_bytes: int = 128 << 20
     """A frame this far behind the log's head passes its open rows to a new one."""
     open_frames_max: int = 256
-    """With more frames that have open rows, small ones are carried over, too: each is asked for separately, and
-    thousands of requests to a shard that did not answer would block each other when it comes back.
+    """With more frames that have open rows, small ones are carried over, too: each is a separate request, and
+    thousands of requests to a shard that was silent would block each other when it returns.
     """
 
 
 class OpenRecord(NamedTuple):
-    """A would-be record. ``durable``: it is in the redo log, so the registry is asked for it."""
+    """A would-be record. ``durable``: it is in the redo log, so it may be registered."""
 
     line: bytes
     kind: int
@@ -184,8 +184,8 @@ class SlotCore:
         self._next_frame = next_frame
         self._head = 0  # bytes ever appended to the log
         self._unsynced: deque[_Frame] = deque()
-        self._open: dict[int, _Frame] = {}  # logged or being logged, with open rows
-        self._settled: list[_Frame] = []  # without open rows, waiting for the output's sync
+        self._open: dict[int, _Frame] = {}  # frames logged or being logged, with open rows
+        self._settled: list[_Frame] = []  # frames without open rows, waiting for the output's sync
         self._past: set[int] | None = set()  # frames with tokens of predecessors; ``None`` once Redone was returned
         self._outstanding: set[bytes] = set()  # digests answered UNKNOWN at least once, still open
         self._early: dict[bytes, int] = {}  # those of them that were TOO_NEW last, with their event times
@@ -202,7 +202,7 @@ class SlotCore:
     # -- what the shell may ask ------------------------------------------------------------------------------
     @property
     def empty(self) -> bool:
-        """True if no frame is needed in the redo log any more."""
+        """True if the redo log no longer needs any frame."""
         return not self._open and not self._settled
 
     @property
@@ -280,7 +280,7 @@ class SlotCore:
         if reason := _must_stop(codes, len(asked)):
             return [Stop(reason)]
         if frame.asked_before:
-            # An earlier insert may own the id meanwhile: a refusal made without looking at the entry says nothing.
+            # An earlier insert may own the id by now, so a refusal made without reading the entry is inconclusive.
             self._note_early(frame, asked, codes == _TOO_NEW)
             codes = np.where(codes == _TOO_NEW, _UNKNOWN, codes).astype(np.uint8)
         out = self._commit(frame, asked[codes == _COMMITTED], now)
@@ -327,7 +327,7 @@ class SlotCore:
             old = now - self._unsynced_since >= self._limits.sync_output_after_s
             if hurry or old or self._unsynced_bytes >= self._limits.sync_output_after_bytes:
                 self._sync_asked = True
-                self._unsynced_since = now  # later writes start their own wait
+                self._unsynced_since = now  # later writes start another wait
                 self._unsynced_bytes = 0
                 out.append(SyncOutput())
         return out
@@ -382,7 +382,7 @@ class SlotCore:
             self._early.update(zip(digests, frame.rows.times[rows].tolist(), strict=True))
 
     def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: Verdicts) -> None:
-        """Final answers other than COMMITTED: the would-be record is not written (DONE: it was written
+        """Drops rows with final answers other than COMMITTED: their record is not written (DONE: it was written
         and cleared).
         """
         dropped = (codes != _COMMITTED) & (codes != _UNKNOWN)
@@ -396,10 +396,10 @@ class SlotCore:
             frame.verdicts = frame.verdicts.put([(rows[taken], _owners(answers, np.flatnonzero(dropped)[taken]))])
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
-        """Keeps unknown rows open, under their token, to be asked for again later."""
+        """Keeps unknown rows open, under their token, to be requested again later."""
         closed = len(frame.open) - len(unknown)
         self.open_rows -= closed
-        if not frame.asked_before:  # the caller may go on: the answer comes when the rest is asked for again
+        if not frame.asked_before:  # the caller can be answered once the rest is requested again
             frame.deadline = min(frame.deadline, now + self._limits.answer_after_s)
         if frame.asked_before and closed:
             before = take_digests(frame.rows.digests, frame.open)
@@ -424,7 +424,7 @@ class SlotCore:
         """Handles a frame without open rows: it leaves the log once its last write is durable."""
         del self._open[frame.number]
         self.open_bytes -= frame.bytes
-        frame.rows = _NO_ROWS  # the lines are written or dropped: do not keep them until the sync
+        frame.rows = _NO_ROWS  # the lines are written or dropped, so release them before the sync
         if frame.last_write <= self._synced:
             return self._release((frame.number,))
         self._settled.append(frame)
@@ -463,7 +463,7 @@ class SlotCore:
             if count >= CARRY_ROWS_MAX or not (behind or crowded):
                 break
             if not behind and len(frame.open) > SMALL_ROWS:
-                continue  # otherwise the same rows would be logged again and again
+                continue  # or the same rows would be logged repeatedly
             if self._waits(frame) and frame.asked_before:
                 sources.append(frame)
                 count += len(frame.open)
@@ -485,7 +485,7 @@ class SlotCore:
         return out + appended
 
     def _hand_over(self, source: _Frame) -> list[Instruction]:
-        """Runs once the carrying frame is durable: the source's open rows are no longer its own."""
+        """Runs once the carrying frame is durable: the source loses its open rows."""
         self.open_rows -= len(source.open)
         source.open = source.open[:0]
         return self._settle(source)
@@ -494,7 +494,7 @@ class SlotCore:
 def _must_stop(codes: U8, expected: int) -> str:
     """Why the process must end after these answers; empty if it need not."""
     if len(codes) != expected:
-        return f"the registry answered {len(codes)} of {expected} ids: its version does not fit this joiner's"
+        return f"the registry answered {len(codes)} of {expected} ids: incompatible with this joiner's version"
     for code in np.flatnonzero(np.bincount(codes)).tolist():
         if code in _FATAL:
             return _FATAL[Answer(code)]

@@ -44,11 +44,14 @@ class Throttle:
         self.looking_up = 0
 
     def refusal(self, ids: int, *, open_ids: int, record_bytes: int, redo_bytes: int) -> str:
-        """Why this number of ids is refused now; empty if it is not. An idle joiner refuses no batch for its size."""
+        """Returns why this number of ids is refused now; empty if it is not.
+
+        An idle joiner refuses no batch for its size.
+        """
         bounds = self._bounds
         held = self.looking_up + open_ids
         if held and held + ids > bounds.ids:
-            return f"overloaded: {held} ids in flight, at most {bounds.ids}"
+            return f"overloaded: {held} ids in flight, the limit is {bounds.ids}"
         if record_bytes >= bounds.record_bytes:
             return f"overloaded: {record_bytes} bytes of records in flight, at most {bounds.record_bytes}"
         if redo_bytes >= bounds.redo_bytes:
@@ -73,12 +76,14 @@ class JoinerLimits:
     output: OutputLimits = field(default_factory=OutputLimits)
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
-    close_s: float = 20.0  # longest time that an orderly stop decides and publishes; supervisors and Docker wait 30 s
+    close_s: float = (
+        20.0  # longest time an orderly stop spends deciding and publishing; supervisors and Docker wait 30 s
+    )
 
     def fitting(self) -> JoinerLimits:
         """For a small redo log, makes segments smaller and carries open rows over sooner.
 
-        Space is given back by whole segments, the newest only once it is full: a segment bigger than the log would
+        Space is freed by whole segments, the newest only once it is full: a segment bigger than the log would
         fill it permanently.
         """
         part = max(1, self.bounds.redo_bytes // REDO_PARTS)
@@ -118,7 +123,7 @@ class JoinerEngine:
     ) -> None:
         """``copying``: ``None`` means that the output has no copy in another datacentre.
 
-        ``withholds``: why no event may be called unmatched now; empty if events may.
+        ``withholds``: why no event may be declared unmatched now; empty if events may.
         """
         self._copying = copying
         self.withholds = withholds
@@ -143,7 +148,7 @@ class JoinerEngine:
         """Takes the lock, opens the slot, redoes the remaining work, and serves at once (rules 5 to 7).
 
         Raises SlotRefused, RedoLogDamaged, OutputDamaged or OSError; the process should then end. Waits for the
-        registry as long as it takes.
+        registry without limit.
         """
         world, limits = self._world, self._limits
         await self._take_lock()
@@ -168,7 +173,7 @@ class JoinerEngine:
         self._redone = sum(len(rows) for _, rows in recovered.kept)
         for lost in recovered.lost:
             log.error(
-                "a part of the redo log was lost; what it owned is given up and joined again once the rest is redone",
+                "a part of the redo log was lost; its ids are given up and joined again once the rest is redone",
                 slot=self._slot.name,
                 lost=str(lost),
             )
@@ -211,8 +216,8 @@ class JoinerEngine:
     async def settle(self, timeout: float) -> bool:
         """Like ``drain``, but continues serving.
 
-        Afterwards everything accepted so far is dropped, or durable in the output and shown to readers and verifier;
-        or it waits for a clock, in the redo log.
+        Afterwards everything accepted so far is dropped, or durable and shown to readers and verifier, or waits in
+        the redo log for a clock.
         """
         deadline = self._world.clock.monotonic() + timeout
         done = await self.shell.drain(deadline) or self.shell.core.waits_for_time
@@ -238,7 +243,7 @@ class JoinerEngine:
     def _say_left(self, shell: SlotShell) -> None:
         """Logs the work that an orderly stop leaves; the process logs nothing after this line."""
         if not self.left:
-            log.info("slot closed: everything it took is decided and published", slot=self._slot.name)
+            log.info("slot closed: everything accepted is decided and published", slot=self._slot.name)
             return
         copies = shell.copies
         log.warning(

@@ -1,6 +1,6 @@
 """Chooses which of a key's primary events an event is joined with, if not simply the first. Pure.
 
-``match = "all"``: all within the bounds, in file order; an event of several keys has them key by key.
+``match = "all"``: all within the bounds, in file order; for an event with several keys, key by key.
 ``match = "latest"``: the one with the latest event time among those within the bounds and not after the event; of
 several with the same time the last in file order.
 """
@@ -24,12 +24,12 @@ from photon.joiner.api import WAIT_NS
 
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
 PAIRS_BYTES_MAX = 32 << 20
-"""Limit for an event's payloads, ids and keys in all its records, which are written and copied together."""
+"""Limit of an event's payloads, ids and keys over all its records, which are written and copied together."""
 ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
-NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
-NONE_BEFORE_REASON = "no primary event of its key is as early as it"
+NONE_WITHIN_REASON = "no primary event of its key is within its time bounds"
+NONE_BEFORE_REASON = "all primary events of its key are later"
 
 
 class Chosen(NamedTuple):
@@ -39,12 +39,12 @@ class Chosen(NamedTuple):
     sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with
     records: Records
     faults: Mapping[int, Fault]
-    """Row that is FOUND -> why the choice is impossible; the record in ``found`` is at fault."""
+    """Row that is FOUND -> why the choice is impossible, because of the record in ``found``."""
     reasons: Mapping[int, str]  # row that is ABSENT -> why, although its key has primary events
 
 
 def suits(matching: Matching, found: EventLookUps) -> bool:
-    """True if the store answers as this join asks.
+    """True if the store's answers fit this join's settings.
 
     If ``match`` was changed and not all processes were restarted yet, one may give a single record that the other
     would take for a whole set, or sets instead of single records.
@@ -55,12 +55,12 @@ def suits(matching: Matching, found: EventLookUps) -> bool:
 
 
 class Question(NamedTuple):
-    """The arguments of ``EventStore.look_up`` for a batch: each key that its events name."""
+    """The arguments of ``EventStore.look_up`` for a batch: all keys of its events."""
 
     keys: Sequence[bytes]
     as_of: list[int]
     times: list[int] | None
-    rows: I64 | None  # the event that names each key, ascending; ``None`` if each event names one
+    rows: I64 | None  # the event of each key, ascending; ``None`` if each event has one key
 
 
 def question(adapter: Adapter, events: Events) -> Question:
@@ -73,7 +73,7 @@ def question(adapter: Adapter, events: Events) -> Question:
 
 
 def of_events(asked: Question, found: EventLookUps) -> EventLookUps:
-    """The answers for events from those for the keys that they name: one set, in the order of the keys.
+    """Returns the answers for events, from those for their keys: one set, in the order of the keys.
 
     An event has its set once all its keys have theirs.
     """
@@ -94,12 +94,12 @@ def of_events(asked: Question, found: EventLookUps) -> EventLookUps:
     return EventLookUps(codes.tobytes(), kept, {}, None if found.counts is None else total[has].astype(np.uint32))
 
 
-# Codes by rising weight: that of an event is the last one that one of its keys has.
+# Codes by rising weight: an event has the last one among its keys.
 _OF_EVENT = (LookUpCode.FOUND, LookUpCode.TOO_MANY, LookUpCode.GONE, LookUpCode.UNAVAILABLE, LookUpCode.NOT_YET)
 
 
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:
-    """``found``: whole sets. Records with another key than the event names are left out."""
+    """Chooses from ``found``, whole sets. Records without the event's key are left out."""
     records, codes = found.found, bytearray(found.codes)
     adapter = guard.adapter
     keys, times = primary_keys_of(guard, records), _times(matching, guard, records)
@@ -112,15 +112,15 @@ def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps
         its = range(end, end := end + count)
         wanted = frozenset(keys_named(adapter, events.keys[row]))
         named = [at for at in its if keys[at] in wanted]
-        if len(wanted) > 1:  # a record has one key, whatever the store found it by
+        if len(wanted) > 1:  # a record has one key, regardless of the one it was found by
             first: dict[PrimaryRecord, int] = {}
             for at in named:
                 first.setdefault(records.row(at), at)
             named = list(first.values())
-        if waits[row]:  # from any source, it is not final
+        if waits[row]:  # not final, regardless of the source
             codes[row] = LookUpCode.NOT_YET
         elif unknown := next(((at, key) for at in its if isinstance(key := keys[at], Fault)), None):
-            sets[row], faults[row] = (unknown[0],), unknown[1]  # it is unknown if it belongs to the set
+            sets[row], faults[row] = (unknown[0],), unknown[1]  # it may belong to the set
         elif not named:
             sets[row] = its[:1]
         elif fault := next(((at, time) for at in named if isinstance(time := times[at], Fault)), None):
@@ -154,6 +154,6 @@ def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int |
             time = guard.adapter.primary_time(each.record, each.file)
         except BadRecord as bad:
             return Fault(f"the event time of its primary event cannot be read: {printed(bad.reason)}")
-        return time if isinstance(time, int) else Fault("the adapter's primary_time gives no integer")
+        return time if isinstance(time, int) else Fault("the adapter's primary_time is not an integer")
 
     return guard.each(records.rows(), ask)

@@ -72,7 +72,7 @@ async def open_slot(
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
-    state = read_state(world.disk, path, slot)  # another slot's directory is not an old copy
+    state = read_state(world.disk, path, slot)  # checked first: another slot's directory is not an old copy
     known = await ask_witness(world.registry, slot.name, pause)
     seen = known.witness
     of = CopyOf(slot.datacentre, slot.name)
@@ -103,13 +103,13 @@ async def open_slot(
 
 
 async def register_standing(slot: Slot, incarnation: int, store: SlotStore, registry: Registry, pause: Pause) -> None:
-    """Registers again the records that stand in the output but were not durable, each under its own token.
+    """Registers again the records that are in the output but were not durable, each under its own token.
 
-    A registry next to the slot may have been put back together with it, from a moment when a batch was logged but
-    not registered. The batch's records may be in the newest output: no age shows this, since the log knows them. A
-    redo does not register standing records, so such a registry would give their ids to others. Therefore they are
-    registered before anything is redone or served; a registry that remembers them just confirms. Waits for the
-    registry as long as it takes.
+    A registry next to the slot may have been put back together with it, from a moment when a batch was logged but not
+    registered. The batch's records may be in the newest output, which no age shows, since the log has them. A redo
+    does not register records already in the output, so such a registry would give their ids to others. Therefore they
+    are registered before anything is redone or served; a registry that remembers them just confirms. Waits for the
+    registry without limit.
     """
     standing = store.standing()
     if standing:
@@ -134,9 +134,8 @@ async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused 
 async def _expect_all_in_copy(
     copying: Copying | None, of: CopyOf, witness: Witness, short: SlotRefused, pause: Pause
 ) -> None:
-    """Raises SlotRefused unless the copy has everything in the witness: such a start must not have
-    opened anything.
-    """
+    """Raises SlotRefused unless the copy has everything in the witness: otherwise the start must not open
+    anything."""
     if copying is None:
         raise short
     answer = await _asked(lambda: copying.keeper.look(of, timeout=OPEN_S), copying.wait_s, pause)
@@ -148,8 +147,8 @@ async def _expect_all_in_copy(
 
 def _silent(short: SlotRefused) -> CopySilent:
     return CopySilent(
-        f"{short}; or, where only the keeper of its copy is away, which does not answer now, start it again when "
-        "that is back: it takes from there what it lacks"
+        f"{short}; or, if only the keeper of its copy is down, start it again once that is back: it then takes "
+        "the missing output from the copy"
     )
 
 
@@ -167,7 +166,7 @@ async def _open_copy(
     if answer is None or answer.status is Status.REFUSED:
         return None
     if answer.status is not Status.OK:
-        state = "sealed" if answer.status is Status.SEALED else "open for another process"
+        state = "sealed" if answer.status is Status.SEALED else "opened by another process"
         raise SlotRefused(
             f"slot {of.slot}: its copy is {state} (incarnation {answer.newest}, this one is {incarnation}); if the "
             "slot was retired, start with another slot name and an empty directory"
@@ -177,7 +176,7 @@ async def _open_copy(
         taken = await store.take(wanted, copying.keeper, of, pause, replaces=needed)
         if taken is None:
             return None  # the shipper reports it until an operator sets that copy aside
-        log.warning("output that only its copy had was taken from there", slot=of.slot, files=taken)
+        log.warning("missing output was taken from the copy", slot=of.slot, files=taken)
     return answer.ends
 
 
@@ -211,7 +210,8 @@ def shipping(
 
 
 async def to_its_end(work: Callable[[], _T]) -> _T:
-    """Runs it in a thread that a cancellation waits for: the lock must not be released while it writes (rule 6)."""
+    """Runs it in a thread; a cancellation waits for its end, as the lock must not be released while it writes (rule
+    6)."""
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -38,7 +38,7 @@ Die = Callable[[str], NoReturn]  # ends the process at once with one line for th
 
 
 def die(reason: str) -> NoReturn:
-    """Ends the process at once, as rule 7 demands: no buffer is flushed, no file is closed in order."""
+    """Ends the process at once, as rule 7 demands, without flushing buffers or closing files."""
     with suppress(OSError):  # a full disk
         sys.stderr.write(f"photon: {reason}\n")
         sys.stderr.flush()
@@ -54,7 +54,7 @@ class ShellLimits:
     insert_timeout_s: float = 5.0
     tick_s: float = 0.02
     maintain_s: float = 1.0
-    witness_s: float = 1.0  # the least interval of extending the witness, unless a caller waits for it
+    witness_s: float = 1.0  # shortest interval of extending the witness, unless a caller waits for it
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class SlotShell:
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
-        self._traced: dict[int, Context] = {}  # of calls with a traced batch, with its span
+        self._traced: dict[int, Context] = {}  # contexts of calls with a traced batch
         self._logging: list[spans.Span] = []
         self._writing: list[spans.Span] = []
         self._told_early = False
@@ -147,7 +147,7 @@ class SlotShell:
         return True
 
     async def begin_witness(self) -> None:
-        """Waits until there is a witness: until then all durable output is shown."""
+        """Waits until there is a witness; without one, all durable output is shown."""
         while self.witness is not None and not self.witness.end:
             await self.extend_witness()
             if not self.witness.end:
@@ -187,7 +187,7 @@ class SlotShell:
 
     async def finish_cleared(self) -> int:
         """Makes rolled and cleared files final; returns their number."""
-        async with self._finishing:  # a second caller finds nothing left
+        async with self._finishing:  # a concurrent caller then finds nothing left
             names = self.store.cleared()
             for name in names:
                 await self._in(2, self.store.finish, name)
@@ -244,7 +244,7 @@ class SlotShell:
         try:
             with spans.span("joiner.register", ids=len(inserts)):
                 answers = await self.registry.insert(inserts, timeout=self.limits.insert_timeout_s)
-        except Exception:  # a bug of the client must not lose the request's rows: their fate is unknown, ask again
+        except Exception:  # a bug in the client must not lose the request's rows: their fate is unknown, so retry
             log.exception("the registry client failed; asking again", ids=len(inserts))
             answers = Verdicts.blank(len(inserts), Answer.UNKNOWN)
         self._do(self.core.answered(frame, answers, self.clock.monotonic()))
@@ -258,7 +258,7 @@ class SlotShell:
         early = self.core.early
         if early and not self._told_early:
             log.warning(
-                "logged records lie in the future of the registry's clock and wait in the redo log; correct it",
+                "logged records newer than the registry's clock wait in the redo log; set the clock if it is slow",
                 records=len(early),
                 clock=utc(self.clock.now_ns()),
                 newest=utc(max(early.values())),
@@ -319,7 +319,7 @@ class SlotShell:
     async def _tick_loop(self) -> None:
         while True:
             await asyncio.sleep(self.limits.tick_s)
-            if self.core.empty:  # time changes nothing
+            if self.core.empty:  # nothing depends on time
                 self._taken_up.clear()
                 await self._taken_up.wait()
             else:
@@ -351,7 +351,7 @@ class SlotShell:
         await asyncio.get_running_loop().run_in_executor(self._pools[pool], self._unless_ended, work, *args)
 
     def _unless_ended(self, work: Callable[..., None], *args: Any) -> None:
-        """Work queued behind a failed sync must not sync again and be trusted (rule 7)."""
+        """Runs the work unless the slot has failed: after a failed sync no later one can be trusted (rule 7)."""
         if self._ended:
             raise OSError(self._failure or "the slot has failed before")  # the first failure names the cause
         try:
@@ -365,7 +365,7 @@ class SlotShell:
         self.end_process(reason)
 
     async def _guarded(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """A failed write or sync ends the process (rule 7), and so does a bug: the next start redoes."""
+        """Ends the process after a failed write or sync (rule 7), or a bug; the next start redoes the work."""
         try:
             await work(*args)
         except OSError as error:

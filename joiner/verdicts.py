@@ -57,7 +57,7 @@ _Batch = TypeVar("_Batch", Events, Records)
 REASON_CHARS_MAX = 500
 LOG_NAMES_MAX = 65_536  # logs whose name without its rotation suffix is remembered
 HUNG_TIMES = 3
-"""An event on which the adapter has hung this many times here is rejected; until then it is retried."""
+"""An event is rejected once the adapter has hung on it this many times here; until then it is retried."""
 HUNG_EVENTS_MAX = 10_000
 ABSENT_REASON = "no primary event has this key"
 
@@ -78,11 +78,11 @@ class Decided:
     """Row that is not joined -> its primary event."""
     inline: dict[int, bytes | None] = field(default_factory=dict)
     """Row of ``undone`` that goes among the joined ones -> its foreign payload."""
-    mismatched: list[int] = field(default_factory=list)  # rows for which the store found a record with another key
+    mismatched: list[int] = field(default_factory=list)  # rows for which the store returned a record with another key
     ambiguous: list[int] = field(default_factory=list)
-    """Rows with a key that several different primary records share; joined to one of them, or rejected."""
+    """Rows whose key has several different primary records; joined to one of them, or rejected."""
     unpaired: list[int] = field(default_factory=list)
-    """Rows that are unmatched although their primary event exists: the two are no pair."""
+    """Rows that are unmatched although their primary event exists: the two are not a pair."""
     repeats: dict[int, int] = field(default_factory=dict)
     """Row -> the earlier row of the same id in this batch (rule 2)."""
 
@@ -113,7 +113,7 @@ class Decided:
 
 
 class LooksUp(Protocol):
-    """The part of an event store that decisions need (see api.EventStore)."""
+    """The interface of event stores needed for decisions (see api.EventStore)."""
 
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
@@ -130,15 +130,15 @@ class Judge:
         self._hung: dict[bytes, int] = {}
 
     async def look_up(self, store: LooksUp, events: Events) -> EventLookUps:
-        """Asks for all that ``decide`` needs."""
+        """Requests everything that ``decide`` needs."""
         asked = question(self._adapter, events)
         return of_events(asked, await store.look_up(asked.keys, asked.as_of, asked.times))
 
     def decide(
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:
-        """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
-        of them that wait for the registry's clock.
+        """Decides each event. ``outstanding``: digests being registered, which are not registered again. ``early``:
+        those of them that wait for the registry's clock.
 
         Raises AdapterError if the adapter's ``join_columns`` differs from ``join``.
         """
@@ -157,7 +157,7 @@ class Judge:
         if held:
             kept = [at for at, row in enumerate(found.rows().tolist()) if row not in held]
             records = records.take(np.array(kept, np.intp))
-        # Check that a record has the key that was asked for: billing must not depend on the store's index.
+        # Check that a record has the requested key: billing must not depend on the store's index.
         keys, named = primary_keys_of(guard, records), events.keys
         waits = events.as_of == WAIT_NS
         codes = np.frombuffer(found.codes, np.uint8)
@@ -183,7 +183,7 @@ class Judge:
             elif answer == LookUpCode.NOT_YET or (answer == LookUpCode.ABSENT and waits[row]):
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer == LookUpCode.UNAVAILABLE:
-                decided.reasons[row] = "the event store cannot say now: its log says why"
+                decided.reasons[row] = "the event store cannot answer now; see its log"
             elif answer == LookUpCode.GONE:
                 decided.reasons[row] = GONE_REASON
             elif (first := seen.setdefault(digests[row], row)) != row:
@@ -249,7 +249,7 @@ class Judge:
         at_record: list[int],
         records: Records,
     ) -> tuple[list[int], list[int]]:
-        """The rows of ``rows`` to join, by the join's rule for keys that several primary records share."""
+        """Returns the rows to join, by the join's rule for keys with several primary records."""
         decided.ambiguous = [row for row in rows if row in others]
         if self._adapter.primary_duplicates != "reject":
             return rows, at_record
@@ -266,8 +266,8 @@ class Judge:
     def _join(
         self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records
     ) -> Sequence[int]:
-        """The adapter's result for each pair; ``primaries`` are those of ``rows``. Returns the rows of the joined
-        pairs.
+        """Collects the adapter's result for each pair; ``primaries`` are those of ``rows``. Returns the rows of the
+        joined pairs.
 
         A row appears once for each of its pairs: filtered or unpaired ones are left out while others are joined, and
         one that cannot be joined rejects them all.
@@ -308,7 +308,7 @@ class Judge:
         return [rows[at] for at in kept]
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
-        """Makes all at once if the adapter can, and one by one if that fails. Raises AdapterError."""
+        """Calls the adapter for all pairs at once if possible, and one by one if that fails. Raises AdapterError."""
         adapter, n, form = self._adapter, len(pairs.foreign), "join_columns"
         made: object = None
         if adapter.defines(form):
@@ -349,11 +349,14 @@ class Judge:
             decided.add_undone(row, Kind.REJECTED, reason, primary)
 
     def _times_hung(self, digest: bytes) -> int:
-        """Counts this time, too. A slow machine must not cost an event, so one time-out is not a verdict yet."""
+        """Returns how often the adapter has hung on it, including now.
+
+        One time-out is not a verdict, as the machine may be slow.
+        """
         times = self._hung.pop(digest, 0) + 1
         if times < HUNG_TIMES:
             if len(self._hung) >= HUNG_EVENTS_MAX:
-                del self._hung[next(iter(self._hung))]  # the one known longest; its count starts again
+                del self._hung[next(iter(self._hung))]  # the one known longest, whose count then starts again
             self._hung[digest] = times
         return times
 
@@ -375,10 +378,8 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
 
 
 def tag_of(event: ForeignEvent) -> int:
-    """Distinguishes a line that is read again from another line with the same id.
-
-    Made of the record, its offset and its log's name without rotation suffix: a rolled log keeps its tags, and the
-    same line in a copy of the log has another one.
+    """Distinguishes a reread line from another line with the same id. Made from the record, its offset and its log's
+    name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the log has another one.
     """
     return line_tag(event.record, event.offset, event.file.path)
 
@@ -416,7 +417,7 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
             lines = envelope.joined(
                 taken(events, which), decided.primaries, *payloads, token=token, at_ns=at_ns, pairs=pairs
             )
-            if pairs is not None:  # a row has all lines of its event
+            if pairs is not None:  # each row has all lines of its event
                 each = iter(lines)
                 lines = [b"".join(islice(each, count)) for count in pairs]
         if not decided.undone:
@@ -436,7 +437,7 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
 
 
 def taken(batch: _Batch, rows: list[int] | RowIndexes) -> _Batch:
-    """The given rows; most batches are taken whole, in their order."""
+    """Selects rows; most batches are taken whole, in order."""
     n = len(batch)
     numbers = rows if isinstance(rows, list) else rows.tolist()
     return batch if len(numbers) == n and numbers == list(range(n)) else batch.take(np.array(rows, np.intp))
@@ -481,9 +482,9 @@ def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str)
 
 
 def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
-    """Answers the second record of an id in one batch by the first one's outcome: taken, or the same.
+    """Answers repeated ids of one batch by the first one's outcome: taken, or the same. Sets their rows of
 
-    Sets their rows of ``same_line``.
+    ``same_line``.
     """
     repeats = np.array(list(decided.repeats), np.intp)
     firsts = np.array(list(decided.repeats.values()), np.intp)

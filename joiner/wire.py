@@ -50,10 +50,10 @@ def request(join: str, events: Events) -> pb.JoinRequest:
 
 
 def asked(message: pb.JoinRequest) -> Events:
-    """The batch. Raises WireError."""
+    """Decodes the batch. Raises WireError."""
     n = len(message.ids)
     if n > EVENTS_MAX:
-        raise WireError(f"{n} events, at most {EVENTS_MAX} can be sent at once")
+        raise WireError(f"{n} events, but at most {EVENTS_MAX} are allowed")
     if len(message.keys) != n or len(message.records) != n or len(message.digests) != n * DIGEST_BYTES:
         raise WireError(f"{n} ids with {len(message.keys)} keys, {len(message.records)} records and other columns")
     files = [LogFile(file.path, file.header) for file in message.files]
@@ -102,20 +102,20 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     if len(message.outcomes) != n or len(message.reasons) != len(message.reason_of):
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
     if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous, *message.unpaired)):
-        raise WireError(f"rows beyond the {n} that were asked about")
+        raise WireError(f"rows beyond the {n} requested ones")
     names = {name: at for at, name in enumerate(dict.fromkeys(message.owner_datacentres))}
     verdicts = Verdicts.blank(n, datacentres=tuple(names))
     if message.reason_of:
         verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
     if strange := set(message.outcomes) - _OUTCOMES:
-        raise WireError(f"outcome {min(strange)} is not known here")
+        raise WireError(f"unknown outcome {min(strange)}")
     verdicts.outcomes[:] = np.frombuffer(message.outcomes, np.uint8)
     same_line, ambiguous, unpaired = np.zeros(n, np.bool_), tuple(message.ambiguous), tuple(message.unpaired)
     answers = JoinAnswers(verdicts, same_line, message.overloaded, ambiguous=ambiguous, unpaired=unpaired)
     if message.owner_of or message.owner_datacentres:
         _fill_owners(answers, message, names)
     if _TAKEN in message.outcomes and 0 in verdicts.owner_kinds[verdicts.outcomes == _TAKEN].tobytes():
-        raise WireError("an id is taken, and nobody owns it")
+        raise WireError("an id is taken, but has no owner")
     return answers
 
 
@@ -130,7 +130,7 @@ def _fill_owners(answers: JoinAnswers, message: pb.JoinReply, names: Mapping[str
         raise WireError(f"{n} owners with {len(message.owner_datacentres)} datacentres")
     kinds = _column(message.kinds, "u1", len(verdicts), "kinds")[rows]
     if strange := set(kinds.tobytes()) - _KINDS:
-        raise WireError(f"verdict {min(strange)} of an owner is not known here")
+        raise WireError(f"verdict {min(strange)} of an owner is unknown here")
     verdicts.owner_kinds[rows] = kinds
     verdicts.owner_datacentres[rows] = [names[name] for name in message.owner_datacentres]
     answers.same_line[rows] = _column(message.same_lines, "u1", n, "same_lines")
@@ -148,7 +148,7 @@ def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:
 
 
 def _text(text: str) -> str:
-    """Protobuf strings are UTF-8; a file name that is not becomes what the output would show for it."""
+    """Protobuf strings are UTF-8; other file names are converted to the form shown in the output."""
     try:
         text.encode()
     except UnicodeEncodeError:

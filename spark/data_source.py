@@ -1,6 +1,6 @@
 """``spark.read.format("photon")`` and ``readStream``: joined output, and registry exports, as a source of Spark.
 
-Readers need to know nothing of Photon's files; exactly the published lines are read (docs/output.md). The columns are
+Readers need to know nothing of Photon's files; they get exactly the published lines (docs/output.md). The columns are
 in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. No reader takes filters from Spark:
 see ``OutputReader``.
 """
@@ -105,7 +105,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - OPTIONS)
     if unknown:
-        raise UsageError(f"option {unknown[0]!r}: is not known; there are: {', '.join(sorted(OPTIONS))}")
+        raise UsageError(f"option {unknown[0]!r}: unknown; there are: {', '.join(sorted(OPTIONS))}")
     if ("path" in options) == ("export" in options):
         raise UsageError('name either "path" (an output of photon join, or a deployment file) or "export" (a backup)')
     kinds = tuple(_listed(options.get("kind", "joined")))
@@ -119,12 +119,12 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     names = {column.split(" ")[0]: "" for column in taken.split(", ")}
     starting = options.get("startingoffsets", "earliest")
     if starting not in ("earliest", "latest"):
-        raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
+        raise UsageError(f"startingOffsets {starting!r}: must be earliest or latest")
     pulled = tuple(parse_columns(options.get("columns", ""), names))
     export = options.get("export")
     sources = () if export is not None else tuple(_sources(options))
     if watermark is not None and (urls := [each.output for each in sources if not each.state]):
-        raise UsageError(f"watermark: {urls[0]} does not say it; read the output itself for that")
+        raise UsageError(f"watermark: {urls[0]} is not available there; read the original output")
     return SourceOptions(
         sources,
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),
@@ -146,7 +146,7 @@ def _listed(text: str) -> list[str]:
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in TRUE + FALSE:
-        raise UsageError(f"{name} {text!r}: is true or false")
+        raise UsageError(f"{name} {text!r}: must be true or false")
     return text.lower() in TRUE
 
 
@@ -154,7 +154,7 @@ def _number(name: str, text: str | None, what: str = "bytes") -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not int(text):
-        raise UsageError(f"{name} {text!r}: is a number of {what}, at least 1")
+        raise UsageError(f"{name} {text!r}: must be a number of {what}, at least 1")
     return int(text)
 
 
@@ -196,14 +196,14 @@ class PhotonSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         if options.watermark is not None:
-            raise UsageError("watermark: is carried by a stream; photon watermark says that of a batch")
+            raise UsageError("watermark: needs a stream; for a batch use photon watermark")
         _check_schema(schema, options)
         return ExportReader(options) if options.export is not None else OutputReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
         options = read_options(self.options)
         if options.export is not None:
-            raise UsageError("export: is read as a batch; a stream reads output")
+            raise UsageError("export: can only be read as a batch")
         _check_schema(schema, options)
         return OutputStream(options, schema)
 
@@ -213,8 +213,8 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString():
             there = ours.get(field.name)
-            todo = f"it is {there}" if there else "pull it up with the option columns, or leave the schema out"
-            raise UsageError(f"schema: {field.name} {field.dataType.simpleString()} is not possible; {todo}")
+            todo = f"it is {there}" if there else "add it by the option columns, or leave out the schema"
+            raise UsageError(f"schema: {field.name} {field.dataType.simpleString()} is not supported; {todo}")
 
 
 class RangePartition(InputPartition):
@@ -238,7 +238,7 @@ class OutputReader(DataSourceReader):
     """A batch: everything published when it is planned.
 
     It takes no filters from Spark, which (4.3) keeps the filters of one query for the next one on the same frame:
-    rows would be missing without a word. To read a range of times, name it (``TimeRange``).
+    rows would be missing silently. To read a range of times, name it (``TimeRange``).
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -312,7 +312,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun = decoded(start)
         ends = self._ends() if self._target is None else self._target
-        found = dict(begun)  # a datacentre that is temporarily left out is not read from its beginning later
+        found = dict(begun)  # so a datacentre that is temporarily left out is not reread from its beginning
         for source in self._options.sources:
             at = begun.get(source.datacentre, Cursor())
             end = furthest(at, ends.get(source.datacentre, Cursor()))
@@ -320,7 +320,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encoded(found, mark_of(start).later(self._watermarks.at(found)) if self._watermarks else None)
 
     def _bounded(self, source: OutputSource, at: Cursor, end: Cursor, limit: ReadLimit) -> Cursor:
-        """The most that one batch takes; each datacentre has the same share."""
+        """Limits a batch; each datacentre has the same share."""
         if isinstance(limit, ReadAllAvailable):
             return end
         shares, kinds = len(self._options.sources), self._options.kinds
@@ -388,7 +388,7 @@ class RowMaker:
                 bad = next((row for row, why in enumerate(columns.torn) if why is not None), None)
                 if bad is not None:
                     place = f"{work.path}: at byte {columns.offsets[bad]}: {columns.torn[bad]}"
-                    raise TornLine(f"{place}; photon spark verify finds out what it was")
+                    raise TornLine(f"{place}; run photon spark verify to find the cause")
                 yield self._batch(work, columns, schema, mark)
 
     def _batch(self, work: RangeWork, columns: OutputColumns, schema: pa.Schema, mark: Mark) -> pa.RecordBatch:

@@ -46,7 +46,7 @@ class TimeRange(NamedTuple):
     end_ns: int | None = None
 
     def rows(self, times_ns: Sequence[int | None]) -> list[int]:
-        """Rows within the range; a record without a time is in no range that has a bound."""
+        """Rows within the range; a record without a time is only in the unbounded range."""
         if self == TimeRange():
             return list(range(len(times_ns)))
         return [row for row, at in enumerate(times_ns) if at is not None and self._meets(at, at)]
@@ -72,7 +72,9 @@ def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
 def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
     """The inverse. Raises OffsetUnreadable, CursorUnreadable."""
     if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
-        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {VERSION}; begin with a new one")
+        raise OffsetUnreadable(
+            f"checkpoint: {offset!r:.100} is not an offset of version {VERSION}; start with a new checkpoint"
+        )
     return {name: Cursor.decode(text.encode(), f"checkpoint, {name}") for name, text in offset["cursors"].items()}
 
 
@@ -81,7 +83,9 @@ def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
     try:
         return msgspec.convert(offset.get(name, {}), Mark)
     except msgspec.ValidationError as error:
-        raise OffsetUnreadable(f"checkpoint: its {name} cannot be read ({error}); begin with a new one") from None
+        raise OffsetUnreadable(
+            f"checkpoint: its {name} cannot be read ({error}); start with a new checkpoint"
+        ) from None
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
@@ -89,7 +93,7 @@ def furthest(one: Cursor, other: Cursor) -> Cursor:
     positions = dict(one.positions)
     for place, at in other.positions.items():
         positions[place] = max(at, positions.get(place, at))
-    return Cursor(positions, one.within(other.output, "what is read now").output)
+    return Cursor(positions, one.within(other.output, "the current output").output)
 
 
 def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
@@ -111,7 +115,7 @@ def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: i
 
 
 def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[RangeWork]]) -> Cursor:
-    """Moves past the last range of a log: only damaged ranges follow before ``end``, and nobody reads those."""
+    """Moves past the last range of a log: only damaged ranges, which are never read, follow before ``end``."""
     positions = dict(at.positions)
     for place, to in end.positions.items():
         last = by_log.get(place, ())[-1:]
@@ -188,7 +192,7 @@ def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
             raise _wrong(text[at : at + 60], 'write "NAME TYPE from foreign.path.to[0].field", separated by commas')
         name, kind, side, path = match.groups()
         if kind.lower() not in _KINDS:
-            raise _wrong(f"{name} {kind}", f"a type is one of {', '.join(_KINDS)}")
+            raise _wrong(f"{name} {kind}", f"the type must be one of {', '.join(_KINDS)}")
         if name in taken or name in {each.name for each in found}:
             raise _wrong(name, "there is such a column already; choose another name")
         steps = [int(index) if index else quoted or plain for quoted, plain, index in _STEP.findall(path)]
@@ -210,7 +214,7 @@ def parsed(payload: bytes | None) -> Any:
 
 
 def _wrong(what: str, todo: str) -> UsageError:
-    return UsageError(f"columns: {what!r} is not possible; {todo}")
+    return UsageError(f"columns: {what!r} is not supported; {todo}")
 
 
 def _string(value: Any) -> str | None:

@@ -1,7 +1,7 @@
 """Compares the dispatchers' own counts with a verification's counts of logs and outputs. Pure.
 
-They are taken at different moments by different code, so a difference is no finding if something explains it; each
-explanation has a maximum. The remainder is a finding: somebody miscounts, or something was done without a record.
+The counts are taken at different moments by different code, so an explained difference is not a finding; each
+explanation has a maximum. The remainder is a finding: a miscount, or an unrecorded action.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from photon.spark.verify.narrow_rows import LINE, RECORD
 LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
 MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
 VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
-# Records that may be under another verdict than they were written with or, if wrongly joined, in another hour.
+# Classes of records that may be counted under another verdict or, if wrongly joined, in another hour.
 OTHERWISE = (Class.WRONGLY_JOINED, Class.PRIMARY_EXISTS, Class.SHOULD_BE_UNMATCHED, Class.REGISTRY_DIFFERS)
 Cell = tuple[int | None, str]  # hour since 1970 (None for records without a time), datacentre
 
@@ -28,9 +28,9 @@ class CountedHour:
     """A verification's counts of one hour in one datacentre."""
 
     lines: int = 0  # lines of raw foreign logs
-    unread: int = 0  # lines that the dispatcher had not read when the ledger was
+    unread: int = 0  # lines not yet read by the dispatcher at the ledger's time
     records: dict[str, int] = field(default_factory=dict)  # records of each output log
-    backfilled: int = 0  # records written by a backfill: no dispatcher counts them
+    backfilled: int = 0  # records written by a backfill, which no dispatcher counts
     fresh: int = 0  # records written after the ledger was read
     unnamed: int = 0  # records in unlisted files, copies among them
 
@@ -41,19 +41,19 @@ class Explanations(NamedTuple):
     lost: int
     more: int
     reread: int
-    otherwise: int  # records of the hour that are filed under another verdict
-    moved: int  # wrongly joined records of other hours: their time may be wrong, and this hour their own
+    otherwise: int  # records of the hour under another verdict
+    moved: int  # wrongly joined records of other hours, which may belong to this one
 
 
 def compare(
     ledger: Iterable[LedgerLine], counted: Mapping[Cell, CountedHour], findings: Iterable[ClassCount]
 ) -> list[LedgerDifference]:
-    """Every count that differs, for the counted hours of datacentres with a ledger."""
+    """Returns all differing counts, for the counted hours of datacentres with a ledger."""
     lines = {(each.hour, each.datacentre): each.counts for each in ledger}
     known = {datacentre for _, datacentre in lines}
     lost, more, otherwise = _by_hour(findings)
-    # An event that was given back and dispatched again may have its verdict from another datacentre than the first
-    # time, after that one read it again.
+    # An event that was given back and dispatched again may get its verdict from a datacentre other than the first,
+    # which read it again.
     reread: Counter[int | None] = Counter()
     for (hour, _), counts in lines.items():
         reread[hour] += counts.get("reread", 0)
@@ -119,7 +119,7 @@ def _written(
     for name in VERDICTS:
         told, there = said.get(name, 0), own.records.get(name, 0)
         if there < told:
-            if name == "filtered":  # decided by the foreign side alone: counted, without a line
+            if name == "filtered":  # decided by the foreign side alone, so counted without a line
                 continue
             explained = {
                 "lost or pending": why.lost,
@@ -130,7 +130,7 @@ def _written(
             explained = {
                 "written since": own.fresh,
                 "backfilled": own.backfilled,
-                "in files that nothing names": own.unnamed,
+                "in unlisted files": own.unnamed,
                 "pending": said.get("pending", 0),
                 "not read yet": own.unread,
                 "read again": why.reread,

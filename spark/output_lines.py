@@ -10,8 +10,8 @@ from itertools import accumulate
 
 import msgspec
 
-TORN_BYTES_MAX = 1 << 20  # bytes shown of a line that is no output record
-NUMBER_MAX = 1 << 31  # of pairs: more than any event has
+TORN_BYTES_MAX = 1 << 20  # bytes shown of a line that is not an output record
+NUMBER_MAX = 1 << 31  # bound of pair numbers: more than any event has
 NOTHING = msgspec.Raw()
 
 
@@ -26,13 +26,13 @@ class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     key: str | None = None
     key_raw_base64: str | None = None
     event_time_ns: int | None = None
-    registered_ns: int | None = None  # in place of the event time, for everything that the registry decides
+    registered_ns: int | None = None  # replaces the event time in all decisions of the registry
     foreign: msgspec.Raw = NOTHING
     foreign_raw_base64: msgspec.Raw = NOTHING
     primary: msgspec.Raw = NOTHING
     primary_raw_base64: msgspec.Raw = NOTHING
     reason: str | None = None
-    # null: the record is withheld, since redacted parts cannot be found in it
+    # null means withheld, as its redacted parts cannot be located
     record: str | msgspec.UnsetType | None = msgspec.UNSET
     record_raw_base64: str | None = None
     source: _Place | None = None
@@ -54,7 +54,7 @@ _TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class NoRecord(ValueError):
-    """A line that is no output record. ``str()``: why."""
+    """A line that is not an output record. ``str()``: why."""
 
 
 class OutputLine(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +65,7 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     event_time_ns: int | None
     foreign: bytes | None  # JSON text as in the line; if the record is not UTF-8 its base64, with the quotes
     primary: bytes | None
-    record: bytes | None  # the original record, of lines that are no join; None if it is withheld, too
+    record: bytes | None  # the original record of unjoined lines; None also if it is withheld
     reason: str | None
     source: tuple[str, int] | None
     primary_source: tuple[str, int] | None
@@ -74,7 +74,7 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     # Which of the ``pairs`` records it is, of an event that is joined with all primary events of its key
     pair: int | None = None
     pairs: int | None = None
-    added: bool = False  # True if it has members that no line of its kind has
+    added: bool = False  # True if it has unexpected members
 
 
 def read_output_line(line: bytes, kind: str) -> OutputLine:
@@ -100,13 +100,13 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         elif primary is None or said.primary_source is None:
             foreign = None
         if known < 3 or foreign is None:
-            raise NoRecord("has not all members of a joined record")
+            raise NoRecord("lacks members of a joined record")
     elif kind != "joined" and (
         said.reason is None or (record is None and said.record is not None) or known not in (0, 3)
     ):
-        raise NoRecord(f"has not all members of a record in {kind}")
+        raise NoRecord(f"lacks members of a record in {kind}")
     if said.token is not None and not _TOKEN.fullmatch(said.token):
-        raise NoRecord("its token is none")
+        raise NoRecord("its token is invalid")
     if (said.pair, said.pairs) != (None, None) and not 1 <= (said.pair or 0) <= (said.pairs or 0) < NUMBER_MAX:
         raise NoRecord(f"is pair {said.pair} of {said.pairs}")
     return OutputLine(
@@ -153,12 +153,14 @@ def _bytes(text: str | None, base64: str | None) -> bytes | None:
 
 @dataclass(slots=True)
 class OutputColumns:
-    """Lines of one file, in order; a torn one has only offset, ``line`` and ``torn``, all else is ``None``."""
+    """Lines of one file, in order; a torn one has only offset, ``line`` and ``torn``."""
 
     offsets: list[int]
     lines: list[OutputLine | None]
     torn: list[str | None]
-    raw: list[bytes | None]  # each line without its newline; a row without a line says why the file is not whole
+    raw: list[
+        bytes | None
+    ]  # each line without its newline; a row without a line has the reason why the file is incomplete
 
 
 def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:

@@ -1,7 +1,7 @@
 """Output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
 
-Nothing beyond the published lengths is read, so the lines never change (docs/output.md). A line below them that is no
-output record is a row with ``torn``, and so is a published file that is gone: reporting that is the purpose.
+Nothing beyond the published lengths is read, so the lines never change (docs/output.md). Lines below them that are
+not output records become rows with ``torn``, as do missing published files, so that they are reported.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWo
     if isinstance(place, MirroredPlace):  # below a URL replaced parts stay for a while
         return []
     disk = UrlDisk()
-    found = files_below(disk, place.output, kinds)  # first: a file that appears meanwhile is published, or is ignored
+    found = files_below(
+        disk, place.output, kinds
+    )  # listed first, so that files appearing meanwhile are published or ignored
     return [
         RangeWork(source.datacentre, slot_of(each.name), each.name, each.bytes, True, False, str(each.path), 0,
                   each.bytes, named=False)
@@ -146,7 +148,7 @@ def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWo
 
 def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list[FoundFile]:
     """Files that are not published, nor about to be."""
-    retired = {slot.slot for slot in published if slot.retired}  # retiring means that nobody reads them any more
+    retired = {slot.slot for slot in published if slot.retired}  # files of retired slots are no longer read
     names = {file.name for slot in published for file in slot.files}
     newest = {(slot.slot, kind): 0 for slot in published for kind in KINDS}
     for slot in published:
@@ -182,8 +184,8 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def read_work(work: RangeWork) -> Iterator[OutputColumns]:
-    """Lines of a range, each that is whole, even if a checksum is wrong. A file that is gone, damaged or shorter than
-    published gives one torn row without a line, where reading ended."""
+    """Returns the complete lines of a range, even if a checksum is wrong. A file that is gone, damaged or shorter
+    than published gives one torn row without a line, where reading ended."""
     kind = work.name.partition("/")[0]
     at = work.start
     try:
@@ -326,7 +328,7 @@ def read_parquet_lines(path: Path, size: int) -> Iterator[OutputColumns]:
     import pyarrow.parquet as pq
 
     if (found := path.stat().st_size) != size:
-        raise ParquetDamaged(f"{path}: has {found} bytes, {size} were published; restore it from a backup")
+        raise ParquetDamaged(f"{path}: has {found} bytes, but {size} were published; restore it from a backup")
     at = 0
     try:
         with pq.ParquetFile(path) as file:
@@ -353,7 +355,7 @@ def _line(row: dict[str, Any]) -> OutputLine:
         primary_source=primary,
         written_at=row["written_at"],
         token=row["token"],
-        pair=row.get("pair"),  # backfills older than such joins lack it
+        pair=row.get("pair"),  # older backfills lack it
         pairs=row.get("pairs"),
     )
 

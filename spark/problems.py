@@ -23,7 +23,7 @@ from photon.spark.schemas import PROBLEM
 V = TypeVar("V", bound=msgspec.Struct)
 VERDICT_NAME = "verdict.json"
 PROBLEMS = "problems"  # directory of the Parquet files, below the report
-VERSION = 1  # of the verdict
+VERSION = 1  # version of the verdict
 ROWS = 4_096
 COLUMNS = tuple(column.split()[0] for column in PROBLEM.split(", "))
 
@@ -87,7 +87,7 @@ def read_verdict(disk: Disk, report: Path, kind: type[V], named: Path | None = N
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     except DECODE_ERRORS as error:
-        raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
+        raise ReportRefused(f"{path}: is not a verdict ({error}); verify again") from None
 
 
 def rows(report: ReadReport, wanted: ProblemFilter) -> Iterator[dict[str, Any]]:

@@ -68,16 +68,16 @@ SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Ten thousand rows, the only default, would be too much if each has all primary records of its key.
+    # Ten thousand rows, the only default, would be too many if each has all primary records of its key.
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Spark would record where in Python each expression was written: useless to operators, and slow.
+    # Spark would record where in Python each expression was written: which is useless to operators, and slow.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-# The settings that an existing session also gets: our results depend on them
+# Settings also applied to an existing session, as our results depend on them
 RUNTIME = (
     "spark.sql.session.timeZone",
     "spark.sql.adaptive.enabled",
@@ -89,7 +89,7 @@ RUNTIME = (
 
 PYTHON = "spark.pyspark.python"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"  # a warning about features that we do not use
+PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"  # a warning about unused features
 
 
 class SparkMissing(PhotonError):
@@ -118,7 +118,7 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
     if python := (settings or {}).get(PYTHON):  # Spark reads the setting in spark-submit alone
         os.environ["PYSPARK_PYTHON"] = python
     elif (master or _submitted().get("spark.master", "local[*]")).startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default would be any "python3"
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # instead of the default, any "python3"
     with tempfile.TemporaryDirectory(prefix="photon-spark-") as directory:
         builder = SparkSession.builder.appName(app)
         for name, value in _wanted(master, settings or {}, Path(directory)).items():
@@ -141,8 +141,8 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Returns one line for an error that came through Spark: a full disk, too little memory, a file, our own error,
-    or Spark's; `None` means that it is not from Spark."""
+    """Returns one line for an error that was raised through Spark: a full disk, too little memory, a file, our own
+    error, or Spark's; `None` means that it is not from Spark."""
     try:
         lines = [line.strip() for line in str(error).splitlines()]  # str() calls Java
     except OSError:
@@ -167,11 +167,13 @@ def said_by_spark(error: Exception) -> str | None:
 
 
 def _full(lines: Sequence[str]) -> str:
-    """Says which disk is full: Spark names the files that it writes for us, tasks name their own."""
+    """Tells which disk is full: Spark names files that it writes for us, tasks their own."""
     named = next((found[1] or found[2] for line in lines if (found := WRITTEN.search(line))), None)
     if named is None:
-        return f"{FULL} in spark.local.dir: make room, or name another directory with --spark spark.local.dir=DIR"
-    return f"{named}: {FULL}; make room"
+        return (
+            f"{FULL} in spark.local.dir: free some space, or name another directory with --spark spark.local.dir=DIR"
+        )
+    return f"{named}: {FULL}; free some space"
 
 
 def check_present() -> None:

@@ -70,7 +70,7 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
     )
     if decoded(encoded(spec)) != spec:
         where = f"join.{name}.options"
-        raise UsageError(f"{where}: holds a value that is not JSON; use texts, numbers, lists and tables")
+        raise UsageError(f"{where}: has a value that is not JSON; use texts, numbers, lists and tables")
     return spec
 
 
@@ -104,7 +104,7 @@ def _take_data(adapter: str, base: Path, directory: Path, files: dict[str, bytes
     file, _, class_name = adapter.rpartition(":")
     for name in adapter_class_of(adapter, base).data_files:
         if Path(name).name != name:
-            raise UsageError(f"{class_name}.data_files: {name!r} is no name of a file next to {file}")
+            raise UsageError(f"{class_name}.data_files: {name!r} is not the name of a file next to {file}")
         _taken((base / file).with_name(name), files, str(directory / name))
 
 

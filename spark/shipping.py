@@ -1,7 +1,7 @@
 """Photon's own code on executors that do not have it: the installed package as a zip, sent with the application.
 
-Python does not import from a wheel that ``addPyFile`` ships under its own name; it does from a zip. The zip holds
-Python sources and their compiled form; libraries with compiled parts that Photon needs must be installed
+Python cannot import from a wheel that ``addPyFile`` ships under its own name, but can from a zip. The zip has Python
+sources and their compiled form; libraries with compiled parts that Photon needs must be installed
 (docs/spark.md, Shipping).
 """
 
@@ -68,7 +68,7 @@ def package_zip(directory: Path) -> Path:
     root = Path(photon.__file__).parent
     files = sorted(path for path in _sources(root, root))
     if not any(name == "photon/__init__.py" for name, _ in files):
-        raise ShippingFailed(f"{root}: holds no __init__.py; install Photon again")
+        raise ShippingFailed(f"{root}: has no __init__.py; install Photon again")
     digest = blake2b(digest_size=8)
     target = directory / "photon.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("pyarrow", "pandas", "numpy", "msgspec", "orjson", "xxhash", "zstandard")
 OURS = "photon"
 PROBE_S = 20.0
-EXECUTORS_S = 60.0  # seconds to wait for an answer; executors without one are busy or slow, not unable
+EXECUTORS_S = 60.0  # seconds to wait for an answer; executors without one count as busy or slow
 PROBE = (
     "import json, sys\nfrom importlib.util import find_spec\n"
     "print(json.dumps([list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))\n"
@@ -30,7 +30,7 @@ _SAID = re.compile(
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _REFUSED = re.compile(r"^photon(?:\.\w+)+: ([^\n]+)", re.MULTILINE)
 SAID_CHARS_MAX = 200
-_has: dict[tuple[str, str], bool] = {}  # application and Python -> whether that has Photon
+_has: dict[tuple[str, str], bool] = {}  # application and Python -> whether it has Photon
 
 
 class WorkerPythonWrong(PhotonError):
@@ -38,7 +38,7 @@ class WorkerPythonWrong(PhotonError):
 
 
 def check(spark: SparkSession) -> bool:
-    """True if the workers' Python has Photon itself; if not, it must be shipped. Raises WorkerPythonWrong.
+    """True if Photon is installed in the workers' Python; if not, it must be shipped. Raises WorkerPythonWrong.
 
     It checks this machine, where Spark plans a source, and with a non-local session also an executor, if one answers
     within ``EXECUTORS_S``.
@@ -62,7 +62,7 @@ def refusal(python: str, why: str, *, local: bool) -> str:
     own = ".".join(map(str, sys.version_info[:2]))
     todo = f"set PYSPARK_PYTHON={sys.executable}"
     if not local:
-        todo = f"set PYSPARK_PYTHON to a Python {own} with what it needs, here and at the same path on every executor"
+        todo = f"set PYSPARK_PYTHON to a Python {own} with its packages, at the same path here and on every executor"
     return (
         f"Spark's workers run {python!r}, which {why}: {todo} before the session is made "
         "(with spark-submit: --conf spark.pyspark.python=…)"
@@ -70,10 +70,10 @@ def refusal(python: str, why: str, *, local: bool) -> str:
 
 
 def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
-    """Why this Python cannot run the Photon code of this driver; ``None`` means it can."""
+    """Returns why this Python cannot run this driver's Photon code; ``None`` if it can."""
     if tuple(version) != sys.version_info[:2]:
         here, there = (".".join(map(str, each)) for each in (sys.version_info[:2], version))
-        return f"is Python {there}, and this program runs Python {here}"
+        return f"is Python {there}, but this program runs Python {here}"
     lacking = [name for name in missing if name != OURS]
     return f"lacks {', '.join(lacking)}" if lacking else None
 
@@ -91,7 +91,7 @@ def failure(error: Exception) -> str | None:
 
 
 def _probed(python: str) -> tuple[list[str], str | None]:
-    """The missing libraries, and why this Python cannot run Photon."""
+    """Returns the missing libraries, and why this Python cannot run Photon."""
     if shutil.which(python) is None:
         return [], "is not there"
     command = [python, "-c", PROBE, *LIBRARIES, OURS]
@@ -101,12 +101,12 @@ def _probed(python: str) -> tuple[list[str], str | None]:
     except subprocess.TimeoutExpired:
         return [], f"does not answer within {PROBE_S:g} s"
     except (OSError, ValueError, IndexError):
-        return [], "is no Python that runs"
+        return [], "is not a working Python"
     return missing, fault(version, missing)
 
 
 def _on_executors(spark: SparkSession) -> str | None:
-    """Why an executor's Python cannot run Photon; ``None`` means it can, or there is no answer and no failure yet."""
+    """Returns why an executor's Python cannot run Photon; ``None`` if it can, or has not answered yet."""
     from pyspark.util import InheritableThread
 
     context, group = spark.sparkContext, f"photon-python-{id(spark)}"
@@ -121,10 +121,10 @@ def _on_executors(spark: SparkSession) -> str | None:
     found: list[Any] = []
 
     def ask() -> None:
-        context.setJobGroup(group, "photon asks for the workers' Python", interruptOnCancel=True)
+        context.setJobGroup(group, "photon checks the workers' Python", interruptOnCancel=True)
         try:
             found.extend(context.parallelize([LIBRARIES], 1).mapPartitions(facts).collect())
-        except Exception as error:  # a worker's failures of any kind come through Java
+        except Exception as error:  # all kinds of worker failures arrive through Java
             found.append(str(error))
 
     thread = InheritableThread(target=ask, name="photon-python", daemon=True)

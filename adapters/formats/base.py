@@ -25,7 +25,7 @@ def without(keys: list[bytes | None], absent: frozenset[bytes]) -> list[bytes | 
 
 
 class Stop(NamedTuple):
-    """A point beyond which a record cannot be read: the configured part ``wanted`` does not fit at byte ``at``."""
+    """The point where reading a record fails: the configured part ``wanted`` does not fit at byte ``at``."""
 
     at: int
     wanted: str
@@ -144,7 +144,9 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         fields = self._fields(record, file)
-        key = self._value(fields, "key")  # before the time, which is read from its field if there is none
+        key = self._value(
+            fields, "key"
+        )  # before the time, which is read from the key's field if it has none of its own
         if self._read is not None:
             text, read = self._value(fields, "time"), self._read
         else:
@@ -170,7 +172,7 @@ def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str
             known = ", ".join(map(_shown, names[:20]))
             return f"header: {role} column {name!r} is missing, there are {known}"[:400]
         if names.count(name.encode()) > 1:
-            return f"header: {role} column {name!r} stands there twice; rename them: columns = […], skip_lines = 1"
+            return f"header: {role} column {name!r} occurs twice; rename the columns: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}
 
 

@@ -4,12 +4,12 @@ RFC 4180 with these readings: a quote inside a field that does not begin with on
 field must end at its closing quote (doubled quotes inside mean one); a record in which a quote stays open is
 rejected. An ``escape`` before a quote, a delimiter or itself makes that a character; before others it is text. A
 line end inside quotes belongs to the field if the side is ``multiline``. Every record must have as many fields as
-there are columns; a delimiter may end it. Fields are taken byte for byte, including spaces; an empty field names
+there are columns; it may end with a delimiter. Fields are taken byte for byte, including spaces; an empty field names
 nothing.
 
 Columns come from the configuration or from each file's own header, so files may order them differently. W3C's logs
 (IIS, CloudFront) name theirs by ``#Fields`` lines, each in force from there on (``logs.zeek_framing``). A name that
-stands in a header twice is ``NAME_2`` the second time in the payload, and is no key, id or time.
+occurs twice in a header is ``NAME_2`` the second time in the payload, and cannot be a key, id or time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
-    """Tells for each line (from ``starts`` to its newline at ``ends``) if quotes pair up, each pair around a field.
+    """Determines for each line (from ``starts`` to its newline at ``ends``) whether quotes pair up, each pair around
+    a field.
 
     Such a line has no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
     means unknown. ``quotes``: positions of the quotes; those after the last newline do not count.
@@ -134,7 +135,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             plain &= in_order(array, starts, ends, quotes, self._delimiter[0])
             rows = np.searchsorted(ends, cuts)
             inside = (np.searchsorted(quotes, cuts) - np.searchsorted(quotes, starts)[rows]) % 2 == 1
-            plain[rows[inside]] = False  # this delimiter separates nothing
+            plain[rows[inside]] = False  # this delimiter is inside a field
             if self._multiline and LINE_END_MARK in block:
                 plain[np.searchsorted(ends, np.flatnonzero(array == LINE_END_MARK[0]))] = False
         if self._escape and self._escape in block:
@@ -215,9 +216,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             return self._layout(tuple(text.removeprefix(FIELDS).split()))
         if text[:-1] == b"sep=":
             told = repr(text[-1:].decode("utf-8", "replace"))
-            return Layout(
-                fault=f"header: says that fields are between {told}: write skip_lines = 1, delimiter = {told}"
-            )
+            return Layout(fault=f"header: declares the delimiter {told}: write skip_lines = 1, delimiter = {told}")
         try:
             return self._layout(tuple(self._split(text)))
         except BadRecord as bad:
@@ -234,7 +233,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 
 
 def each_once(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names, with a number behind those that stand there again."""
+    """Returns the names, with a number after repeated ones."""
     found: dict[str, None] = {}
     for name in names:
         number, once = 2, name

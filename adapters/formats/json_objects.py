@@ -1,8 +1,8 @@
 """JSON in any layout as one object a line: arrays, a list within an object, objects without line ends between them.
 
-A record is an object that is in nothing, or in one array; with ``records``, one in the list of this name in each
-outer object. Line ends inside become carriage returns, which JSON knows as blanks. Other members of the outer object
-are left out. Anything else between records ends the log: its writer meant another layout.
+A record is an object at the top level, or in one array; with ``records``, one in the list of this name in each outer
+object. Line ends inside become carriage returns, which are white space in JSON. Other members of the outer object are
+left out. Anything else between records ends the log: its writer meant another layout.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ class JsonObjects(Framing):
         return Cut(lines, used + way.mark * begun, way.codec.encode() + b" " + rest if begun else b"")
 
     def _objects(self, text: bytes, open_: bytes) -> tuple[bytes, int, bytes]:
-        """Returns the records as lines, how much of the text they are, and what is open there.
-
-        What is open is one byte each: ``[``, ``{``, ``R`` for the list of the records, and ``M`` for the object that
-        it was met in.
+        """Returns the records as lines, the length of text used, and the open brackets there, one byte each: ``[``,
+        ``{``, ``R`` for the list of the records, and ``M`` for the object that it was met in.
         """
         places = (b"MR",) if self.records else (b"", b"[")
         out: list[bytes] = []
-        used = at = 0  # bytes that are done with; the end of the last token
-        begin, depth = -1, 0  # of the record that is open
+        used = at = 0  # bytes used; end of the last token
+        begin, depth = -1, 0  # of the open record
         name, name_end = b"", 0  # the last text outside records
         for match in _TOKEN.finditer(text):
             token = match[0]
@@ -85,7 +83,7 @@ class JsonObjects(Framing):
             if token in b"}]":
                 open_ = self._closed(token, open_)
             elif token == b"[" and (among or not open_) and (open_ or self.records):
-                raise BadRecord("an array stands where an object is expected")
+                raise BadRecord("an array where an object is expected")
             elif len(open_) >= DEPTH_MAX:
                 raise BadRecord("is nested too deeply")
             else:
@@ -110,7 +108,7 @@ def _check_between(text: bytes) -> None:
     """Raises BadRecord."""
     blank = _BETWEEN.match(text)
     if blank is not None and blank.end() < len(text):
-        raise BadRecord(f"{_shown(text[blank.end() :])} stands between JSON objects")
+        raise BadRecord(f"{_shown(text[blank.end() :])} between JSON objects")
 
 
 def _shown(text: bytes) -> str:

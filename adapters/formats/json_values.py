@@ -58,7 +58,7 @@ def find(fields: dict[str, Any], name: str, parse: Callable[[bytes], dict[str, A
 
 
 def name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
-    """Returns a key or id as canonical bytes; with ``decimals`` any number as written. Raises BadRecord."""
+    """Returns a key or id as canonical bytes; with ``decimals``, any number as written. Raises BadRecord."""
     value = fields.get(name, MISSING)
     if value is MISSING:
         value = find(fields, name)
@@ -68,7 +68,7 @@ def name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, d
 
 
 def list_bytes(fields: dict[str, Any], name: str, record: bytes, *, decimals: bool = False) -> list[bytes]:
-    """Returns as keys the members of a list at a field path, or of lists on its way. Raises BadRecord.
+    """Returns the members of a list at a field path, or of lists along it, as keys. Raises BadRecord.
 
     A value that is in no list is the only member. Null, missing and empty members are left out.
     """
@@ -144,14 +144,15 @@ def parse_slowly(record: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 NumberFinder = tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]]
 
 
 def number_finder(name: str) -> NumberFinder | None:
-    """Returns (pattern of the field with a number, quoted name, escaped spellings); ``None``: parse it slowly."""
+    """Returns (pattern of the field with a number, quoted name, escaped spellings); ``None`` means that it must be
+    parsed slowly."""
     escaped = escaped_spelling(name)
     if escaped is None or "." in name:
         return None

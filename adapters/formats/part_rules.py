@@ -1,4 +1,4 @@
-"""The rules by which a field's text, or a part of it, is a key or an id. Pure."""
+"""The rules that make a field's text, or a part of it, a key or an id. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from photon.adapters.formats.json_values import name_bytes, parse_object
 from photon.adapters.key_lists import keys_in
 
 PARTS_MAX = 8
-DIGITS_MAX = 400  # digits of a number written out, before and after its point: as many as a double may have
+DIGITS_MAX = 400  # digits of a number, before and after its point: as many as a double may have
 SHOWN_BYTES = 40
 _NUMBER = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
 _UUID = re.compile(
@@ -30,16 +30,16 @@ Normaliser = Callable[[bytes], bytes]
 
 
 class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A field of a key, or of an id, and the rules by which its values are equal. They apply in this order."""
+    """A field of a key, or of an id, and the rules that decide which values are equal, in this order."""
 
     field: str
-    pattern: str | None = None  # the value is the first group, or the whole match, of this where it is found
-    part: str | None = None  # or it is this part, see ``named_part``
+    pattern: str | None = None  # the value is the first group, or the whole match, of this pattern
+    part: str | None = None  # or the value is this part, see ``named_part``
     trim: bool = False  # ignores white space around the value
     case: Literal["fold"] | None = None  # upper and lower case are equal (Unicode's full folding)
     # ``number``: compared by value, so 7, "007" and 7.0 are equal; ``uuid``: by its digits. Absent: as written
     kind: Literal["number", "uuid"] | None = msgspec.field(name="as", default=None)
-    # foreign: the field holds several keys, of which each names a primary event: ``true`` for a JSON list, or the
+    # foreign: the field holds several keys, each of a primary event: ``true`` for a JSON list, or the
     # text that separates them. ``pattern`` and ``part`` find that text; with a list they apply to each member.
     each: bool | str = False
 
@@ -51,7 +51,7 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def normaliser(self, role: str = "key", absent: Collection[bytes] = ()) -> Normaliser:
         """Returns the function that makes a key (or id) of a field's text.
 
-        It raises BadRecord for a text that these rules do not fit, or of which a mark of an absent value is left.
+        It raises BadRecord for text that does not fit these rules, or that becomes a mark of an absent value.
         """
         field, steps = f"{role} field {self.field!r}", list[Normaliser]()
         if self.pattern is not None:
@@ -115,7 +115,7 @@ def _found(pattern: re.Pattern[bytes], field: str, text: bytes) -> bytes:
     match = pattern.search(text)
     found = None if match is None else match[1] if pattern.groups else match[0]
     if found is None:
-        raise BadRecord(f"{field} is {_shown(text)}, in which the part that is named is not found")
+        raise BadRecord(f"{field} is {_shown(text)}, which lacks the named part")
     return found
 
 

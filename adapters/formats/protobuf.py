@@ -1,7 +1,7 @@
 """Length-delimited protobuf messages of one type that a descriptor file describes; records arrive as base64.
 
 Fields are named by dotted paths of the .proto's names (``query.id``). A key or id is a string, bytes, or an integer's
-decimal text; unset or empty ones name nothing, and neither does 0 in a field that cannot tell 0 from unset. The time
+decimal text; unset or empty ones are not keys, nor is 0 in a field that does not distinguish 0 from unset. The time
 is an integer, a floating-point number (its shortest decimal text), text, or a google.protobuf.Timestamp.
 
 The payload is protobuf's own JSON with the names of the .proto: 64-bit integers are strings, bytes base64. Fields
@@ -46,7 +46,7 @@ def message_type(data: bytes, name: str, where: str) -> Descriptor:
         files.Clear()
     if not files.file:
         todo = "make it with protoc --include_imports --descriptor_set_out=FILE"
-        raise AdapterError("descriptor holds no FileDescriptorSet", where, todo)
+        raise AdapterError("descriptor is not a FileDescriptorSet", where, todo)
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in files.file:
@@ -57,7 +57,7 @@ def message_type(data: bytes, name: str, where: str) -> Descriptor:
         if name in known:
             why = " ".join(str(error).split())[:200]
             raise AdapterError(
-                f"descriptor is not whole ({why})", where, "make it with protoc --include_imports"
+                f"descriptor is incomplete ({why})", where, "make it with protoc --include_imports"
             ) from None
         raise AdapterError(f"message = {name!r} is not in the descriptor", where, f"known: {known[:20]}") from None
 
@@ -111,7 +111,7 @@ class ProtobufSide(FieldsSide[Message]):
         except binascii.Error:
             raise BadRecord("is not the base64 of a message") from None
         except DecodeError:
-            raise BadRecord("is no such protobuf message") from None
+            raise BadRecord("is not such a protobuf message") from None
 
     def _value(self, fields: Message, role: str) -> bytes:
         return self._get[role](fields)
@@ -141,9 +141,9 @@ def _path(message: Descriptor, path: str, where: str) -> list[FieldDescriptor]:
         field = None if at is None or len(fields) == PATH_PARTS_MAX else at.fields_by_name.get(part)
         if field is None:
             there = ", ".join(sorted(at.fields_by_name)[:20]) if at is not None else "no fields below it"
-            raise AdapterError(f"{path!r} is no field of {message.full_name}", where, f"there is {there}")
+            raise AdapterError(f"{path!r} is not a field of {message.full_name}", where, f"there is {there}")
         if field.is_repeated:
-            raise AdapterError(f"{path!r} passes a repeated field", where, "name one that stands there once")
+            raise AdapterError(f"{path!r} passes a repeated field", where, "name a field that is not repeated")
         fields.append(field)
         at = field.message_type
     return fields

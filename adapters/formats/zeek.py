@@ -133,7 +133,7 @@ def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
     places = column_places(names, wanted)
     fault = ""
     if not separator or b"\n" in separator:
-        fault = "header: #separator is empty or a line end"
+        fault = "header: #separator is empty, or is a line end"
     elif not names:
         fault = "no #fields line comes before this record"
     elif types and len(types) != len(names):

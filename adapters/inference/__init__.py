@@ -1,8 +1,8 @@
 """Infers the configuration of two logs from their records, and reports what it could not decide.
 
 ``keys`` compares values, ``moments`` reads times, ``rows`` recognises formats. A guess is made only if one reading
-stands out; anything else is ``Unclear`` with the configuration to write: the logs' own fields and format, with the
-two best candidates and the evidence for them.
+stands out; otherwise the result is ``Unclear``, with a configuration to correct: the logs' own fields and format,
+with the two best candidates and the evidence for them.
 
 The event id is the most careful guess: if a field that is not an id is taken for one, real events are dropped as
 duplicates. So it needs two witnesses: the name (``id``, ``event_id``, ``click_id`` in ``clicks/``) says that it is
@@ -67,15 +67,15 @@ _CHANGE = re.compile(
     r"(?:.*[_.])?(?:status|state|stage|phase|step|op|operation|action|event|event_?type|event_?name|transition|change|"
     r"version|revision|updated_?at|modified_?at|sequence|attempt)",
     re.IGNORECASE,
-)  # marks of a thing that has several events: each time another of these
+)  # fields that change when a thing has several events
 _TYPE = re.compile(r"(?:.*[_.])?(?:type|kind)", re.IGNORECASE)
 _KIND = re.compile(
     r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
 _KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
 _UNITS_SAID = {
-    "filetime": "unit filetime: 18 digits that are Windows' 100 ns since 1601, as Unix times they would be of 1974",
-    "ticks": "unit ticks: 18 digits that are .NET's 100 ns since year 1, as Unix times they would be of 1990",
+    "filetime": "unit filetime: 18 digits are Windows' 100 ns since 1601; as Unix times they would be in 1974",
+    "ticks": "unit ticks: 18 digits are .NET's 100 ns since year 1; as Unix times they would be in 1990",
 }
 _FEW = 20  # at most this many kinds of events or states
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
@@ -98,7 +98,7 @@ class Unclear:
     """No single reading stands out.
 
     ``problem`` and ``todo`` are one line each. ``example`` is a file, of the logs' own fields if they can be read at
-    all. ``words``: options that say the same; empty if options cannot.
+    all. ``words``: equivalent options, if there are any.
     """
 
     problem: str
@@ -114,7 +114,7 @@ class Told:
     primary_key: str | None = None
     foreign_key: str | None = None
     id: str | None = None
-    time: TimeConfig | str | None = None  # a text is the field alone
+    time: TimeConfig | str | None = None  # a string is the field name only
 
 
 NOTHING = Told()
@@ -157,7 +157,7 @@ def infer(
     known = isinstance(told.time, TimeConfig)
     if time is not None and not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
-        problem = f"{' '.join(time.names)!r} names no zone, and is {zone} away from the times of the primary records"
+        problem = f"{' '.join(time.names)!r} has no zone, and differs by {zone} from the times of the primary records"
         example = _proposal(first, second, choice, time, told)
         return _unclear(problem, example, _words(first, second, choice, time, told))
     naming = {each.foreign for each in keys.candidates if each.contained >= NAMES_PRIMARY_SHARE}
@@ -177,7 +177,7 @@ def infer(
 
 
 def one_log(sample: Sample) -> Unclear:
-    """Refuses one log for both sides: nothing says which of its records are the primary ones."""
+    """Refuses one log for both sides, as its primary records are unknown."""
     side = read_side(sample)
     counted = None if isinstance(side, str) else _kinds(side)
     kinds, example = "", _template()
@@ -185,14 +185,14 @@ def one_log(sample: Sample) -> Unclear:
         kinds = f", whose records are of several kinds ({_shown_kinds(*counted)})"
         example = _split(side, *counted)
     return Unclear(
-        f"--primary and --foreign name the same logs{kinds}, and nothing says which of the records are primary",
-        "name different logs, or write a configuration file that tells them apart by skip and name it with --config",
+        f"--primary and --foreign name the same logs{kinds}, and their primary records are unknown",
+        "name different logs, or write a configuration file that separates them by skip, and name it with --config",
         example,
     )
 
 
 def _split(side: Side, kind: str, counts: Counter[str]) -> str:
-    """Returns a file in which both sides are one log, of which each skips all kinds but one."""
+    """Returns a file in which both sides read one log, and each skips all kinds but one."""
     (first, _), (second, _) = counts.most_common(2)
     keys = [name for name in side.names() if KEY_NAME.search(name) and name != kind]
     key = min(keys or side.names(), key=lambda name: side.is_unique(name))
@@ -210,7 +210,7 @@ def _shown_kinds(name: str, counts: Counter[str]) -> str:
 
 
 def _kinds(side: Side) -> tuple[str, Counter[str]] | None:
-    """Counts the kinds of a log's records by the field that best tells them apart."""
+    """Counts the kinds of a log's records by the field that best distinguishes them."""
     found = [(name, Counter(side.values(name))) for name in side.names()]
     found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
     return min(found, key=lambda each: (each[0].count("."), _KIND_RANK.search(each[0]) is None), default=None)
@@ -281,7 +281,7 @@ def no_field(role: str, side: Side, name: str, what: str) -> str:
 
 
 def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
-    """True if the table reads the side's records as they were read here; otherwise its fields have other names."""
+    """True if the table reads the side's records as this module did; otherwise its fields have other names."""
     found = side.config("")
     told = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     if "format" not in told:
@@ -311,7 +311,7 @@ def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
     if (read := time_of(told, side.values(told))) is not None:
         why = implausible(side, read)
         return f"{why}; give time a unit" if why else read
-    return f"the foreign logs have values of no known unit or format in {told!r}; give time a unit or a format"
+    return f"the foreign logs have values of unknown unit or format in {told!r}; give time a unit or a format"
 
 
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes: tuple[str, ...] = ()) -> str:
@@ -335,8 +335,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
 def _todo(what: str) -> str:
     return (
         f"write a configuration file ({what}), try it with photon adapter test, and name it with --config "
-        f"(formats: {', '.join(FORMATS)}; examples of each stand on the "
-        "documentation's page Adapters)"
+        f"(formats: {', '.join(FORMATS)}; the page Adapters of the documentation has examples)"
     )
 
 
@@ -355,7 +354,7 @@ def _key_line(primary: Side, best: Candidate, first: Key, second: Key) -> str:
     one, other = (repr(key) if isinstance(key, str) else said_key("", key)[1] for key in (first, second))
     sides = ": on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
     what = f"key = {one}{sides}"
-    named = ", told by the names" if best.bits == 0 else ""
+    named = ", judged by their names" if best.bits == 0 else ""
     return (
         f"{what}, unique among primaries, {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
         f"among the sampled primaries ({len(primary.rows):,}){named}"
@@ -365,7 +364,7 @@ def _key_line(primary: Side, best: Candidate, first: Key, second: Key) -> str:
 def _words(
     primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told
 ) -> tuple[str, ...]:
-    """Returns the options of ``photon join`` that state the unclear parts, following the best guess."""
+    """Returns the options of ``photon join`` that decide the unclear parts, following the best guess."""
     if choice.best or choice.shown:
         best = choice.best or choice.shown[0]
         first, second = best.primary, best.foreign
@@ -397,14 +396,14 @@ def _words(
 def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
     if not words:
         return Unclear(problem, _todo("these fields, say"), example)
-    by_options = f"if it is right, say it by {shlex.join(words)}"
+    by_options = f"if it is right, confirm it by {shlex.join(words)}"
     todo = f"{by_options}; or correct the configuration below, try it with photon adapter test, name it with --config"
     return Unclear(problem, todo, example, words)
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:
-    """Returns a file of the logs' own fields that can be used unchanged, and corrected."""
-    notes = ["Made of the logs' own fields; correct what is wrong."]
+    """Returns a usable file of the logs' own fields, to be corrected."""
+    notes = ["Made from the logs' own fields; correct any mistakes."]
     shown = [choice.best] if choice.best else list(choice.shown)
     for number, each in enumerate(shown, 1):
         pair = f"primary key = {toml_value(each.primary)}, foreign key = {toml_value(each.foreign)}"
@@ -419,7 +418,7 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | s
         time = _likely_time(foreign)
         if time is not None:
             field = toml_value(" ".join(time.names))
-            notes.append(f"The event time is a guess, {field}: see that field, unit, format and zone are right.")
+            notes.append(f"The event time is a guess, {field}: check field, unit, format and zone.")
     event_id, _ = _event_id(foreign, second, time, told)
     sides = primary.config(keys[0]), foreign.config(keys[1], event_id, time)
     text = toml_of(*sides, notes=tuple(map(_one_line, notes)))
@@ -471,7 +470,7 @@ def _event_id(
     side: Side, key: str, time: TimeConfig | None, told: Told, naming: Collection[str] = ()
 ) -> tuple[str | None, str]:
     if told.id is not None:
-        return told.id, f"event id = {told.id!r}: as told"
+        return told.id, f"event id = {told.id!r}: as given"
     return _find_id(side, key, *(time.names if time else ()), naming=naming)
 
 
@@ -508,7 +507,7 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
         said += f"; {' and '.join(f'{name!r} {why}' for name, why in list(doubts.items())[:3])}"
     if unique:
         first = (sure or named or unique)[0]
-        said += f". If {first} identifies an event, say --id {first}"
+        said += f". If {first} identifies an event, give --id {first}"
     return None, said
 
 
@@ -529,11 +528,11 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
         return ""
     sure = _EVENT.fullmatch(name) is not None
     if counts_densely(values) and not (sure and not any(map(str.isdigit, values))):
-        return "only counts, and may begin again"
+        return "is a counter, and may restart"
     if name in naming:
         return "names primary events"
     if not sure and (change := next(filter(partial(_changes, side), side.names()), None)):
-        return f"may name a thing that changes, as {change!r} says"
+        return f"may name a thing that changes, judging by {change!r} says"
     return ""
 
 
@@ -541,7 +540,7 @@ def _changes(side: Side, name: str) -> bool:
     """True if a field holds one of a few states of a thing. An HTTP status is not a state."""
     values = set(side.values(name))
     if not _CHANGE.fullmatch(name):
-        return _TYPE.fullmatch(name) is not None and len(values) == 1  # of one type today, of others tomorrow
+        return _TYPE.fullmatch(name) is not None and len(values) == 1  # only one type so far, but others may follow
     return is_named_time(name) or (
         len(values) <= _FEW and not all(len(value) == 3 and value.isdigit() for value in values)
     )

@@ -4,7 +4,7 @@ A candidate is a pair of fields: the primary one is unique, and foreign values a
 evidence depends on how likely it is by chance. Thirty-two hex digits never match by chance; any counter is a subset
 of the numbers 1 to 1,000. So each foreign value is weighted with the *density* of primary values around it, and a
 candidate counts if the overlap exceeds that expected by chance by ``BITS_MIN`` bits (the divergence of the two
-shares, times the values). For values as dense as counters only names are evidence, and only if no other candidate
+shares, times the values). For values as dense as counters, only names are evidence, and only if no other candidate
 objects.
 
 Two candidates with the same primary field are one answer if they name the same record in every foreign one. If two
@@ -49,11 +49,11 @@ KEY_NAME = re.compile(
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<digits>[0-9]{1,18})(?P<after>[^0-9]*)")
 _FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Words for "this field is a reference", not for the thing it refers to.
+# Words that mark a field as a reference, not the thing it refers to.
 _MARKS = frozenset(
     {"id", "uid", "uuid", "guid", "key", "ref", "reference", "no", "nr", "number", "code", "hash", "fk"}
 )
-# Words for numbers that count within something and are not references.
+# Words for numbers that count within something, not references.
 _COUNTS = re.compile(
     "line|row|seq|sequence|page|item|index|record|entry|step|attempt|retry|port|version|batch|rank|position|offset|"
     "shard|partition|worker|thread|process|pid|tid|status|error|count|size|level|priority"
@@ -70,9 +70,9 @@ class Candidate:
     distinct: int  # foreign values
     overlap: int  # how many of them are among the primary ones
     unique: float  # share of distinct values among the primary ones
-    bits: float  # by how much the overlap exceeds chance
+    bits: float  # evidence that the overlap exceeds chance
     alike: int  # similarity of the names: 3 equal and meaningful, 2 similar, 1 a word in common, 0 none
-    counter: bool  # the foreign values number the foreign records themselves
+    counter: bool  # the foreign values may number the foreign records themselves
     prefixed: bool  # both sides' values have the same letters before a number
     about: bool  # the foreign field is named after the subject of the primary logs: ``order_id`` for ``orders.csv``
     examples: tuple[str, ...]
@@ -94,7 +94,7 @@ class Candidate:
     def evidence(self, primaries: int) -> str:
         """One line for a person."""
         unique = "unique there" if self.unique == 1 else f"{self.unique:.1%} of its values there are unique"
-        chance = "; by chance it could be as many" if self.bits < BITS_MIN else ""
+        chance = "; chance could explain this" if self.bits < BITS_MIN else ""
         return (
             f"{self.contained:.0%} of {self.distinct:,} foreign values ({self.overlap:,}) are among the "
             f"{primaries:,} primary records read, {unique}; for instance {', '.join(self.examples) or 'none'}{chance}"
@@ -106,7 +106,7 @@ class Choice:
     """The chosen key. ``best`` is ``None`` if nothing stands out; ``why`` says what is missing.
 
     ``shown``: the two best candidates. ``missing``: the foreign field that would be the key if more records had it.
-    ``hopeless``: no field is a key as it is written.
+    ``hopeless``: no field is usable as a key as written.
     """
 
     best: Candidate | None
@@ -190,7 +190,7 @@ class Keys:
         return each.overlap >= PARTIAL_OVERLAP_MIN and each.contained >= least
 
     def _is_named(self, each: Candidate) -> bool:
-        """True if the values may match by chance, but the names, or the letters before the numbers, do not."""
+        """True if the values may match by chance, but the names, or the letters before the numbers, are evidence."""
         if each.contained < NAMED_CONTAINED_MIN or each.counter:
             return False
         if not self._whole and len(self._primary.rows) < NAMED_PARTIAL_RECORDS:
@@ -210,7 +210,7 @@ class Keys:
         return best.alike == 3 and best.keyed and rival.alike < 2 and best.contained >= rival.contained
 
     def _left_out(self) -> tuple[tuple[Candidate, str] | None, str | None]:
-        """Returns the pair, and the reason, that would be the key but for a field that is not considered.
+        """Returns the pair that would be the key but for a field that is not considered, and the reason.
 
         Also returns the foreign field that too many records lack.
         """
@@ -314,7 +314,7 @@ class Keys:
     def _nothing(self) -> str:
         reverse = Keys(self._foreign, self._primary, whole=True).swapped() if self._whole else ""
         if reverse:
-            return f"no foreign field names primary records, but {reverse}: are the sides swapped?"
+            return f"no foreign field refers to primary records, but {reverse}: are the sides swapped?"
         if not any(self._primary.is_unique(name) for name in _fields(self._primary, self._told[0])):
             return "no field is unique among the primary records; name the key"
         if not self.candidates:
@@ -339,7 +339,7 @@ class Keys:
         """Describes the pair that would be the key if the sides were swapped; empty if there is none."""
         best = next((each for each in self.candidates if each.unique == 1 and self._is_sure(each)), None)
         return (
-            f"{best.primary!r} of the foreign records is named by {best.foreign!r} of the primary ones"
+            f"{best.primary!r} of the foreign records is referred to by {best.foreign!r} of the primary ones"
             if best
             else ""
         )
@@ -389,7 +389,7 @@ class _Field:
 
 
 def _bits(overlap: int, distinct: int, expected: float) -> float:
-    """Returns how many bits of evidence against chance, which would give ``expected``, the overlap is."""
+    """Returns the bits of evidence that the overlap exceeds the ``expected`` one by chance."""
     share, chance = overlap / distinct, min(expected / distinct, 1.0)
     if share <= chance:
         return 0.0

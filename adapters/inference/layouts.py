@@ -29,7 +29,7 @@ _BEGINS = (
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:",
 )
 _CONTINUES = re.compile(rb"\s|at |\.\.\. \d|Caused by|Traceback|[\w.]+(?:Error|Exception)\b|[\w.]+: ")
-LETTERS_SHARE = 0.8  # of the bytes that are not ASCII, if they are text
+LETTERS_SHARE = 0.8  # least share of letters among non-ASCII bytes, if they are text
 CONTINUES_SHARE = 0.8
 BEGINS_SHARE = 0.05
 
@@ -43,31 +43,29 @@ class Text(NamedTuple):
 
 
 def plain(sample: Mapping[str, Sequence[bytes]]) -> Text | str:
-    """Decodes a sample, and takes colours out of it. A text says why that cannot be."""
+    """Decodes a sample and removes colours. Returns a text if that is impossible."""
     settings: dict[str, Any] = {}
     notes: list[str] = []
     files = {name: list(records) for name, records in sample.items()}
     encoding = _encoding(files)
     if encoding is None:
-        return (
-            "hold UTF-16 text in some files and others in other files; name one kind, or write all as UTF-8 (iconv)"
-        )
+        return "hold UTF-16 text in some files only; name one kind of file, or convert all to UTF-8 (iconv)"
     if encoding != UTF8:
         settings["encoding"] = encoding
         files = {name: [_decoded(each, encoding) for each in records] for name, records in files.items()}
-        why = "the text has its mark or its zeros"
+        why = "the text has its byte order mark or zero bytes"
         if encoding != "utf-16":
-            why = "the text is not UTF-8, and other encodings would differ in letters only"
+            why = "the text is not UTF-8, and other encodings would only change letters"
         notes.append(f'encoding = "{encoding}": {why}')
     if any(b"\x1b[" in record for records in files.values() for record in records):
         settings["colours"] = True
         files = {name: [COLOUR.sub(b"", each) for each in records] for name, records in files.items()}
-        notes.append("colours = true: terminals' colours are taken out of the lines")
+        notes.append("colours = true: terminal colours are removed from the lines")
     return Text(files, settings, tuple(notes))
 
 
 def _encoding(files: Mapping[str, Sequence[bytes]]) -> str | None:
-    """Returns ``None`` if the files are of several."""
+    """Returns the files' encoding; ``None`` if they have several."""
     wide = {looks_utf16(records[0]) for records in files.values() if records}
     if True in wide:
         return None if False in wide else "utf-16"
@@ -117,7 +115,7 @@ def json_objects(
         return None
     objects = _objects(sample, name)
     if not objects:
-        return f"hold {seen}, of which none can be read"
+        return f"hold {seen}, none of them readable"
     return objects, {"records": name} if name else {}
 
 
@@ -127,7 +125,7 @@ def _objects(sample: Mapping[str, Sequence[bytes]], name: str = "") -> list[byte
 
 
 def _cut(framing: JsonObjects, data: bytes) -> list[bytes]:
-    """Returns the records before anything else."""
+    """Returns the records before any other text."""
     data = data.removeprefix(BOM)
     text, good, bad = b"", 0, len(data) + 1
     while bad - good > 1:
@@ -185,7 +183,8 @@ def _is_object(record: bytes) -> bool:
 
 
 def gathered(sample: Mapping[str, Sequence[bytes]]) -> tuple[str, dict[str, list[bytes]]] | None:
-    """Returns how lines begin records that others belong to, as stack traces do, with those records."""
+    """Recognises records of several lines, such as stack traces; returns the pattern of first lines, and the
+    records."""
     for begins in _BEGINS:
         match = re.compile(begins.encode()).match
         if not all(match(records[0]) for records in sample.values() if records):

@@ -28,7 +28,7 @@ _OTHER = re.compile(
     r"birth|dob$|expir|valid|(?:^|[_.])due|until|schedul|deadline|eta(?:_|$)|run_?time|uptime", re.IGNORECASE
 )
 YEAR_S = 366 * 86_400
-OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from the last write of their file
+OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # largest distance of times from their file's last write
 _TAI64N = re.compile(r"@4[0-9a-f]{15}(?:[0-9a-f]{8})?")
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}[/.][0-9]{1,2}[/.][0-9]{4}|[0-9]{4}/[0-9]{2}/[0-9]{2}")
@@ -57,7 +57,7 @@ def find_time(side: Side) -> TimeConfig | str | None:
     formats = format_of(texts(side, (day, clock)))
     if len(formats) == 1:
         return TimeConfig(fields=(day, clock), format=formats[0])
-    which = "month first or day first" if formats else "in no known format"
+    which = "month first or day first" if formats else "in an unknown format"
     return (
         f"{day!r} of the foreign logs is a day and {clock!r} a time of day, written {which}; name them together, "
         f'as in time = {{ fields = ["{day}", "{clock}"], format = "%d/%m/%Y %H:%M:%S" }}'
@@ -118,7 +118,7 @@ def implausible(side: Side, time: TimeConfig) -> str:
 
 
 def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
-    """Warns about event times unlikely in a log, with a better reading; empty if they may be right."""
+    """Warns about event times unlikely in a log, with a better reading; empty if they are plausible."""
     low, high = (bound * NS_PER_S for bound in EPOCH_S)
     outside = [ns for ns in times_ns if not low <= ns <= high]
     if 2 * len(outside) < len(times_ns):
@@ -126,7 +126,7 @@ def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
     odd = sorted(outside)[len(outside) // 2]
     said = f"event times of the first foreign records are outside 1990 to 2050, for instance {_moment(odd)}"
     if time is None or time.unit is None or time.origin is not None:
-        return f"{said}; is the event time right?"
+        return f"{said}; is the event time correct?"
     count = (odd - UNIT_ORIGINS_NS.get(time.unit, 0)) // 10 ** UNIT_EXPONENTS[time.unit]
     fits = [
         unit
@@ -204,7 +204,7 @@ def _none_fits(side: Side) -> str | None:
     elif tai := tai64n_times(side):
         which = f"{tai[0].field} looks like TAI64N; if multilog, svlogd or s6-log wrote it, its format is tai64n"
     elif of_day:
-        which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
+        which = f"{of_day[0]} counts the seconds of an unknown day: name its origin and zone"
     elif odd:
         which = odd[0]
     elif named:
@@ -213,7 +213,7 @@ def _none_fits(side: Side) -> str | None:
         lacking = 1 - len(side.values(rare[0])) / len(side.rows)
         which = f"{rare[0]} is missing in {lacking:.0%} of the records"
     elif risen:
-        which = f"{risen[0]} rises as times do, and is not named as one"
+        which = f"{risen[0]} increases like a time, but is not named like one"
     else:
         return None
     return f"the foreign logs have no field that is clearly the event time ({which}); name field, unit or format"

@@ -1,7 +1,6 @@
-"""Finds keys where no field is one as it is written: a part of a field, values that differ in writing, two fields.
+"""Finds keys where no field is one as it is written: a part of a field, values that differ in spelling, two fields. A
 
-A part is taken like a field. The others are shown with the words to write: whether "ab" and "AB" are one thing, only
-people know.
+part is used like a field. The others are only suggested: whether "ab" and "AB" are equal is for the user to decide.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from photon.config.toml_text import toml_lines, toml_value
 
 Words = Mapping[str, Any]
 WRITINGS: tuple[tuple[Words, str], ...] = (
-    ({"trim": True}, "if white space around it does not count"),
+    ({"trim": True}, "if white space around it does not matter"),
     ({"case": "fold"}, "if upper and lower case are equal"),
     ({"as": "number"}, "if its values are compared as numbers"),
     ({"as": "uuid"}, "if its values are compared as UUIDs"),
-    ({"trim": True, "case": "fold"}, "if neither white space around it nor case counts"),
+    ({"trim": True, "case": "fold"}, "if neither white space around it nor case matters"),
     ({"trim": True, "as": "number"}, "if its values are compared as numbers, without white space"),
 )
 ROWS_MAX = 12_000
@@ -73,7 +72,7 @@ def remedy(primary: Side, foreign: Side, *, whole: bool) -> Choice | None:
 
 
 def _words(primary: Side, foreign: Side) -> Iterator[tuple[Words, Words, str]]:
-    """Returns what to try: words for the primary and the foreign key, and what they mean if people must decide it."""
+    """Returns settings to try for the primary and the foreign key, and their meaning if the user must decide."""
     yield from ((words, words, said) for words, said in WRITINGS)
     for side in (foreign, primary):
         for part in (*HEADERS, *(f"?{name}" for name in _members(side))):
@@ -131,7 +130,7 @@ def _together(primary: Side, few: Side, foreign: Side, *, whole: bool) -> Choice
         both = f"{_pair(one.primary, one.foreign)} and {_pair(other.primary, other.foreign)}"
         why = (
             f"no single field is a key, but {both} together could be it: {common:,} of {len(distinct):,} foreign "
-            "pairs of values are among the primary ones, where each stands once"
+            "pairs of values are among the primary ones, where each occurs once"
         )
         keys_of = ((one.primary, other.primary), (one.foreign, other.foreign))
         return Choice(None, why, (one, other), keys=keys_of)

@@ -28,10 +28,10 @@ from photon.adapters.logs.zeek_framing import after_lines
 from photon.adapters.side import Key, SideConfig, TimeConfig
 
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
-ROWS_WITH_MIN = 3  # a field that fewer rows have is not shown to people either
-TEXT = "are text whose lines have no common shape with a time"
+ROWS_WITH_MIN = 3  # a field of fewer rows is not even shown
+TEXT = "are text, whose lines share no shape that has a time"
 TOGETHER = "lines between belong to the record before them"
-PROBED = 200  # values of a field that tell whether it can be rewritten
+PROBED = 200  # values of a field examined to see whether it can be rewritten
 FIELDS_MAX = 500
 DEPTH_MAX = 16
 
@@ -224,7 +224,7 @@ def _side(sample: Sample, distinct: Sequence[bytes]) -> Side | str:
         return _side_of(table, files)
     if table is not None:
         return table
-    return f"{TEXT} (the first record begins {distinct[0][:40]!r}); a pattern has to take them apart"
+    return f"{TEXT} (the first record begins {distinct[0][:40]!r}); write a pattern for them"
 
 
 def _side_of(table: Table, files: tuple[str, ...]) -> Side:
@@ -232,7 +232,7 @@ def _side_of(table: Table, files: tuple[str, ...]) -> Side:
 
 
 def _lines(files: tuple[str, ...], distinct: Sequence[bytes]) -> Side | None:
-    """Returns lines of one shape."""
+    """Returns rows of lines of one shape."""
     pattern = pattern_of(distinct)
     if pattern is None:
         return None
@@ -299,7 +299,7 @@ def _zeek_rows(sample: Sample) -> list[Row] | None:
 
 
 def _logfmt_row(record: bytes) -> Row | None:
-    """Returns ``None`` for a record that is not logfmt, or hardly: logfmt takes plain text for flags."""
+    """Returns ``None`` for a record that is not logfmt, or barely so: logfmt takes plain text for flags."""
     try:
         fields = parse_pairs(record)
     except BadRecord:

@@ -1,4 +1,4 @@
-"""Recognises tables: fields between delimiters or blanks, with what stands above and below them."""
+"""Recognises tables: fields between delimiters or blanks, with the lines above and below them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from photon.adapters.inference.layouts import BOM
 from photon.adapters.inference.time_texts import is_moment
 from photon.adapters.side import COLUMNS_MAX
 
-READABLE_SHARE = 0.8  # of the records that have as many fields as there are columns
-SEEN_SHARE = 0.4  # of the records from which on a table is named in a refusal
+READABLE_SHARE = 0.8  # least share of records with as many fields as columns
+SEEN_SHARE = 0.4  # least share of records for a table to be named in a refusal
 TYPED_SHARE = 0.95  # a column has a type if at least this share of its values has it
 TITLE_MAX = 20  # lines above a header
 HEADER_ROWS = 1000  # how many records are compared with possible headers
@@ -42,7 +42,7 @@ class Table:
 
 
 def table_of(sample: Mapping[str, Sequence[bytes]]) -> Table | str | None:
-    """Returns the table with most columns. A text says what is nearly one, ``None`` means that nothing is."""
+    """Returns the table with most columns; a text describing what is nearly one; or ``None``."""
     files = [list(records) for records in sample.values() if any(map(bytes.strip, records))]
     for records in files:
         records[0] = records[0].removeprefix(BOM)
@@ -101,10 +101,10 @@ def _table(files: Sequence[Sequence[bytes]], delimiter: bytes, skip: int) -> Tab
     settings |= {"skip_lines": skip} if skip else {}
     tables = [[row for row in rows if row] for rows in cut]
     header = has_header(tables, columns)
-    if title and not header:  # what is above data is a header of other columns
+    if title and not header:  # lines above data are a header of other columns
         return None
     if header is None or (kind == "blanks" and not (header and count >= TYPED_SHARE * total)):
-        unclear = "nothing tells whether the first line names them: write columns = […], or header = true with names"
+        unclear = "it is unclear whether the first line names them: write columns = […], or header = true with names"
         return f"hold {named} and {columns} columns, and {unclear}" if kind != "blanks" else None
     rows = list(_named(tables, columns, header=header))
     if not rows:

@@ -62,7 +62,7 @@ class Logs:
         return reversed(self._of_record.get(record, {}))
 
     def read_whole(self, file: TrackedFile) -> Head | None:
-        """Answers ``read_whole`` of Files."""
+        """Implements ``read_whole`` for Files."""
         head = head_by_path(file.path)
         log = self.all.get(head.identity)
         if log is None or log.proof != proof_of_whole(file.key):
@@ -130,7 +130,7 @@ class Logs:
         for path, (size, packed) in sorted(rivals.items()):
             scans, size_before = log.rivals.get(path, (0, size))
             log.rivals[path] = (scans + 1 if size == size_before else 1, size)
-            # A log and its compressed copy may exist in parallel for as long as a rotation takes.
+            # A log and its compressed copy may exist at the same time during a rotation.
             if packed != best.packed and log_name(path) == log_name(best.path):
                 continue
             if log.rivals[path][0] >= GRACE_SCANS:
@@ -139,11 +139,11 @@ class Logs:
                 self._contested.add(log.identity)
 
     def _tell_rival(self, log: TrackedLog, path: str) -> None:
-        what = f"holds the same bytes as {log.path}, as far as it goes: it is left out as its copy until they differ"
+        what = f"is a copy of the beginning of {log.path}: it is left out until they differ"
         self._problems.tell(ProblemKind.COPY, path, what)
 
     def tell_all_rivals(self) -> None:
-        """Reports all rivals: no later scan will explain them."""
+        """Reports all rivals: no later scan can explain them."""
         for log in self.all.values():
             for path in log.rivals:
                 self._tell_rival(log, path)
@@ -188,7 +188,7 @@ class Logs:
         self._problems.tell(
             ProblemKind.VANISHED,
             log.path,
-            f"{left} bytes at its end were gone before they were read; keep rolled files for a while",
+            f"{left} bytes at its end were gone before they were read; keep rolled files longer",
             again=True,
         )
 
@@ -201,7 +201,7 @@ class Logs:
         (self._cut.add if cut_short else self._cut.discard)(log.identity)
 
     def tell_cut_short(self) -> None:
-        """Call it once a scan."""
+        """Reports compressed files that stay cut short. Call it once per scan."""
         for identity in sorted(self._cut):
             log = self.all[identity]
             if log.cut_scans < 0 or log.file is None:

@@ -25,7 +25,7 @@ Enter = Callable[[str], None]
 
 
 class SeenFiles(NamedTuple):
-    """The files that exist at some paths now."""
+    """The files currently at some paths."""
 
     found: list[FoundFile]
     missing: list[str]
@@ -135,7 +135,7 @@ def discover(
             st = entry.stat(follow_symlinks=False)
         except OSError as err:
             if err.errno not in NOTHING_THERE:
-                problems.tell(ProblemKind.UNREADABLE, path, f"cannot be looked at ({err.strerror})")
+                problems.tell(ProblemKind.UNREADABLE, path, f"cannot be examined ({err.strerror})")
             continue
         if stat.S_ISREG(st.st_mode):
             found.append(_found(path, st))
@@ -153,11 +153,14 @@ def _found(path: str, st: os.stat_result, rank: int = 0) -> FoundFile:
 
 
 def _behind(path: str, links: Links, problems: ProblemReporter, enter: Enter) -> list[FoundFile]:
-    """Returns the target of a link, and the rest of its log. Examines them after calling ``enter`` with the link."""
+    """Returns the target of a link, and the other files of its log.
+
+    Calls ``enter`` with the link before examining them.
+    """
     if links.target(path) is None:
         return []
     enter(path)
-    target = links.target(path)  # again: a change before the watch began notifies nobody
+    target = links.target(path)  # again: changes before the watch began are not notified
     if target is None:
         return []
     found = []
@@ -254,7 +257,7 @@ def _is_supported(path: str, problems: ProblemReporter) -> bool:
         problems.tell(
             ProblemKind.UNSUPPORTED,
             path,
-            f"{path.rpartition('.')[2]} is no compression that is read; use .gz, .zst, .bz2 or .xz",
+            f"{path.rpartition('.')[2]} is not a supported compression; use .gz, .zst, .bz2 or .xz",
         )
         return False
     return True
@@ -266,7 +269,7 @@ def _is_wanted(path: str, patterns: Patterns, problems: ProblemReporter) -> bool
 
 
 def _is_named(name: str, path: str, problems: ProblemReporter) -> bool:
-    """True for a name that is not hidden or temporary, and can be written down."""
+    """True for a valid name that is not hidden or temporary."""
     if name.startswith(".") or name.endswith(".tmp"):
         return False
     if not name.isascii():

@@ -1,9 +1,9 @@
 """Follows all logs of a directory: new, growing, rolled, renamed, truncated, replaced and compressed files.
 
-Two kinds of state (``tracked``): a ``TrackedFile`` is an inode with a name, as seen by the last scan, and says which
-log it holds; a ``TrackedLog`` is a stream of bytes under one identity: how far it has been read, and from which file.
-A scan matches them; a poll reads. When in doubt a log is read again from its start: ids make duplicates harmless,
-while a skipped line is lost.
+Two kinds of state (``tracked``): a ``TrackedFile`` is an inode with a name, as seen by the last scan, and refers to
+the log it holds; a ``TrackedLog`` is a stream of bytes under one identity: how far it has been read, and from which
+file. A scan matches them; a poll reads. When in doubt a log is read again from its start: ids make duplicates
+harmless, while a skipped line is lost.
 
 A scan covers the whole directory, or only the paths where a change is known; the other logs then cost nothing.
 
@@ -33,9 +33,9 @@ from photon.adapters.logs.same_beginnings import Alike
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 from photon.adapters.logs.unended_lines import RestRule
 
-LOOKED_AT_ONCE = 200  # files of others examined in one look
+LOOKED_AT_ONCE = 200  # files of others examined at a time
 AWAITED_MAX = 8  # logs whose bytes are being fetched from elsewhere, before reading pauses until they arrive
-# Bytes of one plain file after which the next one has its turn. Compressed files are read through: returning to one
+# Bytes read from one plain file before the next one's turn. Compressed files are read through: returning to one
 # may require inflating it again from its start.
 TURN_BYTES = 16 << 20
 
@@ -149,11 +149,11 @@ class Follower:
         return self._links.dangling
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
-        """Returns existing files that are not read, or not to their ends."""
+        """Returns existing files that are not read completely."""
         return self._problems.unsolved(kinds)
 
     def speak(self) -> None:
-        """Reports logs that begin alike under any name: lines without ids of their own are read."""
+        """Reports logs that begin alike, now that lines without their own ids are read."""
         self._problems.speak()
 
     def positions(self) -> list[LogPosition]:
@@ -193,7 +193,7 @@ class Follower:
         return lag_of_all(len(self._logs.all), self._behind.values(), worst)
 
     def unread_now(self) -> Unread:
-        """Returns the bytes that the last scan saw and that have not been returned.
+        """Returns the bytes seen by the last scan and not yet returned.
 
         Call it right after the scan. A last line without line end, and files known to be gone, are not waited for.
         """
@@ -203,7 +203,7 @@ class Follower:
         elif problems := self.unread():
             doubt = str(problems[0])
         elif self.restless:
-            doubt = "files that were just seen are not told apart yet"
+            doubt = "new files are not identified yet"
         return unread_of(self._behind.values(), doubt)
 
     # -- logs of others --------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ class Follower:
     def look_at_others(self) -> None:
         """Examines the first bytes of some files of others that grew, for a log of ours that replaced theirs.
 
-        Those who read a file notice at once that it was replaced by a longer one on the same inode. Final files never
-        are.
+        Readers of a file notice at once if a longer one replaced it on the same inode. Final files are never
+        replaced.
         """
         if self._mine is None or self._final:
             return
@@ -235,7 +235,8 @@ class Follower:
         """Looks for new, renamed, grown, shrunk and vanished files. True if it scanned all of the directory.
 
         ``changed``: only these paths (for directories: and all below them) have changed since the last scan;
-        ``deleted``: names known to be removed for good. In doubt the whole directory is scanned, one stat a file.
+        ``deleted``: names known to be removed for good. If in doubt, scans the whole directory, with one stat per
+        file.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False
@@ -274,7 +275,7 @@ class Follower:
             while not (seen_ns := self._there.whole_ns()):
                 self._there.version()  # waits until all were listed
             version = self._there.version()
-            self._seen_ns = seen_ns  # read first: afterwards it may cover more files than we got
+            self._seen_ns = seen_ns  # read first: later it may cover more files than were listed
             if settled and version == self._version:
                 return None
             self._version = version
@@ -288,7 +289,7 @@ class Follower:
             return False
         named = {each.key for each in seen.found if each.rank < 3}
         if any(each.key not in named and self._files.known(each.key) is None for each in seen.found):
-            return False  # a new file whose link was not examined
+            return False  # in doubt: a new file whose link was not examined
         found = self._one_name_each(seen)
         gone = self._gone(found, seen.missing, deleted)
         if gone is None:
@@ -315,7 +316,7 @@ class Follower:
     def _gone(
         self, found: Sequence[FoundFile], missing: Sequence[str], deleted: Collection[str]
     ) -> list[TrackedFile] | None:
-        """Returns files that have no name any more; ``None`` if one may have another name."""
+        """Returns unlinked files; ``None`` if one may have another name."""
         keys = {each.key for each in found}
         gone = []
         for path in (*missing, *(each.path for each in found)):
@@ -357,7 +358,7 @@ class Follower:
             log.queued = True
 
     def _place(self, log: TrackedLog) -> tuple[str, str, int]:
-        """Sorts by path, but puts a log that begins like another one after it: what they share is then known."""
+        """Sorts by path, but puts a log that begins like another one after it: their common bytes are then known."""
         first, _, number = log.identity.partition(ALIKE_MARK)
         return self._logs.all.get(first, log).path, first, int(number or 0)
 
@@ -380,7 +381,7 @@ class Follower:
                 continue
             if blocks or not self._sources.missed:
                 return blocks
-            self.scan()  # finds files renamed since the last scan: without it nothing is caught up
+            self.scan()  # finds files renamed since the last scan, without which nothing is caught up
 
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
@@ -399,7 +400,7 @@ class Follower:
                     break
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
-            if self._reader.awaiting:  # the next log that is not being fetched, else we come back
+            if self._reader.awaiting:  # try the next log that is not being fetched, else return later
                 awaiting.append(self._ready.popleft())
                 self._turn = 0
                 if len(awaiting) >= AWAITED_MAX:
@@ -418,7 +419,7 @@ class Follower:
                 self._ready.rotate(-1)
                 self._turn = 0
         self._awaiting = bool(awaiting)
-        self._ready.extendleft(reversed(awaiting))  # first: before others are fetched, and these forgotten
+        self._ready.extendleft(reversed(awaiting))  # to the front, before others are fetched and these are dropped
         return blocks
 
     def _finish(self) -> None:

@@ -75,7 +75,7 @@ def stat_log(directory: Path, path: str) -> os.stat_result:
 
 
 def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
-    """Uses a log's path. If nothing is there, tries ``web.log.1`` next to the target of the link ``web.log``."""
+    """Opens a log's path. If nothing is there, tries ``web.log.1`` next to the target of the link ``web.log``."""
     try:
         return use(f"{directory}/{path}")
     except FileNotFoundError:
@@ -103,7 +103,10 @@ def relative(real: str, directory: str) -> str:
 
 
 def is_below(real: str, directories: Iterable[str]) -> bool:
-    """True if a real path is below one of these directories. One written with links or ``..`` contains nothing."""
+    """True if a real path is below one of these directories.
+
+    A directory given with links or ``..`` contains nothing.
+    """
     return any(real.startswith(each.rstrip("/") + "/") for each in directories)
 
 
@@ -141,7 +144,7 @@ def _outside(real: str) -> str:
 
 
 def hops(directory: Path | str, path: str, known: dict[str, str] | None = None) -> list[str]:
-    """Returns the places that a link leads through; the last one is no link, and may not exist.
+    """Returns the places along a link's path; the last one is not a link, and may not exist.
 
     Each is in a directory's real path, unless that directory does not exist. ``known``: real paths of directories,
     which this function extends.
@@ -214,7 +217,7 @@ class Links:
 
     def unreadable(self, path: str, why: str) -> None:
         """Notes that a link may be followed but cannot be."""
-        self._refused[path] = f"the file that it leads to cannot be looked at ({why}); make it readable for this user"
+        self._refused[path] = f"its target cannot be examined ({why}); make it readable for this user"
 
     def gone(self, path: str) -> None:
         """Notes that nothing exists at this path."""

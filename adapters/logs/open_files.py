@@ -37,7 +37,7 @@ class OpenFiles:
         self._missed_before, self.missed = self.missed, set()
 
     def look_elsewhere(self, path: str) -> bool:
-        """Notes that another log than expected is there. True if a scan must first find the expected one."""
+        """Notes that a different log than expected is there. True if a scan must first find the expected one."""
         if path in self._missed_before:
             return False
         self.missed.add(path)
@@ -66,7 +66,7 @@ class OpenFiles:
 
         ``None`` if it cannot be opened now: renamed, deleted or replaced since the scan; the next scan tells.
         """
-        why = "is another file whenever it is opened"
+        why = "is a different file each time it is opened"
         try:
             source = as_lines(open_source(log_path(self._directory, file.path, self._links)), self._framing)
             if source.key == file.key:

@@ -3,7 +3,7 @@
 The id of a record is a digest of the record, of the bytes directly before it, and of its offset in the uncompressed
 log. Neither the file's name nor the reader's history is part of it. So renaming, linking, moving, compressing and
 copying a log do not change its ids, in any datacentre and for any reader, and two logs get different ids from the
-first record in which they differ. ``docs/dispatcher.md`` says what follows for users.
+first record in which they differ. ``docs/dispatcher.md`` describes the consequences for users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def place_ids(
     at the start of the log. ``records`` without their line ends, ``offsets`` of their starts in the log.
     """
     if len(before) < min(CONTEXT_BYTES, begin):
-        raise ValueError(f"an id by place needs the bytes before offset {begin}, and only {len(before)} were given")
+        raise ValueError(f"an id by place needs the bytes before offset {begin}, but only {len(before)} were given")
     context = before + data
     if LINE_END_MARK in context:  # line ends inside quotes count the same whether they are marked or not
         context = context.replace(LINE_END_MARK, b"\n")

@@ -1,4 +1,4 @@
-"""Reads on in one log: checks that the bytes are the log's own, and cuts them into whole records.
+"""Continues reading one log: checks that the bytes are the log's own, and cuts them into whole records.
 
 The bytes to compare (the first record, and those before the position) are read together with the data or after it, so
 that overwriting the file in the meantime is noticed.
@@ -97,7 +97,7 @@ class LogReader:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             self._sources.close(log.identity)
             return [], False
-        if read is None:  # not the bytes it had
+        if read is None:  # its bytes have changed
             return [], self._replaced(log, file)
         self._last, data = read, read.data
         if self._whole_files and read.begin == log.data_start:
@@ -165,7 +165,8 @@ class LogReader:
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None``: not its bytes.
+        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None`` means that these
+        are not its bytes.
 
         The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.
@@ -219,7 +220,7 @@ class LogReader:
         self._problems.tell(
             ProblemKind.REWRITTEN,
             log.path,
-            f"the line at byte {start} went on after it was taken for complete",
+            f"the line at byte {start} continued after it had been taken for complete",
             again=True,
         )
         front = min(PROOF_BYTES, start)
@@ -230,7 +231,7 @@ class LogReader:
     def _replaced(self, log: TrackedLog, file: TrackedFile) -> bool:
         """Handles a log's file that holds other bytes than before: truncated, rewritten, or another log by now.
 
-        True if the log can be read on in its current state.
+        True if reading the log can continue in its current state.
         """
         self._sources.close(log.identity)
         old_size, old_head = file.size, file.head
@@ -249,7 +250,7 @@ class LogReader:
             at, shrunk = log.next, not file.compressed and min(file.size, old_size) < log.next
             log.next, log.proof, log.long, log.done, log.rewritten = log.data_start, b"", None, None, True
             kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
-            now = "is shorter now" if shrunk else "holds other bytes before it now"
+            now = "is shorter now" if shrunk else "now holds different bytes before it"
             what = f"was read up to byte {at}, and {now}: it is read again from its start"
             self._problems.tell(kind, log.path, what, again=True)
             return True
@@ -257,7 +258,7 @@ class LogReader:
         log.done = None
         self._logs.leave(log)
         self._touch(log.identity)
-        # Neither log need wait for the next scan: the one now in this file, nor the copy of its previous content.
+        # Neither the log now in this file nor the copy of its previous content needs to wait for the next scan.
         identities = {log.identity} if file.head is None else {log.identity, file.head.identity}
         for identity in sorted(identities):
             for each in self._files.claims(identity):

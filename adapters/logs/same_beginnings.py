@@ -58,7 +58,8 @@ class Alike:
         self.unsure: dict[str, int] = {}
 
     def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
-        """Runs before these logs are assigned files: a file that holds another log than it seems to claims that one.
+        """Runs before these logs are assigned files: a file that holds another log than it seems to claims the actual
+        one.
 
         ``final``: files that are being compressed will not grow any more.
         """
@@ -107,7 +108,7 @@ class Alike:
             file.head, file.glanced = before, glanced
             self._close()
         if other_log:
-            what = f"begins with the same record as {other_log} and goes on otherwise: both are read"
+            what = f"begins with the same record as {other_log} but then differs: both are read"
             self._problems.tell(ProblemKind.ALIKE, file.path, what, aloud=False)
         return head.identity
 
@@ -124,7 +125,7 @@ class Alike:
                 self._problems.tell(ProblemKind.ALIKE, log.path, what, aloud=False)
 
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
-        """Returns another known log that begins alike and that the file holds, if it does not hold its own."""
+        """Returns another known log with the same beginning that the file holds, if it does not hold its own."""
         names = (name for name in self._relatives(record_of(log.identity)) if not self._files.claims(name))
         return next((name for name in names if self._holds(self._logs.all.get(name), file)), None)
 
@@ -208,7 +209,7 @@ class Alike:
         if unproved := [log for log in undecided if not log.proof]:
             self._files.hold(file, unproved[0].identity)
             return
-        what = f"begins like {keeper.path} and goes on otherwise: it is another log, and read as well"
+        what = f"begins like {keeper.path} but then differs: it is another log, and is also read"
         self._problems.tell(ProblemKind.ALIKE, file.path, what, again=True)
         number = 1
         while (name := numbered(first, number)) in self._logs.all or self._files.claims(name):

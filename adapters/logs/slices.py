@@ -38,7 +38,7 @@ from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 from photon.adapters.logs.zeek_framing import Headed, split_headers
 from photon.config.errors import PhotonError
 
-READ_BYTES = 1 << 20  # bytes read at a time; a block is at most this, or one longer record
+READ_BYTES = 1 << 20  # bytes read at a time; a block is at most this long, or one longer record
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class LogUnreadable(PhotonError):
         return self.why.endswith(CHECKSUM_WRONG)
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.why}, from byte {self.offset} on; restore it, or take it away to go on without it"
+        return f"{self.path}: {self.why}, from byte {self.offset} on; restore it, or remove it to continue without it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _standing(log: LogFound, identity: str, reading: Reading) -> StandingLog:
 
 
 def _tell_copies(read: str, others: Sequence[str], problems: ProblemReporter) -> None:
-    what = f"holds the same bytes as {read}, as far as both go: only {read} is read"
+    what = f"has the same bytes as {read} up to the shorter one's end: only {read} is read"
     for path in others:
         if path.endswith(COMPRESSED_SUFFIXES) == read.endswith(COMPRESSED_SUFFIXES):
             problems.tell(ProblemKind.COPY, path, what)
@@ -162,7 +162,7 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
 
 
 def rests(directory: Path, path: str, reading: Reading) -> bool:
-    """True if a last line without its end is complete. Call it after the line was read."""
+    """True if an unfinished last line counts as complete. Call it after the line was read."""
     if is_final(directory):
         return True
     written_ns: dict[str, int] = {}

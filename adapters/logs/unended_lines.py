@@ -1,8 +1,8 @@
 """Decides if a last line without its line end counts when reading ends (``--once``): it may be incomplete.
 
-Half a line of CSV, TSV, logfmt or a pattern reads as well as a whole one, with another id or another key. So it
+Half a line of CSV, TSV, logfmt or a pattern may be readable, with a different id or key. So it
 counts only when it will not be continued: its file is compressed or rolled, or has not been written to for some time.
-Otherwise it waits for the next run, which reads it whole; nothing about it is decided before.
+Otherwise it waits for the next run, which reads the complete line; until then it is undecided.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Writing(NamedTuple):
 
     packed: bool  # its name says that it is compressed
     written_ns: int
-    live_ns: int | None = None  # for a file renamed by a rotation: last write of the file that now has the log's name
+    live_ns: int | None = None  # for a rotated file: last write of the file that now has the log's name
 
 
 def waits(rest: RestRule | None, seen: Writing) -> str:
-    """Returns why its last line does not count yet; empty if it does. ``rest`` is ``None`` if nobody writes."""
+    """Returns why its last line does not count yet; empty if it does. ``rest`` is ``None`` if there is no writer."""
     rolled = seen.live_ns is not None and seen.live_ns > seen.written_ns
     if rest is None or not rest.after_s or seen.packed or rolled:
         return ""
@@ -40,6 +40,6 @@ def waits(rest: RestRule | None, seen: Writing) -> str:
         return ""
     when = f"{age_s:.1f} s ago" if age_s >= 0 else f"{-age_s:.1f} s ahead of this machine's clock"
     return (
-        f"has no line end, and the file was written to {when}: it may be half of a line, so it waits for the next "
-        f"run; run this again when it has its end, or {rest.after_s:g} s after the last write (last_line_after)"
+        f"has no line end, and the file was written to {when}: it may be incomplete, so it waits for the next "
+        f"run; run this again once the line is complete, or {rest.after_s:g} s after the last write (last_line_after)"
     )

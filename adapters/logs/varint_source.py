@@ -73,7 +73,7 @@ class VarintSource(ForwardBytes):
         else:
             if shift < 7 * VARINT_BYTES_MAX:
                 return None
-        self._damage = f"no length of a message stands at byte {self._position()}"
+        self._damage = f"no valid message length at byte {self._position()}"
         return None
 
     def _more(self, limit: int) -> bytes:

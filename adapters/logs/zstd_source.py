@@ -32,7 +32,7 @@ _RLE, _RESERVED = 1, 3
 
 
 class NotZstd(Exception):
-    """Bytes that are not a readable frame; the text fits after a place."""
+    """Bytes that are not a readable frame; the text follows the name of a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,12 @@ class ZstdSource(ForwardSource):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Uncompressed offsets: reading from the first re-enters no frame, and up to the second inflates nothing."""
+        """Two uncompressed offsets: reads from the first on re-enter no frame, reads up to the second inflate
+        nothing."""
         return self._start, self._made
 
     def enter(self, made: int, taken: int) -> None:
-        """Reads on from a frame's start: its uncompressed and compressed offsets, known to the caller."""
+        """Continues reading at a frame's start, given by its uncompressed and compressed offsets."""
         self._start, self._taken = made, taken
         self._made = made  # uncompressed offset of the next output
         self._waiting = b""  # compressed bytes not used yet
@@ -123,7 +124,7 @@ class ZstdSource(ForwardSource):
         return self._waiting[self._at : self._at + count]
 
     def _more(self, limit: int) -> bytes:
-        """As in ForwardSource: one block's content, regardless of the limit."""
+        """See ForwardSource; returns one block's content, regardless of the limit."""
         try:
             while not self._damage:
                 before = self.consumed()
@@ -139,7 +140,7 @@ class ZstdSource(ForwardSource):
         return b""
 
     def _begin(self) -> bytes:
-        """Skips a skippable frame, or reads a header. Returns nothing."""
+        """Skips a skippable frame, or reads a header. Returns no content."""
         if self._skip:
             passed = min(self._skip, len(self._waiting) - self._at)
             self._at += passed
@@ -187,7 +188,7 @@ class ZstdSource(ForwardSource):
         bits = int.from_bytes(head, "little")
         last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
         if kind == _RESERVED or size > BLOCK_BYTES_MAX:
-            raise NotZstd("a block of this kind or size cannot be")
+            raise NotZstd("invalid kind or size of a block")
         whole = 3 + (1 if kind == _RLE else size)
         block = self._fill(whole)
         if len(block) < whole:

@@ -19,11 +19,11 @@ def check_name(name: str) -> None:
     """Refuses an invalid package name. Raises AdapterError."""
     why = ""
     if not NAME.fullmatch(name):
-        why = "is no Python identifier of at most 40 ASCII characters that begins with a letter"
+        why = "is not a Python identifier of at most 40 ASCII characters that begins with a letter"
     elif keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        why = "is a word of Python's own"
+        why = "is a Python keyword"
     elif name in sys.stdlib_module_names or name == "photon":
-        why = "is the name of a package that is there already"
+        why = "is the name of an existing package"
     if why:
         raise AdapterError(f"{name!r} {why}", "name", "choose one such as acme_billing")
 

@@ -104,7 +104,7 @@ def differing(one: Answers, other: Answers, most: int = 3) -> list[str]:
 
 
 def by_file(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Groups neighbours of one file and header: the methods for many records get them in one call."""
+    """Groups neighbours of one file and header, which methods for many records get in one call."""
     return [list(group) for _, group in groupby(samples, key=lambda each: each.file)]
 
 
@@ -113,7 +113,7 @@ def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
     for method in methods(adapter, side):
         found = asked(adapter, partial(method.ask, sample.record, sample.file))
         if isinstance(found, Skipped):
-            return f"is skipped, so it is no event: {found.reason}"
+            return f"is skipped, so it is not an event: {found.reason}"
         if isinstance(found, BadRecord):
             return f"is rejected: {found.reason}"
         fault = found.reason if isinstance(found, Fault) else method.fault(found)

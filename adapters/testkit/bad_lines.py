@@ -16,7 +16,7 @@ LONG_BYTES = 2 << 20
 NESTED = 100_000
 SAMPLES_CUT = 3  # how many records of each side are truncated and corrupted
 SHOWN_BYTES = 60
-# Not a record of any text format: an adapter that finds an event time in it has invented it.
+# Not a record of any text format: an adapter that finds an event time there has invented it.
 RUBBISH: tuple[bytes, ...] = (b"\x00" * 16, b"\xff\xfe\xfd\x80", b"\x1f\x8b\x08\x00")
 # Numbers other than line numbers: faults that differ only in them are one finding.
 _ALIKE = re.compile(r"0x[0-9a-f]+|(?<![:\w])[0-9]+")
@@ -69,7 +69,7 @@ def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> Iterat
         given = asked(adapter, partial(method.ask, record, file))
         if isinstance(given, BadRecord):
             one_line = isinstance(given.reason, str) and given.reason and "\n" not in given.reason
-            fault = "" if one_line else f"BadRecord({given.reason!r}): the reason is one line of text"
+            fault = "" if one_line else f"BadRecord({given.reason!r}): the reason must be one line of text"
         elif isinstance(given, Fault):
             fault = given.reason if given.hung else f"{given.reason}; raise BadRecord(reason) instead"
         else:
@@ -97,5 +97,5 @@ def _batch_faults(adapter: Adapter, side: str, records: list[bytes], file: LogFi
         return [f"{method} with bad records: {given.reason}"]
     number = len(given) if isinstance(given, list | tuple) else None
     if number != len(lines):
-        return [f"{method} gave {number} answers for {len(lines)} records, bad ones among them"]
+        return [f"{method} gave {number} answers for {len(lines)} records, some of them bad"]
     return []

@@ -75,7 +75,7 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
 
         def join() -> None:
             for foreign, primary in together:
-                with suppress(BadRecord):  # an answer too
+                with suppress(BadRecord):  # a valid answer
                     adapter.join(foreign.record, foreign.file, primary.record, primary.file)
 
         found.append(_timed(adapter, "join", len(together), join, clock))
@@ -101,13 +101,13 @@ def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], objec
 
 
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
-    """The adapter is written for this version of the contract."""
+    """Checks that the adapter is written for this version of the contract."""
     written = adapter.api_version
     return [] if written in API_SPOKEN else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
 
 
 def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
-    """Every sample is read: key, id, time, payload and the result of ``join`` follow the contract."""
+    """Checks that every sample is read: key, id, time, payload and the result of ``join`` follow the contract."""
     found = [
         f"{place(side, each)}: {fault}"
         for side, own in (("primary", samples.primary), ("foreign", samples.foreign))
@@ -118,12 +118,13 @@ def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
         return found
     together = pairs(adapter, samples)
     if samples.primary and samples.foreign and not together:
-        return ["no foreign sample names a primary sample, so nothing can be joined: bring pairs"]
+        return ["no foreign sample refers to a primary sample, so nothing can be joined: add matching pairs"]
     return [f"{place('foreign', each[0])}: {fault}" for each in together if (fault := joining_fault(adapter, each))]
 
 
 def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
-    """Answers are the same when asked again, by a new adapter with the same options, and in the opposite order."""
+    """Checks that answers are the same when repeated, from a new adapter with the same options, and in reverse
+    order."""
     first = answers(adapter, samples)
     if found := differing(first, answers(adapter, samples)):
         return [f"asked twice: {each}" for each in found]
@@ -131,12 +132,13 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
     if adapter.rule() != fresh.rule():
         return ["rule() differs between two adapters of the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):
-        return [f"asked by another adapter in the opposite order: {each}" for each in found]
+        return [f"from another adapter, in reverse order: {each}" for each in found]
     return []
 
 
 def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
-    """Answers are the same in another process with another hash seed, time zone, language and working directory."""
+    """Checks that answers are the same in another process with another hash seed, time zone, language and working
+    directory."""
     try:
         there = answers_elsewhere(adapter, samples)
     except NotThere as error:
@@ -146,7 +148,7 @@ def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
-    """Neither the options nor the lists that are passed in are changed."""
+    """Checks that neither the options nor the passed lists are changed."""
     before = repr(adapter.options)
     found = []
     forms = [
@@ -180,7 +182,7 @@ def _is_changed(adapter: Adapter, form: Callable[..., object], *columns: Sequenc
 
 
 def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
-    """The methods for many records return the same as those for one record."""
+    """Checks that the methods for many records return the same as those for one record."""
     found: list[str] = []
     for group in by_file(samples.primary):
         file, block = group[0].file, b"".join(each.record + b"\n" for each in group)
@@ -197,12 +199,14 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
-    """Garbage, truncated lines, NUL bytes, invalid UTF-8, empty and overlong records are rejected or read."""
+    """Checks that garbage, truncated lines, NUL bytes, invalid UTF-8, empty and overlong records are rejected or
+    read."""
     return bad_line_findings(adapter, samples)
 
 
 def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
-    """The adapter's own framing makes the same records of the start of a file, wherever its bytes are cut."""
+    """Checks that the adapter's own framing makes the same records of the start of a file, wherever its bytes are
+    cut."""
     found = []
     for side, path, data in samples.begins:
         framing, _ = framing_of(adapter, side)
@@ -248,7 +252,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
 
 
 def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
-    """At least a thousand records a second of one core."""
+    """Checks for at least a thousand records a second on one core."""
     return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
 
 
@@ -333,7 +337,7 @@ def _compared(
         return [f"{method} gave {given} answers for {len(group)} records"]
     one = {place(method, each): said_as(value) for each, value in zip(group, singles, strict=True)}
     other = {place(method, each): said_as(value) for each, value in zip(group, many, strict=True)}
-    return [f"one record and many, {each}" for each in differing(one, other)]
+    return [f"one record and many: {each}" for each in differing(one, other)]
 
 
 def said_as(value: object) -> str:

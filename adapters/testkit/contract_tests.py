@@ -24,7 +24,7 @@ from photon.adapters.testkit.samples import Samples
 
 
 class AdapterTests:
-    """One test for each check. A derived class says which adapter is tested, and on which samples::
+    """One test for each check. A derived class names the adapter and the samples::
 
         class TestBilling(AdapterTests):
             adapter_class = Billing
@@ -45,11 +45,11 @@ class AdapterTests:
         return self.adapter_class(dict(self.options))
 
     def samples(self) -> Samples:
-        __tracebackhide__ = True  # pytest shows the user's line, not ours
+        __tracebackhide__ = True  # makes pytest show the user's line
         try:
             return Samples.read(self.adapter(), primary=self.primary, foreign=self.foreign)
         except AdapterError as error:
-            raise AssertionError(f"{error}; it is what {type(self).__name__}.primary or .foreign names") from None
+            raise AssertionError(f"{error}; it is named by {type(self).__name__}.primary or .foreign") from None
 
     def _keeps(self, check: Check) -> None:
         """Raises an error with a text: pytest explains an ``assert`` only in files that it rewrites."""

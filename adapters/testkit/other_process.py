@@ -68,7 +68,7 @@ def answers_elsewhere(adapter: Adapter, samples: Samples, *, strange: bool = Tru
         within = None if adapter.within is None else dict(adapter.within)
         task = msgspec.json.encode(_Task(cls.__module__, cls.__qualname__, file, options, shape, within, *sides))
     except TypeError as error:
-        raise NotThere(f"its options are no plain values ({error}), so no other process can make it") from None
+        raise NotThere(f"its options are not plain values ({error}), so another process cannot create it") from None
     return _asked(task, strange)
 
 
@@ -114,7 +114,7 @@ def made_again(
 
 def _as_told(adapter: Adapter, shape: Mapping[str, Any] | None, within: Mapping[str, int] | None) -> Adapter:
     adapter = bounded_again(adapter, within)
-    if shape is None or adapter.shape is not None:  # it shapes itself
+    if shape is None or adapter.shape is not None:  # it already has its shape
         return adapter
     return shaped_adapter(adapter, shape["table"], shape["where"], Path(shape["base"]))
 

@@ -39,17 +39,17 @@ def _gauges(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
 
 
 _OF_PROCESS = [
-    *_gauges("photon", ("version",), build_info="1, for each version that runs."),
-    *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, as it answered."),
-    *_gauges("photon", ("directory",), disk_free_bytes="Free on the disk of one of its directories."),
+    *_gauges("photon", ("version",), build_info="1 for each running version."),
+    *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, when it answered."),
+    *_gauges("photon", ("directory",), disk_free_bytes="Free space on the disk of one of its directories."),
     *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
-    *_counters("photon_objects", ("kind",), requests="Sent to object stores: lists, reads, writes, deletes."),
+    *_counters("photon_objects", ("kind",), requests="Requests to object stores: lists, reads, writes, deletes."),
     *_counters(
         "photon_objects",
         (),
         retries="Requests to object stores that were sent again.",
-        read_bytes="Read from object stores.",
-        written_bytes="Written to object stores.",
+        read_bytes="Bytes read from object stores.",
+        written_bytes="Bytes written to object stores.",
     ),
 ]
 
@@ -59,11 +59,11 @@ _DISPATCHER = [
         _EVENT_PARTS,
         read="Events read from foreign logs.",
         reread="Lines read a second time that were counted already.",
-        unpaired="Events that are unmatched though their primary event is there: out of the join's bounds.",
+        unpaired="Events that are unmatched because their primary event is outside the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
-        look_ups="Events asked about in the registry, since the start.",
+        look_ups="Look-ups of events in the registry, since the start.",
         attempts="Batches sent to joiners, since the start.",
         arrived="Tries of events because their primary event had arrived, since the start.",
     ),
@@ -73,24 +73,24 @@ _DISPATCHER = [
         "photon_dispatcher",
         _EVENT_PARTS,
         pending_events="Events read and without a verdict.",
-        oldest_pending_seconds="Since the first read of the oldest event without a verdict; 0: none.",
+        oldest_pending_seconds="Time since the oldest event without a verdict was first read; 0: none.",
         logs="Foreign logs known.",
         logs_behind="Foreign logs not read to their ends.",
-        lag_bytes="Of foreign logs, on disk and not read.",
-        lag_seconds="Since the oldest foreign byte not read was written; 0: all are read.",
-        log_bytes="Of foreign logs, on disk as last seen.",
-        batches_in_flight="Batches sent to joiners and not answered.",
+        lag_bytes="Unread bytes of foreign logs on disk.",
+        lag_seconds="Time since the oldest unread foreign byte was written; 0: all are read.",
+        log_bytes="Size of foreign logs on disk, as last seen.",
+        batches_in_flight="Batches sent to joiners and not yet answered.",
         retry_store_events="Events in the retry store.",
-        retry_store_bytes="Of the retry store, as counted against limits.retry_store.",
-        retry_store_oldest_seconds="Since the first read of the event that has been in the retry store for longest.",
+        retry_store_bytes="Size of the retry store, as counted against limits.retry_store.",
+        retry_store_oldest_seconds="Time since the event longest in the retry store was first read.",
         retry_store_limit_bytes="limits.retry_store.",
-        joiners_failing="Joiners that are left alone for a while.",
+        joiners_failing="Joiners that are temporarily ejected.",
         waiting_for_home_events="Events left to their home datacentre now.",
-        head_start_seconds="How long events are left to their home.",
-        reopened_ids="Ids that the registry gave up and nobody has registered since.",
+        head_start_seconds="Time for which events are left to their home.",
+        reopened_ids="Ids that the registry gave up and that are not registered again.",
         reopened_missing_ids="Of these, those whose record is in no log here.",
         caught_up="1: all logs are read and nothing waits in memory.",
-        arrivals_followed="1: the event store tells which primary events have come; 0: back-off finds them.",
+        arrivals_followed="1: the event store reports new primary events; 0: back-off finds them.",
     ),
     *_gauges("photon_dispatcher", ("join", "home"), home_trusted="1: events are left to this home datacentre."),
     *_counters(
@@ -103,13 +103,13 @@ _DISPATCHER = [
         "photon_dispatcher_join_seconds",
         Kind.HISTOGRAM,
         _EVENT_PARTS,
-        "From reading an event's line to its join, of the events joined here.",
+        "Time from reading an event's line to its join, for events joined here.",
     ),
     Metric(
         "photon_dispatcher_event_age_seconds",
         Kind.HISTOGRAM,
         _EVENT_PARTS,
-        "From the event's own time to its join: end to end (paper, figure 7).",
+        "Time from the event's own time to its join: end to end (paper, figure 7).",
     ),
 ]
 
@@ -120,18 +120,18 @@ _JOINER = [
         "photon_joiner",
         ("join", "slot"),
         refused_batches="Batches refused because too much was under way.",
-        redone_rows="Rows that the start found in the redo log and not in the output.",
+        redone_rows="Rows found at the start in the redo log but not in the output.",
     ),
     *_gauges(
         "photon_joiner",
         ("join", "slot"),
         open_ids="Ids being registered.",
-        open_bytes="Of records being registered or written.",
-        redo_log_bytes="Of the slot's redo log.",
+        open_bytes="Bytes of records being registered or written.",
+        redo_log_bytes="Size of the slot's redo log.",
         redo_log_limit_bytes="limits.redo_log.",
-        copy_behind_bytes="Durable in the slot and not in its copy in another datacentre; absent: it has none.",
-        copy_bypassed="1: what the copy does not have is shown to readers.",
-        copy_trouble="1: nothing can be shipped to the copy until somebody repairs it.",
+        copy_behind_bytes="Bytes durable in the slot but not in its copy in another datacentre; absent if none.",
+        copy_bypassed="1: readers see output that the copy lacks.",
+        copy_trouble="1: the copy cannot be extended until an operator repairs it.",
     ),
 ]
 
@@ -140,8 +140,8 @@ _COPIES = [
     *_counters(
         "photon_copies",
         (),
-        received_bytes="Of output, taken in and durable.",
-        refused="Requests that were refused: by a wrong place, an earlier incarnation, a seal, or damage.",
+        received_bytes="Bytes of output received and durable.",
+        refused="Requests refused, by reason: a wrong place, an earlier incarnation, a seal, or damage.",
     ),
 ]
 
@@ -156,21 +156,21 @@ _EVENT_STORE = [
         cache_hits="Keys found in the cache, since the start.",
         cache_misses="Keys in primary logs and not in the cache, since the start.",
         cache_evictions="Cache segments dropped for room.",
-        log_reads="Places looked at in primary logs, since the start.",
-        log_read_bytes="Read from primary logs for look-ups, uncompressed.",
-        sought_came="Keys that came after they had been asked for in vain.",
-        sought_dropped="Keys asked for in vain and forgotten for want of room (limits.sought_keys).",
+        log_reads="Places read in primary logs, since the start.",
+        log_read_bytes="Bytes read from primary logs for look-ups, uncompressed.",
+        sought_came="Keys that arrived after a look-up had missed them.",
+        sought_dropped="Missed keys forgotten for lack of room (limits.sought_keys).",
     ),
     *_gauges(
         "photon_eventstore",
         _EVENT_PARTS,
-        lag_seconds="Since the time up to which all primary bytes are read; 0: all there will ever be.",
-        lag_bytes="Of primary logs, on disk and not read.",
+        lag_seconds="Time since all primary bytes were last read; 0: the logs are complete.",
+        lag_bytes="Unread bytes of primary logs on disk.",
         logs="Primary logs in the file map.",
-        cache_bytes="Held by the cache, cache nodes included as last heard.",
+        cache_bytes="Size of the cache, including cache nodes as last reported.",
         missing_logs="Primary logs that look-ups need and that cannot be read.",
-        missing_keys="Keys asked for that are in them, at least.",
-        sought_keys="Keys asked for in vain and remembered: the dispatcher hears when one comes.",
+        missing_keys="Requested keys that are in them, at least.",
+        sought_keys="Missed keys that are remembered: the dispatcher is told when one arrives.",
     ),
 ]
 
@@ -181,7 +181,7 @@ _CACHE = [
         hits="Keys found.",
         misses="Keys not found.",
         evictions="Segments dropped for room.",
-        fed_bytes="Of records taken in.",
+        fed_bytes="Bytes of records received.",
         fed_events="Records taken in.",
     ),
     *_gauges(
@@ -201,15 +201,15 @@ _REGISTRY = [
         _SHARD,
         entries="Raft entries of batches committed under this replica's leadership.",
         entry_ids="Ids in these entries; over entries: how well the server batches (paper, figure 10).",
-        overloaded="Requests refused because too much was waiting.",
+        overloaded="Requests refused because too many were waiting.",
     ),
     *_gauges(
         "photon_registry",
         _SHARD,
         ids="Ids kept (paper, figure 11).",
-        id_bytes="Of memory that they take.",
+        id_bytes="Memory of these ids.",
         leader="1: this replica leads the shard; shard 0 is the config group.",
-        leader_known="1: this replica has heard of a leader of late.",
+        leader_known="1: this replica has heard from a leader recently.",
         term="Raft term.",
         applied_entries="Raft index up to which entries are applied.",
         healthy="0: the group stopped on an error.",
@@ -221,7 +221,7 @@ _REGISTRY = [
     *_gauges(
         "photon_registry",
         _SHARD,
-        commit_p50_seconds="From queue to commit, median of the leader's last 512 entries.",
+        commit_p50_seconds="Time from queue to commit, median of the leader's last 512 entries.",
         commit_p99_seconds="The same, 99th percentile.",
     ),
     *_gauges(
@@ -230,10 +230,10 @@ _REGISTRY = [
         shards="Shards that take events.",
         config="Number of the shard config in force.",
         resharding="1: a change of the shards is under way.",
-        memory_bytes="Of memory that all ids take.",
+        memory_bytes="Memory of all ids.",
         memory_limit_bytes="registry.memory_limit; absent: no limit.",
-        overloaded_memory="1: no further ids are taken for want of memory.",
-        clock_objection="1: this replica's clock is in doubt; it proposes no boundary and no change of the shards.",
+        overloaded_memory="1: no further ids are accepted, for lack of memory.",
+        clock_objection="1: this replica distrusts its clock, so it proposes no boundary or change of shards.",
     ),
 ]
 
@@ -241,79 +241,81 @@ _VERIFIER = [
     *_gauges(
         "photon_verifier",
         ("slot",),
-        published_bytes="Of output that readers may read.",
-        cleared_bytes="Of it, ids cleared.",
-        checked_bytes="Of it, compared with the source logs.",
+        published_bytes="Bytes of output visible to readers.",
+        cleared_bytes="Bytes of this output whose ids are cleared.",
+        checked_bytes="Bytes of this output compared with the source logs.",
         unverifiable_lines="Lines whose source log is gone.",
-        owned_ids="Ids registered and not written, by the last look.",
-        owned_oldest_seconds="For how long the oldest of them has been.",
-        redo_log_bytes="Of the slot's redo log, as seen from outside.",
+        owned_ids="Ids registered but not written, as last seen.",
+        owned_oldest_seconds="Age of the oldest of these ids.",
+        redo_log_bytes="Size of the slot's redo log, as seen by the verifier.",
         slot_live="1: a process holds the slot.",
         slot_problem="1: the slot cannot be verified.",
     ),
-    *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
+    *_gauges("photon_verifier", ("slot", "finding"), alarms="Open alarms, by finding."),
 ]
 
 # For the verifier's process.
 _WATERMARK = [
-    *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
+    *_gauges(
+        "photon_watermark", ("kind",), lag_seconds="Lag of the exact and percentile watermarks behind the clock."
+    ),
     *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that are not published."),
-    *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
+    *_counters("photon_watermark", (), late_records="Records published after the exact watermark had passed them."),
 ]
 
 _RELAY = [
     *_counters(
         "photon_relay",
         ("side", "upstream"),
-        bytes="Of another join's output, written by the datacentre upstream and copied here, since the start.",
+        bytes="Bytes of another join's output copied from the upstream datacentre, since the start.",
         events="Pairs of these.",
     ),
     *_gauges(
         "photon_relay",
         ("side", "upstream"),
-        lag_bytes="Of that output, published and not copied.",
-        lag_seconds="Since all that was published had been copied; less than a second is none.",
+        lag_bytes="Bytes of that output published but not yet copied.",
+        lag_seconds="Time since the copy was last complete; less than a second counts as 0.",
     ),
 ]
 
 _SINK = [
-    *_counters("photon_sink", (), bytes="Of output, handed over or written, since the start."),
-    *_gauges("photon_sink", (), stalled_seconds="Since something keeps it from going on; 0: it goes on."),
+    *_counters("photon_sink", (), bytes="Bytes of output delivered, since the start."),
+    *_gauges("photon_sink", (), stalled_seconds="Time since it has been blocked; 0: it is not."),
 ]
 
 _COMPUTE = [
     *_counters(
         "photon_computing",
         ("topology", "interval"),
-        records="Records that computations processed, since the process began; so are the next.",
-        repeated="Dropped: they had been taken before.",
+        records="Records processed by computations; like the following ones, since the process began.",
+        repeated="Records dropped because they had been taken before.",
         late="Records before their computation's watermark.",
-        timers="Timers that were called.",
+        timers="Timers fired.",
         produced="Records that computations produced.",
-        published="Of them, shown to readers.",
+        published="Produced records shown to readers.",
     ),
     *_gauges(
         "photon_computing",
         ("topology", "interval"),
-        aside="Records and timers that are put aside: a computation failed on them.",
+        aside="Records and timers put aside because a computation failed on them.",
     ),
     *_gauges(
         "photon_computing",
         (),
-        running="1: it computes; 0: it could not be begun, or has ended.",
-        alarms="What wants a person: the status page says it.",
+        running="1: running; 0: could not be started, or has ended.",
+        alarms="Problems that need an operator; see the status page.",
     ),
     *_gauges(
         "photon_computing",
         ("topology", "computation"),
-        lag_seconds="By how much its watermark is behind the clock, over all intervals.",
-        still_seconds="Since that has moved.",
+        lag_seconds="Lag of its watermark behind the clock, over all intervals.",
+        still_seconds="Time since that watermark moved.",
     ),
     *_gauges(
         "photon_computing",
         ("topology", "interval", "computation"),
         watermark_seconds="Unix time of the watermark up to which it has processed its input.",
-        waiting="Events before the watermark that may still come.",
+        waiting="Events before the watermark that may still arrive.",
     ),
 ]
 
@@ -327,8 +329,10 @@ _WAN = [
 ]
 
 _STATUS = [
-    *_gauges("photon", ("datacentre", "service", "process"), up="1: the process says its metrics; 0: it does not."),
-    *_gauges("photon_status", (), gather_seconds="What asking all processes took, the last time."),
+    *_gauges(
+        "photon", ("datacentre", "service", "process"), up="1: the process reports its metrics; 0: it does not."
+    ),
+    *_gauges("photon_status", (), gather_seconds="Duration of the last poll of all processes."),
 ]
 
 # For a registry replica's process, if tables.thrift is set.
@@ -336,9 +340,9 @@ _ORACLE = [
     *_counters(
         "photon_oracle",
         (),
-        timestamps="Handed out by this replica, since the start.",
+        timestamps="Timestamps handed out by this replica, since the start.",
         requests="Answered with them.",
-        entries="Raft entries for these; requests over entries: how well they are batched.",
+        entries="Raft entries for these timestamps.",
     ),
     *_gauges("photon_oracle", (), leader="1: this replica leads the oracle.", term="Raft term of its group."),
 ]
@@ -349,26 +353,26 @@ TABLES = [
         "photon_tables",
         (),
         commits="Transactions committed, since the start.",
-        conflicts="Transactions that met another one and began again.",
-        rolled_back="Locks of others taken back.",
-        rolled_forward="Locks of others turned into what they were for.",
+        conflicts="Transactions that conflicted and were repeated.",
+        rolled_back="Locks of dead clients rolled back.",
+        rolled_forward="Locks of dead clients rolled forward.",
         reads="Reads of the store, each a round trip for any number of rows.",
         mutates="Calls that lock or commit cells.",
-        round_trips="To HBase's Thrift servers and to the registry; 0 for SQLite.",
+        round_trips="Round trips to HBase's Thrift servers and to the registry; 0 for SQLite.",
         scans="Looks for notifications.",
         locks_met="Reads that met a lock.",
         observed="Runs of observers that committed.",
-        observers_met="Rows at which another worker was met.",
+        observers_met="Rows skipped because another worker was at them.",
         observers_failed="Runs of observers that raised.",
         collected="Old versions removed.",
     ),
     *_gauges(
         "photon_tables",
         (),
-        store_up="1: the store answered the last look.",
-        dirty_cells="That wait for observers, at most 10,000 of a table.",
-        oldest_dirty_seconds="Since the oldest change that waits for observers has been the same one; 0: none waits.",
-        safe_point_age_seconds="Since the safe point was moved last, or this process began if it never was.",
+        store_up="1: the store answered the last request.",
+        dirty_cells="Cells waiting for observers, at most 10,000 of a table.",
+        oldest_dirty_seconds="Time since the oldest change waiting for observers has been the same; 0: none waits.",
+        safe_point_age_seconds="Time since the safe point last moved, or since this process began.",
     ),
 ]
 
@@ -383,7 +387,7 @@ _SPARK = [
         "photon_spark",
         _EVENT_PARTS,
         batch_seconds="Duration of the newest batch.",
-        waiting_bound_events="Patience times the events a second since the start: as many may wait in the end.",
+        waiting_bound_events="Most events that may wait: patience times the events per second since the start.",
     ),
 ]
 

@@ -1,10 +1,10 @@
 """Dispatches ids that the registry gave up (protocol rule 14): in every datacentre that still has the log.
 
 The registry's list of reopened ids is read periodically, from the beginning each time: the list itself is the durable
-memory of the work to do, so a crash loses nothing, and only the time when an id was first seen there is remembered;
-its patience counts from then. An id leaves the list when somebody has registered it with its new generation. Its
-event is found by its digest, first in the chunks that may hold the event time it was registered with, and once in
-all: a log here may have the id with another time. An id that is in no log read here is searched for again later, more
+record of the work, so a crash loses nothing. Only the time when an id was first seen there is remembered; its
+patience counts from then. An id leaves the list once it is registered with its new generation. Its
+event is found by its digest, first in the chunks that may hold its registered event time, and once in all, as a log
+here may have the id with another time. An id that is in no log read here is searched for again later, more
 and more seldom; it stays on the list, and is reported if no dispatcher of this datacentre has found it: its input may
 be lost permanently, or exist only in another datacentre.
 """
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 PERIOD_S = 5.0  # time between two readings of the list
-SHARD_S = 0.02  # its minimum, for each shard
+SHARD_S = 0.02  # minimum of that time per shard
 ASK_S = 5.0
 PAGE_IDS = 4096
 WANTED_MAX = 20_000  # most ids, of all shards, searched for at once: each chunk is read once for all of them
 # Delay before an id that was not found is searched for again, doubled each time.
 MISSING = BackOff(first=10.0, most=600.0)
-# Most ids that were not found, and ids of one reading of the list: above it work is repeated, nothing is lost.
+# Most ids that were not found, and ids of one reading of the list: beyond it work is repeated, but nothing is lost.
 REMEMBERED_MAX = 100_000
 
 
@@ -88,7 +88,7 @@ class Reopened:
         self._log = get_logger("photon.dispatcher")
         self._sent: dict[tuple[bytes, int], Stretch] = {}
         self._missing: dict[tuple[bytes, int], _Missing] = {}
-        self._cursors: dict[int, bytes] = {}  # where a reading resumes that had no more room
+        self._cursors: dict[int, bytes] = {}  # where an interrupted reading resumes
         self._told = 0
         self.listed = 0  # ids on the list, at its last complete reading
         self.missing = 0  # of these, ids that are in no log here
@@ -147,7 +147,7 @@ class Reopened:
             self._told = missing
             if missing:
                 self._log.warning(
-                    "reopened ids stand in no log here; their input is lost, or only another datacentre has it",
+                    "reopened ids are in no log here; their input is lost, or only in another datacentre",
                     ids=missing,
                 )
             else:
@@ -155,7 +155,7 @@ class Reopened:
 
     # -- some of its ids -------------------------------------------------------------------------------------------
     async def _take(self, ids: Sequence[Id]) -> int:
-        """Sends ids that are not on their way. Returns how many of all are in no log here."""
+        """Sends ids that are not in flight. Returns how many of all are in no log here."""
         self._count_done()
         now = self.clock.monotonic()
         wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
@@ -257,7 +257,7 @@ class Reopened:
         return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
 
     def _looks_everywhere(self, each: Id) -> bool:
-        """True at the second try, once per process: it reads all logs again."""
+        """True once per process, at the second try: then all logs are read again."""
         known = self._missing.get(each.name)
         return known is not None and known.tries == 1
 
@@ -272,7 +272,7 @@ def _ids(page: EntryPage) -> Iterator[Id]:
 
 
 def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> RowIndexes:
-    """Returns the rows of wanted digests in a column. ``looked``: the first words of the wanted ones, in order."""
+    """Returns the rows of wanted digests in a column. ``looked``: the sorted first words of the wanted ones."""
     words = np.frombuffer(digests, "<u8")[::2]
     at = np.minimum(np.searchsorted(looked, words), len(looked) - 1)
     rows = np.flatnonzero(looked[at] == words).tolist()

@@ -1,8 +1,8 @@
 """Requests to dispatch a time range again, durable in the dispatcher's state, and their progress.
 
 A command adds a row; the dispatcher finds it, even if it was already running, and notes the logs concerned (``plan``)
-and the progress in each: everything before that offset has a verdict. A crash loses only events on their way, which
-are dispatched again.
+and the progress in each: everything before that offset has a verdict. A crash loses only events in flight, which are
+dispatched again.
 
 The database accepts changes from several processes; the dispatcher's lock is not needed, because only the dispatcher
 acts on a request's row.
@@ -37,14 +37,14 @@ class Step(enum.IntEnum):
     RUNNING = 1
     DONE = 2
     CANCELLED = 3
-    UNREAD = 4  # state of a log: no file holds it any more, or it cannot be read
+    UNREAD = 4  # state of a log that is gone or unreadable
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """Events with ``from_ns`` <= event time < ``to_ns`` in logs whose path matches.
 
-    Patience counts from the request: the events were read before.
+    Patience counts from the request, as the events were read before.
     """
 
     number: int
@@ -88,7 +88,7 @@ def matches(pattern: str, path: str) -> bool:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 def requests(db: sqlite3.Connection) -> list[Request]:
-    """All requests, in the order of asking. Raises sqlite3.Error."""
+    """Returns all requests, in order. Raises sqlite3.Error."""
     rows = db.execute("SELECT id, from_ns, to_ns, pattern, asked_ns, status, ended_ns FROM replays ORDER BY id")
     return [
         Request(number, from_ns, to_ns, pattern, asked_ns, Step(step), ended_ns)
@@ -164,7 +164,7 @@ def ended(number: int, now_ns: int) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The part of one log that would be read again. ``there``: true if a file holds it now."""
+    """The part of one log that would be read again. ``there``: True if it has a file now."""
 
     path: str
     bytes: int
@@ -174,7 +174,10 @@ class Preview:
 def preview(
     state: Path, from_ns: int, to_ns: int, pattern: str, find: Callable[[], Mapping[str, LogFound]]
 ) -> list[Preview]:
-    """Changes nothing. ``find``: the logs that are there. Raises StateError, OSError."""
+    """Returns what a replay would read; changes nothing.
+
+    ``find``: returns the existing logs. Raises StateError, OSError.
+    """
     with opened(state) as db:
         positions = read_up_to(db)
         chunks = chunks_between(db, positions, from_ns, to_ns)
@@ -193,7 +196,7 @@ def preview(
 
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
-    """Asks all dispatchers, under one number, and returns it. Raises StateError."""
+    """Requests a replay of all dispatchers under one number, and returns that. Raises StateError."""
     with ExitStack() as stack:
         files = _there(state)
         each = [stack.enter_context(opened_file(file, "rw")) for file in files]
@@ -203,7 +206,7 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
             db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone() for db in each
         )
         if waiting >= (WAITING_MAX,):
-            raise StateError(str(state), f"{WAITING_MAX} replays wait already", "let them end, or cancel some")
+            raise StateError(str(state), f"{WAITING_MAX} replays are waiting already", "let them end, or cancel some")
         newest = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'replays'"
         number: int = 1 + max(db.execute(newest).fetchone() for db in each)[0]
         for db in each:
@@ -212,7 +215,7 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
 
 
 def cancel(state: Path, number: int, now_ns: int) -> bool:
-    """Returns True if it existed and was not done. Raises StateError."""
+    """Cancels a request. Returns True if it existed and was not done. Raises StateError."""
     values = (Step.CANCELLED, now_ns, number, Step.DONE)
     update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
     found = False

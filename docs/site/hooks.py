@@ -41,32 +41,33 @@ ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner
 COMMANDS = """\
 # Commands
 
-Every command has `--help`; this is what each says. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
+Every command has `--help`; these are their texts. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
 3 finished but something needs attention.
 """
 SERVICES = """\
 # gRPC services
 
-What processes say to each other, from the proto files. [Security](../security.md) has who may call what.
+The calls between processes, from the proto files. [Security](../security.md) lists who may call them.
 """
 METRICS = """\
 # Metrics
 
-Every metric with its labels and meaning. [Watching](../watching.md#metrics) says how they are read.
+Every metric with its labels and meaning. [Watching](../watching.md#metrics) tells how to read them.
 
 """
 PYTHON = """\
 # Python API
 
-What other programs may import. These names follow semantic versioning; all else may change with any release.
+The modules that other programs may import. Their names follow semantic versioning; all else may
+change in any release.
 
 """
 PUBLIC = {
     "photon.library.front": "`photon.join` and `photon.read` ([In another program](../embedding.md))",
-    "photon.library.records": "What they give: records, tables",
+    "photon.library.records": "Their results: records, tables",
     "photon.library": "Run joins and deployments, read outputs ([In another program](../embedding.md))",
     "photon.tables": "Tables kept up to date by transactions and observers ([Tables](../tables.md))",
-    "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
+    "photon.adapters.contract": "The adapter contract ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
 }
 
@@ -74,7 +75,7 @@ _submodules = griffe.ModuleFinder.submodules
 
 
 def _needed(finder: griffe.ModuleFinder, module: griffe.Module) -> list[tuple[tuple[str, ...], Path]]:
-    """The modules of rooms on the Python page, and of rooms that these import: parsing all of Photon would take twice
+    """The modules of the rooms on the Python page, and of those they import: parsing all of Photon would take twice
     as long as the rest of the site."""
     return [each for each in _submodules(finder, module) if module.path != "photon" or each[0][0] in _rooms_needed()]
 
@@ -120,7 +121,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 def examples_page() -> str:
     """The worked examples of adapters: description, configuration and code of each."""
-    parts = ["# Worked examples\n\nThey lie in `adapters/examples/` of a clone, each with sample logs.\n"]
+    parts = ["# Worked examples\n\nThey are in `adapters/examples/` of a clone, each with sample logs.\n"]
     for folder in sorted(path.parent for path in (ROOT / "adapters" / "examples").glob("*/README.md")):
         parts.append(re.sub(r"^#", "##", (folder / "README.md").read_text(), flags=re.MULTILINE))
         for file in sorted([*folder.glob("*.toml"), *folder.glob("*.py")]):
@@ -193,7 +194,7 @@ def _with_unit(value: Duration | Size) -> str:
 
 
 def _from_root(name: str) -> str:
-    """A text of the repository's root: its links into docs/ lead one folder up here."""
+    """Converts a text of the repository's root: its links into docs/ lead one folder up here."""
     return re.sub(r"\]\(docs/", "](../", (ROOT / name).read_text())
 
 
@@ -286,7 +287,7 @@ def descriptors() -> Iterator[tuple[str, FileDescriptorProto]]:
 
 
 def _named(path: Path) -> Path:
-    """A proto file as it is imported: ``src/photon/ROOM/…``."""
+    """The path by which a proto file is imported: ``src/photon/ROOM/…``."""
     inner = path.relative_to(ROOT)
     return ROOT / inner if inner.parts[0] == "src" else ROOT / "src" / "photon" / inner
 

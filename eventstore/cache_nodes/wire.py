@@ -20,7 +20,9 @@ from photon.eventstore.segments import CacheCounts, Gathered, Segment
 
 SOURCE_BYTES = 16
 SEGMENTS_MAX = 4096  # in one feed
-FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2  # of one feed's segments, columns included; a larger segment is never sent
+FEED_BYTES_MAX = (
+    MESSAGE_BYTES_MAX // 2
+)  # limit of a feed's segments, columns included; a larger segment is never sent
 HASHES_MAX = 16 * KEYS_MAX  # in one request
 OFFSET_MAX = (1 << 63) - 1
 CACHE = Service(pb.DESCRIPTOR, "Cache", bytes_max=MESSAGE_BYTES_MAX, fields_max=SEGMENTS_MAX + 16)
@@ -45,7 +47,7 @@ class NodeCounts(NamedTuple):
 
 
 def source_of(rule: bytes) -> bytes:
-    """The digest of everything that decides which logs these are and what their keys are."""
+    """The digest of everything that identifies the logs and determines their keys."""
     return hashlib.blake2b(rule, digest_size=SOURCE_BYTES).digest()
 
 
@@ -77,7 +79,7 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _head(number: int, size: int) -> bytes:
-    """The bytes before a field (wire type 2) of ``size`` bytes."""
+    """The encoded head of a field (wire type 2) of ``size`` bytes."""
     out = bytearray((number << 3 | 2,))
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
@@ -99,7 +101,7 @@ def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
             raise WireError("the columns of a segment do not fit its data")
         offsets = np.frombuffer(each.offsets, dtype="<u8")
         if len(offsets) and int(offsets.max()) > OFFSET_MAX:
-            raise WireError("a segment names an offset that no log has")
+            raise WireError("a segment has an impossible offset")
         gathered = Gathered(starts, offsets)
         file = LogFile(each.file.path, each.file.header)
         segment = Segment(each.identity, file, 0, each.data, len(hashes), gathered)
@@ -116,9 +118,7 @@ def asked(message: pb.CacheFind) -> U64:
     """The hashes of a CacheFind. Raises WireError."""
     _check_source(message.source)
     if len(message.hashes) % 8 or len(message.hashes) > 8 * HASHES_MAX:
-        raise WireError(
-            f"{len(message.hashes)} bytes of hashes; at most {HASHES_MAX} of 8 bytes can be asked at once"
-        )
+        raise WireError(f"{len(message.hashes)} bytes of hashes; at most {HASHES_MAX} of 8 bytes are allowed")
     return np.frombuffer(message.hashes, dtype="<u8")
 
 
@@ -151,10 +151,10 @@ def located(message: pb.CacheFound, rows: I64) -> FoundRecords:
     if (int(ends[-1]) if count else 0) != len(message.records):
         raise WireError("the sizes in a cache node's answer do not fit its records")
     if count and (at.max() >= len(rows) or indexes.max() >= len(message.logs)):
-        raise WireError("a cache node's answer names what was not asked")
+        raise WireError("a cache node's answer has records that were not requested")
     offsets = np.frombuffer(message.offsets, dtype="<u8")
     if count and int(offsets.max()) > OFFSET_MAX:
-        raise WireError("a cache node's answer names an offset that no log has")
+        raise WireError("a cache node's answer has an impossible offset")
     data = message.records
     cut = [data[begin:end] for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
     files = [LogFile(log.file.path, log.file.header) for log in message.logs]

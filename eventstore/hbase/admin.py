@@ -1,7 +1,7 @@
 """Creates the table: split from the start, which only HBase's Thrift 2 server can do.
 
 Thrift 1, which happybase speaks, creates tables of one region. All its rows would go to one server, and HBase would
-eventually split it at a row of its own choice; the map treats an unknown region as one that lost everything. So
+eventually split it at a row of its own choice; but the map treats an unknown region as one that lost everything. So
 Thrift 2 creates the table, with regions at salts and with splitting and merging switched off; if no such server runs,
 ``shell_command`` returns the command for HBase's shell.
 """
@@ -18,7 +18,7 @@ from photon.rows.hbase.servers import Servers
 from photon.rows.hbase.thrift2 import connector, types_of
 
 ANSWER_SECONDS_MAX = 60.0
-FOREVER_S = 2**31 - 1  # HBase's time to live for rows that never expire
+FOREVER_S = 2**31 - 1  # HBase's lifetime of rows that never expire
 _ATTRIBUTES = {
     b"SPLIT_POLICY": b"org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy",
     b"SPLIT_ENABLED": b"false",
@@ -53,7 +53,7 @@ def shell_command(table: str, ttl_s: int | None, regions: int = REGIONS) -> str:
 def make_table(
     hbase: ThriftHBase, admin: str | None, table: str, ttl_s: int | None, regions: int = REGIONS
 ) -> TableMade:
-    """Makes the table unless it is there. ``admin``: host:port of a Thrift 2 server.
+    """Creates the table if missing. ``admin``: host:port of a Thrift 2 server.
 
     Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, RowsFailed, UsageError.
     """
@@ -72,7 +72,9 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
     families = hbase.call(lambda c: c.table(table).families(), f"describe {table}")
     family = families.get(FAMILY) or families.get(FAMILY + b":")
     if family is None:
-        raise CannotMakeTable(f"table {table} at {hbase.address} has no family {FAMILY.decode()}: it is another's")
+        raise CannotMakeTable(
+            f"table {table} at {hbase.address} has no family {FAMILY.decode()}: it belongs to another program"
+        )
     there = int(family["time_to_live"])
     ttl = None if there >= FOREVER_S else there
     count = len(hbase.regions(table.encode()))
@@ -80,7 +82,7 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
     if ttl != ttl_s:
         wanted = FOREVER_S if ttl_s is None else ttl_s
         notes.append(
-            f"rows live for (seconds) {ttl or 'ever'}, not {ttl_s or 'ever'}; "
+            f"the lifetime of rows is (seconds) {ttl or 'ever'}, not {ttl_s or 'ever'}; "
             f"in HBase's shell: alter '{table}', {{NAME => '{FAMILY.decode()}', TTL => {wanted}}}"
         )
     if count != regions:

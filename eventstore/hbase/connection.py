@@ -1,7 +1,7 @@
 """HBase as the file map uses it: through happybase.
 
 A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX have passed. All
-calls may be repeated: reads by nature, writes because the file map's cells are a function of the logs.
+calls may be repeated: reads always, writes because the file map's cells are a function of the logs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from photon.eventstore.hbase.schema import META
 from photon.rows.hbase.connection import ANSWER_SECONDS_MAX, REFUSALS, Connect, Connections, connector, one_line
 
 CALL_SECONDS_MAX = 20.0
-"""Limit of a call with all its repetitions, after which the pending answer is given up, too."""
+"""Limit of a call with all its repetitions, after which a pending answer is abandoned, too."""
 PAUSES = BackOff(first=0.05, most=1.0)
 THREADS = 4  # batches of one read or write that are under way at a time
 READ_ROWS = 1000
@@ -91,9 +91,9 @@ class ThriftHBase:
         what = f"find table {table.decode()}"
         if table not in self.call(lambda c: c.tables(), what):
             raise HBaseRefused(
-                f"HBase at {self.address} has no table {table.decode()}: photon eventstore init makes it"
+                f"HBase at {self.address} has no table {table.decode()}: create it with photon eventstore init"
             )
-        # Not the server's own getTableRegions: that uses a cache, which keeps the old state of a re-created table.
+        # Not the server's own getTableRegions: that uses a cache, which keeps a re-created table's old state.
         rows = self.scan(META, table + b",,", table + b" ,,")
         names = [name for name, cells in rows if cells.get(b"info:state") not in _GONE]
         starts = [name[len(table) + 1 : name.rindex(b",")] for name in names]
@@ -126,7 +126,7 @@ class ThriftHBase:
                 if isinstance(error, UsageError):
                     raise
                 if any(each in problem for each in REFUSALS):
-                    raise HBaseRefused(f"HBase at {self.address} does not {what}: {problem}") from None
+                    raise HBaseRefused(f"HBase at {self.address} failed to {what}: {problem}") from None
                 if self._stopping.is_set() or self.clock.monotonic() - began + pause > self.call_seconds:
-                    raise HBaseUnavailable(f"HBase at {self.address} does not {what} now: {problem}") from None
+                    raise HBaseUnavailable(f"HBase at {self.address} cannot {what} now: {problem}") from None
             self._stopping.wait(pause)

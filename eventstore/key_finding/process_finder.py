@@ -1,7 +1,8 @@
-"""Finds keys in another process, on another core: half of a reader's time goes into finding keys.
+"""Finds keys in another process, on another core: half of a reader's time is spent finding keys. Threads would share
 
-Threads would take turns in one interpreter: ten million records took 10 s in one thread and 12 in two; with a process
-6.5. It pays off if much has to be read before anything else is done (``photon join``). If it fails, the reader finds
+one interpreter: ten million records took 10 s in one thread, 12 in two, and 6.5 with a process. It pays off if much
+
+must be read before anything else is done (``photon join``). If it fails, the reader finds
 the keys itself.
 """
 
@@ -50,14 +51,14 @@ class _GivenBlock:
     keys: BlockKeys | None = None
 
     def is_left(self) -> bool:
-        """True if no thread or process has begun with it."""
+        """True if no thread or process has started on it."""
         return self.slot < 0 and self.keys is None
 
 
 def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
     """True if a process can find this adapter's keys.
 
-    It is given a configuration; a custom adapter may keep state, or be slow to load.
+    Only configured adapters qualify; a custom one may keep state, or load slowly.
     """
     if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
         return False
@@ -146,7 +147,7 @@ class ProcessKeyFinder:
                     start_new_session=True,  # Ctrl-C reaches the parent; its input then ends
                 )
         except OSError as err:
-            self.report(f"keys are found in the reader's own process, another one could not be started: {err}")
+            self.report(f"keys are found in the reader's own process, as another one could not be started: {err}")
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)
@@ -159,7 +160,7 @@ class ProcessKeyFinder:
             self._process.stdin.write(message)
             self._process.stdin.flush()
         except OSError as err:
-            self._give_up(f"it takes nothing: {err.strerror}")
+            self._give_up(f"it accepts no input: {err.strerror}")
 
     def _answered(self) -> bool:
         """True if an answer can be received without waiting."""
@@ -175,7 +176,7 @@ class ProcessKeyFinder:
         return bool(self._answers.poll(1e3 * patience_s))
 
     def _receive(self) -> None:
-        """Receives one answer, or gives the process up."""
+        """Receives one answer, or abandons the process."""
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
@@ -191,7 +192,7 @@ class ProcessKeyFinder:
         try:
             told = self._told.decode(self._received[4:end])
         except DECODE_ERRORS as err:
-            self._give_up(f"it answers nonsense: {err}")
+            self._give_up(f"it answers garbage: {err}")
             return
         self._received = self._received[end:]
         given = self._asked.popleft()
@@ -201,7 +202,7 @@ class ProcessKeyFinder:
         given.slot = -1
 
     def _give_up(self, why: str) -> None:
-        self.report(f"keys are found in the reader's own process from now on; the key process was given up: {why}")
+        self.report(f"keys are found in the reader's own process from now on; the key process was abandoned: {why}")
         self._end()
 
     def _end(self) -> None:

@@ -22,7 +22,7 @@ CHECKSUM_BYTES = 32
 
 
 class ExportFailed(PhotonError):
-    """A stream that is not a whole export, or a replica that refuses to give one. One line."""
+    """An incomplete export, or a replica that refuses one. One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class ExportReader:
             elif kind == "end" and self.facts is None:
                 self.facts = self._checked_end(each.end, summer)
             else:
-                raise ExportFailed(f"{self._where}: the export goes on where it should not; try again")
+                raise ExportFailed(f"{self._where}: the export continues unexpectedly; try again")
         if self.facts is None:
             raise ExportFailed(f"{self._where}: the export was cut short; try again")
 
     def _check_head(self, first: pb.ExportPart) -> None:
         got = first.head
         if first.WhichOneof("part") != "head" or got.magic != MAGIC:
-            raise ExportFailed(f"{self._where}: this is no export")
+            raise ExportFailed(f"{self._where}: this is not an export")
         if got.status != pb.STATUS_OK:
             raise ExportFailed(f"{self._where}: {got.reason or 'refused'}")
         if got.version != VERSION:

@@ -205,7 +205,7 @@ class GrpcBackend:
         return messages.verdicts_of(reply, len(ids), bytes(8 * len(ids)))
 
     def _probe(self) -> dict[str, _Probe]:
-        """Probes each replica, unless its last probe is still under way."""
+        """Probes each replica, unless its last probe is still unanswered."""
         self._probed_at = self._clock.monotonic()
         for name in self._names:
             if name not in self._probes:
@@ -274,7 +274,7 @@ class RegistryClient(RoutedRegistry):
         super().__init__(self._grpc, clock)
 
     def another(self) -> RegistryClient:
-        """A client for another slot over the same connections, which this one closes."""
+        """Returns a client for another slot over the same connections, which this one closes."""
         return RegistryClient({}, clock=self._clock, over=self._grpc)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
@@ -284,7 +284,7 @@ class RegistryClient(RoutedRegistry):
         Refusal with REFUSED says in ``reason`` why nothing was done; with any other status the outcome is unknown.
         """
         if replica and ask.action not in (Action.STATUS, Action.VERIFY):
-            raise ValueError(f"{ask.action.name.lower()} is for the leader, not for replica {replica}")
+            raise ValueError(f"{ask.action.name.lower()} is a request to the leader, not to replica {replica}")
         return await self._persist(
             self._clock.monotonic() + timeout,
             lambda remaining: self._grpc.reshard(ask, replica=replica, timeout=remaining),

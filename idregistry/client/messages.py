@@ -65,7 +65,7 @@ def refused(reply: Any) -> Refusal | None:
 
 
 def refusal_reply(request: Any, refused: Refusal) -> Any:
-    """The reply that belongs to a request of either service; a look-up's names no leader."""
+    """The reply that belongs to a request of either service; a look-up's reply has no leader."""
     kind = _REPLIES[type(request)]
     hint = {"leader_hint": refused.leader} if "leader_hint" in kind.DESCRIPTOR.fields_by_name else {}
     return kind(status=refused.status.value, reason=refused.reason, **hint)
@@ -208,7 +208,7 @@ def clock_facts(reply: pb.DescribeReply) -> ClockFacts:
 
 # -- witnesses and slots --------------------------------------------------------------------------------------------
 def witness_of(logs: Sequence[pb.WitnessLog]) -> Witness:
-    """May contain one log too many: the command's check refuses that."""
+    """May return one log too many, which the command's check refuses."""
     return tuple(WitnessLog(each.number, each.length, each.hash) for each in logs[: LOGS_MAX + 1])
 
 
@@ -250,7 +250,7 @@ def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
-    """Without the rules that were the newest earlier."""
+    """Decodes it without formerly newest rules."""
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 
@@ -352,7 +352,7 @@ def resharding_of(reply: pb.ReshardReply) -> Resharding | Refusal:
     if reply.HasField("change"):
         said = reply.change
         if said.stage not in {stage.value for stage in Stage}:
-            return Refusal(Status.UNKNOWN, f"replica {reply.replica} speaks of a stage {said.stage}")
+            return Refusal(Status.UNKNOWN, f"replica {reply.replica} reports a stage {said.stage}")
         shards = {name: tuple(getattr(said, name)) for name in ("shards", "added", "leaving")}
         change = Change(**{**_fields(said, _CHANGE), **shards, "stage": Stage(said.stage)})
     return Resharding(

@@ -20,9 +20,9 @@ from photon.config.interval_clock import Interval
 
 NS_PER_S = 1_000_000_000
 INFINITE_NS = 1 << 62
-"""Bound on an unknown clock's offset, ahead or behind; larger than any real one."""
-READING_S_MAX = 30.0  # readings older than this are ignored: clocks are stepped
-DRIFT = 0.001  # clocks that nobody steps drift apart by less than this share of the time: twice the kernel's 500 ppm
+"""Bound on an unknown clock's offset in either direction; larger than any real one."""
+READING_S_MAX = 30.0  # older readings are ignored, as clocks may be stepped
+DRIFT = 0.001  # unstepped clocks drift apart by less than this share of the time: twice the kernel's 500 ppm
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Offset:
     high_ns: int
 
     def within(self, bound_ns: int) -> bool:
-        """True if it is surely no further from 0 than ``bound_ns``."""
+        """True if it is certainly within ``bound_ns`` of 0."""
         return -bound_ns <= self.low_ns and self.high_ns <= bound_ns
 
     def beyond(self, bound_ns: int) -> bool:
-        """True if it is surely further from 0 than ``bound_ns``."""
+        """True if it is certainly more than ``bound_ns`` from 0."""
         return self.low_ns > bound_ns or self.high_ns < -bound_ns
 
     @property
@@ -81,8 +81,8 @@ def median(offsets: Sequence[Offset]) -> Offset:
 def middle_s(clocks: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """The two seconds between which the median of clocks lies.
 
-    ``clocks``: for each clock its offset ahead and the error either way. A process that was paused or starved during
-    the request yields little.
+    ``clocks``: for each clock its offset ahead and the error either way. A paused or starved process yields a wide
+    interval.
     """
     known = list(clocks)
     return statistics.median(at - error for at, error in known), statistics.median(at + error for at, error in known)
@@ -96,14 +96,14 @@ def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) 
 class Agreement(enum.IntEnum):
     """The numbers of registry.proto."""
 
-    AGREES = 1  # the local clock is surely within S of the median
-    APART = 2  # it is surely further away
+    AGREES = 1  # the local clock is certainly within S of the median
+    APART = 2  # it is certainly further away
     UNCERTAIN = 3  # too few peers answer, or not quickly enough for S
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """A replica's own view of its clock; the other clocks and their median are given as ahead of it."""
+    """A replica's own view of its clock; other clocks and their median are given as offsets ahead of it."""
 
     now: Interval
     agreement: Agreement
@@ -132,10 +132,10 @@ def objection(
     if agreement is Agreement.UNCERTAIN:
         unknown = sorted(name for name, offset in peers.items() if not offset.known)
         if unknown and not middle.known:
-            return f"too few clocks are known to compare with: no reading of {', '.join(unknown)}"
+            return f"too few clocks are known for a comparison: no reading of {', '.join(unknown)}"
         if unknown:
             return f"the clocks of too few replicas agree within {bound}: no reading of {', '.join(unknown)}"
-        return f"whether this clock is within {bound} of the others cannot be told: correct them, or raise S"
+        return f"it is unknown whether this clock is within {bound} of the others: correct them, or raise S"
     if require_sync and not now.synchronised:
         return "this machine's clock is not synchronised, and clock.require_sync is set: start its time daemon"
     return ""
@@ -145,7 +145,7 @@ def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
     """Later event times are TOO_NEW: beyond now + S by any clock that may be right.
 
     S bounds the difference of any two machines, so an event may carry up to S more than this clock shows; a kernel
-    that allows for a greater error is believed. A clock that is surely wrong does not decide: the median does.
+    that reports a greater error is believed. A clock that is certainly wrong is replaced by the median.
     Otherwise a leader with a slow clock would block its shard until an operator corrects it.
     """
     if middle.beyond(uncertainty_ns):

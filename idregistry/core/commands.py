@@ -21,7 +21,7 @@ VERSION = 3
 MAX_ENTRY_IDS = 16_384  # ids of one Raft entry, inserts and clears together: at most 720 KiB of columns
 COMMAND_BYTES_MAX = 1 << 20  # the Raft driver's limit for one command
 MAX_CLEARED = 262_144
-"""Ids that one watermark clears: some tens of milliseconds. Larger numbers are cleared in steps."""
+"""Ids cleared by one watermark command, some tens of milliseconds; more are cleared in steps."""
 MAX_NAME_BYTES = 512
 MAX_ANNOUNCED = 4_096  # incarnations of one announcement
 MAX_SHARDS = 4_096
@@ -34,7 +34,7 @@ VERDICT_RULE_BYTES_MAX = 128
 SHOWN_BYTES_MAX = 200  # of an id or key kept for display
 MAX_SAMPLES = 64  # of one command
 MAX_JOINS = 1_024
-NO_TIME = -(2**63)  # no event time: nothing was entered, no boundary was set
+NO_TIME = -(2**63)  # no event time: nothing entered, or no boundary set
 END_OF_TIME = 2**63 - 1  # end of a shard's last range while it takes new events
 CONFIG_GROUP = 0  # number of the group that carries ConfigCommands; shards are groups 1 and up
 
@@ -48,7 +48,7 @@ TimeNs = Annotated[int, msgspec.Meta(ge=_MIN_I64, le=_MAX_I64)]
 ShardNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
 ShardNumbers = Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
 ConfigNumber = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
-"""The first set-up is 1; each change takes the next one, activated or not."""
+"""The first set-up is 1; each change takes the next number, activated or not."""
 
 
 class CommandError(ValueError):
@@ -117,11 +117,11 @@ class Boundary(Command, frozen=True, tag="boundary"):
 
 
 class ClearBelow(Command, frozen=True, tag="below"):
-    """Clears all that is owned under (incarnation, batches below this one), if count and XOR agree (rule 8)."""
+    """Clears all ids owned under (incarnation, batches below this one), if count and XOR agree (rule 8)."""
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
-    # ids that were read in the output and are not yet cleared
+    # ids read in the output that are not cleared yet
     count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
     xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]  # XOR of their digests
 
@@ -142,11 +142,11 @@ class Reopen(Command, frozen=True, tag="reopen"):
     def ids(self) -> Ids:
         """Raises IdsError."""
         if self.digests and not self.generations:
-            raise IdsError("generations: none are named")
+            raise IdsError("no generations are named")
         return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
 
     def take(self, rows: I64, config: int) -> Reopen:
-        """The given rows, which no other shard held under this config."""
+        """Returns the given rows; no other shard held them under this config."""
         return msgspec.structs.replace(
             self,
             digests=take(self.digests, DIGEST_BYTES, rows),
@@ -217,7 +217,7 @@ IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MA
 """Hash of the rule that derives id, key and time from a join's records."""
 IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]  # join -> rule
 VerdictRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=VERDICT_RULE_BYTES_MAX)]
-"""Digests of the settings that decide whether an event of a join is called unmatched."""
+"""Digests of the settings that decide whether an event of a join is unmatched."""
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
 SIDES = ("foreign", "primary")
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -243,7 +243,7 @@ class Configure(Command, frozen=True, tag="configure"):
     shard: ShardNumber
     ranges: Ranges
     config: ConfigNumber = 1  # number of this config
-    decided: ConfigNumber = 1  # the last change that had ended by then
+    decided: ConfigNumber = 1  # the last change that had ended
 
 
 class Seed(Command, frozen=True, tag="seed"):
@@ -256,8 +256,8 @@ class Seed(Command, frozen=True, tag="seed"):
 
 
 class Prepare(Command, frozen=True, tag="prepare"):
-    """Applied only if every time ever entered is below ``starts_ns``; from then on ids must be the shard's own under
-    both.
+    """Applied only if every time ever entered is below ``starts_ns``; from then on ids must belong to the shard under
+    both configs.
     """
 
     config: ConfigNumber
@@ -383,7 +383,7 @@ def encode(command: ShardCommand | ConfigCommand) -> bytes:
     """The command as bytes. Raises CommandError if it is too long for a Raft entry; ``decode`` checks the rest."""
     data = _VERSION_BYTE + _encoder.encode(command)
     if len(data) > COMMAND_BYTES_MAX:
-        raise CommandError(f"command of {len(data)} bytes, at most {COMMAND_BYTES_MAX} go into one entry")
+        raise CommandError(f"command of {len(data)} bytes; at most {COMMAND_BYTES_MAX} fit into one entry")
     return data
 
 
@@ -417,7 +417,7 @@ def decode_config(data: bytes) -> ConfigCommand:
 
 
 def check_ranges(ranges: tuple[Range, ...]) -> None:
-    """Ranges must be in order, without overlap, and name each of their shards once. Raises CommandError."""
+    """Ranges must be in order, without overlap, and contain each of their shards once. Raises CommandError."""
     end = None
     if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
         raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
@@ -442,7 +442,7 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
 def check_number(ids: Ids) -> None:
     """Raises CommandError for more ids than fit into one entry."""
     if len(ids) > MAX_ENTRY_IDS:
-        raise CommandError(f"{len(ids)} ids, at most {MAX_ENTRY_IDS} go into one entry")
+        raise CommandError(f"{len(ids)} ids; at most {MAX_ENTRY_IDS} fit into one entry")
 
 
 def check_inserts(ids: Ids) -> None:

@@ -38,7 +38,7 @@ class ConfigSlot:
     datacentre: str
     address: str
     incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
-    nonce: bytes = b""  # of the open that made the newest
+    nonce: bytes = b""  # nonce of the open that made the newest
     retired: bool = False
     witness: Witness = ()
 
@@ -49,7 +49,7 @@ class ConfigSlot:
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """A new shard's first entries, all as of one moment: slots, then the shard's configuration."""
+    """A new shard's first entries, as of one moment: slots, then the shard's configuration."""
 
     configure: c.Configure
     slots: list[SlotSeed]
@@ -153,7 +153,7 @@ class ConfigMachine:
             return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
 
     def verdict_rules(self, join: str) -> VerdictRules:
-        """As of the last entry applied here."""
+        """The verdict rules as of the last entry applied here."""
         with self._lock:
             return self._verdict_rules.get(join, VerdictRules())
 
@@ -200,11 +200,11 @@ class ConfigMachine:
                 if holder != slot:
                     return f"incarnation {incarnation} belongs to slot {holder}, not to {slot}"
             known = self._slots.get(slot)
-            if known is None:  # opened after the backup, and not since
+            if known is None:  # opened after the backup, but not since the restore
                 return None
             wanted.add(known.newest)
             if len(wanted) > c.MAX_ANNOUNCED:
-                return f"slot {slot} carries tokens of {len(wanted)} incarnations, at most {c.MAX_ANNOUNCED} may be"
+                return f"slot {slot} has tokens of {len(wanted)} incarnations; at most {c.MAX_ANNOUNCED} are allowed"
             return c.Announce(slot, known.datacentre, sorted(wanted), known.address)
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class ConfigMachine:
             return Opened(newest, newest, witness=slot.witness)  # the same process asks again
         if slot is None:
             slot = self._slots[command.slot] = ConfigSlot(command.datacentre, command.address)
-        if command.last > newest:  # given out after the backup
+        if command.last > newest:  # it was given out after the backup
             slot.incarnations.append(command.last)
             self._holders[command.last] = command.slot
         self._last_incarnation += 1
@@ -238,7 +238,9 @@ class ConfigMachine:
         since = command.last > newest and self._may_be_newer(command.last)
         if command.last != newest and not (since and self._holders.get(command.last, name) == name):
             if not newest:
-                return f"slot {name} remembers incarnation {command.last}, but this registry never opened it"
+                return (
+                    f"slot {name} has incarnation {command.last} in its directory, but this registry never opened it"
+                )
             by = f" by {slot.address}" if slot is not None and slot.address else ""
             return (
                 f"slot {name} was opened as incarnation {newest}{by}, its directory remembers "
@@ -278,14 +280,14 @@ class ConfigMachine:
     def _retire(self, name: str) -> str:
         slot = self._slots.get(name)
         if slot is None:
-            return f"no slot is named {name}"
+            return f"there is no slot {name}"
         slot.retired = True
         return ""
 
     def _extend_witness(self, command: c.ExtendWitness) -> Witnessed:
         slot = self._slots.get(command.slot)
         if slot is None:
-            return Witnessed(0, (), f"no slot is named {command.slot}")
+            return Witnessed(0, (), f"there is no slot {command.slot}")
         if slot.retired:
             return Witnessed(slot.newest, slot.witness, f"slot {command.slot} was retired", retired=True)
         reason = refusal(slot.witness, slot.newest, command.incarnation, command.end, command.to)
@@ -333,7 +335,7 @@ class ConfigMachine:
                     "events would be counted twice. Restore the old settings or start with a new registry and output"
                 )
         if len(self.id_rules | setup.id_rules) > c.MAX_JOINS:
-            return f"this registry knows {len(self.id_rules)} joins, at most {c.MAX_JOINS} may be"
+            return f"this registry knows {len(self.id_rules)} joins; at most {c.MAX_JOINS} are allowed"
         return ""
 
     def _slot_chunks(self) -> Iterator[bytes]:

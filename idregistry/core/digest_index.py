@@ -37,7 +37,7 @@ SEGMENT_SLOTS = 1 << 15
 LOAD_LOW, LOAD_HIGH = 0.70, 0.88
 """A segment splits (or doubles, while it is small) at a load between these: about 11 bytes per row on average."""
 PURGED_SHARE = 0.75
-"""A full segment splits at once unless removing the words of deleted rows brings it below this share of its limit."""
+"""A full segment splits unless removing the words of deleted rows brings it below this share of its limit."""
 _DEPTH_MAX = 28
 FEW = 16  # words that are put one by one: numpy's calls would cost more than they save
 _GROUP_SHIFT = np.uint64(18)
@@ -69,7 +69,7 @@ def hashes_of(lo: U64) -> U64:
 
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
-        """True for words whose chunk still exists."""
+        """Selects words whose chunk still exists."""
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """First and last eight bytes of the digest of each living row."""
@@ -191,7 +191,7 @@ class DigestIndex:
         return int(self._groups * GROUP * (LOAD_LOW + (LOAD_HIGH - LOAD_LOW) * spread))
 
     def _held(self, segment: int) -> U64:
-        """The words of a segment whose rows still exist."""
+        """Returns the words of a segment whose rows still exist."""
         places = self._groups * GROUP
         words = self._words(slice(segment * places, (segment + 1) * places))
         words = words[words > 0]
@@ -220,7 +220,7 @@ class DigestIndex:
             return
         depth = self._depths[segment]
         if depth >= _DEPTH_MAX:
-            raise OverflowError("one shard has too many ids with like digests: use more shards")
+            raise OverflowError("one shard has too many ids with similar digests: use more shards")
         if depth == self._depth:
             self._directory = np.repeat(self._directory, 2)
             self._depth += 1

@@ -1,7 +1,7 @@
 """Chooses the next proposal in a change of the shards: pure functions of a replica's applied state.
 
 Every replica hosts every group, so its knowledge of all shards comes from entries applied on it. This knowledge may
-be old: each proposal is judged again when it is applied.
+be outdated, so each proposal is checked again when it is applied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from photon.idregistry.core.commands import NO_TIME
 from photon.idregistry.core.shard_changes import Changes, new_shards
 from photon.idregistry.core.shard_standing import ShardFacts
 
-LEAD_S = 10.0  # default for the time from an intent to the earliest start that a clock's error still allows
+LEAD_S = 10.0  # default time from an intent to the earliest start, allowing for clock errors
 LEAD_S_MAX = 30 * 86_400.0
 _ROUND_NS = 1_000_000
 _SEED_BYTES = 1 << 18
@@ -52,7 +52,7 @@ def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int)
             return c.Decide(
                 pending.config,
                 False,
-                f"shard {number} holds an event of {facts.latest} ns, which is not before the start",
+                f"shard {number} holds an event of {facts.latest} ns, not before the start",
             )
         prepared = None if facts is None else facts.standing.prepared
         if prepared is None or prepared.config != pending.config:
@@ -114,7 +114,7 @@ def plan(
         return f"shards {closed[:8]} are not open yet: wait for the last change to settle"
     wanted = new_shards(changes, count)
     if wanted[-1] > c.MAX_SHARDS:
-        return f"shard numbers are not used twice, and {c.MAX_SHARDS} is the last: {changes.last_shard} are used up"
+        return f"shard numbers are never reused: {changes.last_shard} of {c.MAX_SHARDS} are used up"
     lead_ns = int((LEAD_S if lead_s is None else min(max(lead_s, 0.0), LEAD_S_MAX)) * 1e9)
     clock_ns = now_ns + uncertainty_ns
     latest, holder = max((shards[number].latest, number) for number in changes.live)
@@ -129,7 +129,7 @@ def plan(
         )
     begun = changes.ranges[-1].start_ns
     if begun >= max(clock_ns, latest):
-        why.append("the last change has not taken effect yet: changes take effect one after the other")
+        why.append("the last change has not taken effect yet, and changes take effect one at a time")
     starts = max(clock_ns, latest + 1, begun + 1) + lead_ns
     starts = -(-starts // _ROUND_NS) * _ROUND_NS
     added = tuple(number for number in wanted if number not in changes.named)

@@ -1,9 +1,9 @@
 """A shard's other operations on ids: pages of owned ids; clearing by watermark (rule 8); a trace.
 
-Pages are bounded in ids and in rows looked at, so that no request blocks the shard for long: a page may be empty and
+Pages are bounded in ids and rows read, so that no request blocks the shard for long: a page may be empty and
 yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a new
 boundary, closes the gaps between them: an older cursor starts its bucket again. So a scan sees every id that has the
-requested state from the first page to the last, some perhaps twice; actions on them compare anyway.
+requested state from the first page to the last, some perhaps twice; actions on them compare in any case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from photon.idregistry.core.id_table import Entry, IdTable
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardState
 
 PAGE_IDS_MAX = 16_384  # ids of one page: 672 KiB of columns
-PAGE_ROWS_MAX = 262_144  # rows looked at for one page: a few milliseconds
+PAGE_ROWS_MAX = 262_144  # rows read for one page: a few milliseconds
 _CURSOR = struct.Struct("<BqIq")
 _CURSOR_VERSION = 1
 _NO_COLUMNS = [np.empty(0, kind) for kind in ("<u8", "<i8", "<u8", "u1", "<u4", "<u4")]
@@ -157,7 +157,7 @@ def _states(rows: Rows) -> U8:
 
 def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
     if len(cursor) != _CURSOR.size or cursor[0] != _CURSOR_VERSION:
-        raise CursorError(f"a cursor of {len(cursor)} bytes is none of ours: begin the scan again")
+        raise CursorError(f"a cursor of {len(cursor)} bytes is invalid: begin the scan again")
     _, bucket, row, seen = _CURSOR.unpack(cursor)
     return bucket, row if seen == boundary else 0
 
@@ -172,7 +172,7 @@ def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below
     if incarnation not in state.incarnations:
         return Below(False, 0, bytes(16), f"incarnation {incarnation} is not known here")
     if batch <= state.watermarks.get(incarnation, 0):
-        return Below(True, 0, bytes(16))  # repeated: nothing below can be owned
+        return Below(True, 0, bytes(16))  # repeated, so nothing below can be owned
     first = np.uint64(incarnation << BATCH_BITS)
     end = np.uint64((incarnation << BATCH_BITS) + batch)
     found = [(number, _owned_between(table, number, first, end)) for number in table.bucket_numbers()]

@@ -226,12 +226,12 @@ class ShardReading:
             self._expected = chunk.ids
 
     def done(self) -> ShardImage:
-        """The state, after the last chunk."""
+        """Returns the state, after the last chunk."""
         image = self._image
         if image is None or self._expected is None:
             raise SnapshotError("shard snapshot: cut short")
         if len(image.table) != self._expected:
-            raise SnapshotError(f"shard snapshot: {len(image.table)} ids, should be {self._expected}")
+            raise SnapshotError(f"shard snapshot: {len(image.table)} ids instead of {self._expected}")
         return image
 
     def finish(self) -> None:
@@ -320,5 +320,5 @@ def _read_slots(chunk: _Slots, state: ShardState) -> None:
 
 def _read_rows(data: bytes) -> Rows:
     if len(data) % ROW.itemsize:
-        raise SnapshotError(f"shard snapshot: {len(data)} bytes of rows is no multiple of {ROW.itemsize}")
+        raise SnapshotError(f"shard snapshot: {len(data)} bytes of rows is not a multiple of {ROW.itemsize}")
     return np.frombuffer(data, ROW)

@@ -114,17 +114,20 @@ class Sharding:
         return self.close(ids, boundary)
 
     def configure(self, command: c.Configure) -> str:
-        """The first one counts. Each of these methods returns the reason for a refusal, or an empty string."""
+        """Configures the shard; the first call counts.
+
+        Like the following methods, returns the reason for a refusal, or an empty string.
+        """
         if self.number:
             if (self.number, self.ranges) == (command.shard, command.ranges):
                 return ""
-            return f"shard {self.number} is configured already, otherwise"
+            return f"shard {self.number} is already configured differently"
         self.number, self.ranges = command.shard, command.ranges
         self.standing = Standing(command.config, command.decided)
         return ""
 
     def prepare(self, command: c.Prepare) -> str:
-        """Makes the comparison that keeps a start safe regardless of any clock."""
+        """Prepares a change; its comparison keeps a start safe regardless of clocks."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -135,19 +138,21 @@ class Sharding:
                 return ""
             return f"change {known.prepared.config} has not ended here yet"
         if command.config != known.decided + 1:
-            return f"the shard knows the changes up to {known.decided}, not how {command.config - 1} ended"
+            return f"the shard knows changes up to {known.decided}, but not the outcome of {command.config - 1}"
         try:
             with_range(self.ranges, command.starts_ns, command.shards)
-        except c.CommandError as error:  # does not fit the config that this shard has
+        except c.CommandError as error:  # does not fit this shard's config
             return str(error)
         if known.refused != command.config and self.latest < command.starts_ns:
             self._replace(prepared=Prepared(command.config, command.starts_ns, command.shards))
             return ""
         self._replace(refused=command.config)
-        return f"an event time of {self.latest} was entered, change {command.config} starts at {command.starts_ns}"
+        return (
+            f"an event time of {self.latest} was entered, but change {command.config} starts at {command.starts_ns}"
+        )
 
     def activate(self, command: c.Activate) -> str:
-        """The prepared config is the active one from here on."""
+        """Makes the prepared config the active one."""
         known = self.standing
         if command.config <= known.decided:
             return ""

@@ -4,8 +4,8 @@
     group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
     group-00001/snapshot    shard 1; and so on
 
-It is built in ``DIR.partial`` and renamed, so a directory of that name is whole. The config group is taken last: it
-must know every slot and incarnation that a shard knows.
+It is built in ``DIR.partial`` and renamed, so a directory of that name is complete. The config group is taken last:
+it must know every slot and incarnation that a shard knows.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
     """Raises BackupDamaged."""
     path = directory / MANIFEST
     if not disk.exists(path):
-        raise BackupDamaged(f"{directory}: has no {MANIFEST}: not a backup, or one that was cut short")
+        raise BackupDamaged(f"{directory}: has no {MANIFEST}: not a backup, or an incomplete one")
     if disk.size(path) > MANIFEST_BYTES_MAX:
         raise BackupDamaged(f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes")
     try:
@@ -140,7 +140,7 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
     if manifest.magic != MAGIC:
         raise BackupDamaged(f"{path}: not a backup")
     if manifest != _sealed(manifest):
-        raise BackupDamaged(f"{path}: its checksum is wrong: it was changed or rotted")
+        raise BackupDamaged(f"{path}: its checksum is wrong: it was changed or corrupted")
     return manifest
 
 
@@ -165,7 +165,7 @@ def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]
         store = SnapshotStore(place, disk)
         info = store.info
         if info is None or (info.index, info.term, info.size) != (entry.index, entry.term, entry.bytes):
-            raise BackupDamaged(f"{place}/snapshot: is not the file that the manifest names")
+            raise BackupDamaged(f"{place}/snapshot: is not the file named by the manifest")
         for chunk in store.chunks():
             summer.add(chunk)
             yield chunk
@@ -191,7 +191,9 @@ def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
     numbers = {each.group for each in found}
     missing = sorted(shards_in(config.ranges) - numbers)
     if missing:
-        raise BackupDamaged(f"{directory}: shards {missing} are missing: they came while it was made; make it again")
+        raise BackupDamaged(
+            f"{directory}: shards {missing} are missing: they were added while it was made; make a new backup"
+        )
     return found
 
 
@@ -218,8 +220,8 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
     sharding = image.state.sharding
     if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
         raise BackupDamaged(
-            f"{directory}: the shards were being changed while it was made (shard {entry.group} has another config): "
-            "make it again when photon status shards says that nothing is under way"
+            f"{directory}: the shards were being changed while it was made (shard {entry.group} has another "
+            "config): make a new one when photon status shards shows no change in progress"
         )
     boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
     return GroupContent(entry.group, entry.index, entry.bytes, len(image.table), len(image.state.slots), boundary)

@@ -1,4 +1,4 @@
-"""A backup's ids for many readers at once: the place of each chunk, and the columns of one part.
+"""Reads a backup's ids in parallel: finds the place of each chunk, and returns columns of one part.
 
 Planning reads some bytes of each chunk, so it costs little for any number of ids; each reader reads and checks its
 part (CRC of each chunk), in memory of one chunk.
@@ -101,7 +101,7 @@ def plan_ids(disk: Disk, directory: Path, manifest: Manifest, part_bytes: int) -
             continue
         path = directory / entry.file
         if not disk.exists(path) or disk.size(path) != entry.bytes:
-            raise BackupDamaged(f"{path}: is not the file that the manifest names")
+            raise BackupDamaged(f"{path}: is not the file named by the manifest")
         yield from _plan_shard(disk, path, entry.file, entry.group, entry.chunks, part_bytes)
 
 
@@ -158,7 +158,7 @@ def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T
 
 
 def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = False) -> Iterator[IdColumns]:
-    """A part's ids, a chunk at a time. With ``given_back``, skips chunks without any id that was given back.
+    """A part's ids, a chunk at a time. With ``given_back``, skips chunks without given-back ids.
 
     Raises BackupDamaged, OSError.
     """
@@ -169,7 +169,7 @@ def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = 
             continue
         bucket, rows = _read(disk, path, each.chunk, ids_of)
         if (bucket, len(rows)) != (each.bucket, each.rows):
-            raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} is another than it was")
+            raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} has changed")
         yield columns_of_rows(rows, bucket << part.bucket_bits, generations)
 
 

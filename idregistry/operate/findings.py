@@ -37,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class CertificateEnd:
-    """When an identity's certificate ends. ``ends`` is ``None`` if it cannot be used; ``why`` says why."""
+    """When an identity's certificate ends. ``ends`` is ``None`` if it is unusable, for the reason ``why``."""
 
     identity: str
     ends: datetime | None
@@ -65,17 +65,17 @@ def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     left, needed = len(found) - len(silent), len(found) // 2 + 1
     if left < needed:
         what = f"{left} of {len(found)} replicas answer, {needed} are needed: nothing can be registered"
-        yield Finding("error", "registry", what, "bring replicas back before anything else")
+        yield Finding("error", "registry", what, "first restart replicas")
     elif silent and left == needed:
         what = f"{left} of {len(found)} replicas answer: one more loss stops it"
-        yield Finding("warning", "registry", what, "bring the silent ones back")
+        yield Finding("warning", "registry", what, "restart the silent ones")
 
 
 def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator[Finding]:
     do, epoch = "restart it", epoch_of(found)
     for name, reply in _replies(found):
         if sorted(reply.members) != sorted(expected.members):
-            what = f"believes in the members {', '.join(sorted(reply.members))}"
+            what = f"has the membership {', '.join(sorted(reply.members))}"
             yield Finding("error", f"replica {name}", what, do)
         elif reply.epoch != epoch:
             what = f"is in membership epoch {reply.epoch}, others in {epoch}"
@@ -87,7 +87,7 @@ def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator
 
 
 def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[Finding]:
-    """Compares with the replicas' median: the operator's own clock may be the wrong one."""
+    """Compares clocks with the replicas' median, as the operator's own may be wrong."""
     answering = [each for each in found.values() if each.reply is not None]
     if not answering:
         return
@@ -118,7 +118,7 @@ def _group(row: GroupRow) -> Iterator[Finding]:
     for alarm in row.alarms:
         yield _alarm(where, alarm)
     if not row.leader:
-        yield Finding("error", where, "has no leader", "see which replicas answer; wait for an election")
+        yield Finding("error", where, "has no leader", "check which replicas answer; wait for an election")
     if row.closed:
         yield Finding(
             "error", where, "was restored and is not open: inserts wait", "photon registry restore --help: step 2"
@@ -126,7 +126,7 @@ def _group(row: GroupRow) -> Iterator[Finding]:
     for lag in row.lags:
         if lag.behind is not None and lag.behind > LAG_MAX:
             what = f"replica {lag.replica} is {lag.behind:,} entries behind"
-            yield Finding("warning", where, what, "is its disk or network slow? It catches up by itself")
+            yield Finding("warning", where, what, "it catches up by itself; check its disk and network")
 
 
 def _alarm(where: str, alarm: str) -> Finding:

@@ -119,7 +119,7 @@ class OperatorClient:
             try:
                 yield from stream
             except grpc.RpcError as error:
-                raise RegistryUnreachable(f"replica {name}: {self._why(error)}, while it exported") from None
+                raise RegistryUnreachable(f"replica {name}: {self._why(error)}, during the export") from None
             finally:
                 stream.cancel()
 
@@ -134,7 +134,7 @@ class OperatorClient:
                 continue
             if isinstance(reply, Description) and reply.ranges:
                 return reply.ranges
-        raise RegistryUnreachable(f"no replica says what the shards are: {', '.join(self.addresses)}")
+        raise RegistryUnreachable(f"no replica reported the shards: {', '.join(self.addresses)}")
 
     # -- the leader ---------------------------------------------------------------------------------------------
     def leader(self, group: int, timeout: float = LEADER_SECONDS) -> str:
@@ -155,7 +155,8 @@ class OperatorClient:
             time.sleep(_PAUSE)
 
     def barrier(self, group: int) -> int:
-        """Index of an entry that changes nothing: a replica that has applied it has every entry acknowledged before.
+        """Returns the index of an entry that changes nothing: a replica that has applied it has every entry
+        acknowledged before.
 
         Raises PhotonError.
         """
@@ -167,7 +168,7 @@ class OperatorClient:
 
         def call(stub: Any) -> Any:
             nonlocal mark
-            mark = os.urandom(MARK_BYTES_MAX)  # a new one for each try: an earlier one may have been committed
+            mark = os.urandom(MARK_BYTES_MAX)  # new for each try, as an earlier one may have been committed
             return stub.Barrier(pb.BarrierRequest(group=group, mark=mark), timeout=7)
 
         reply = self._at_leader(group, call)
@@ -224,7 +225,7 @@ class OperatorClient:
         """The reason in a few words. ``error``: a call's exception has a code, although the stubs lack it."""
         code = error.code()
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return "refused: the certificate shown is no operator's"
+            return "refused: the presented certificate is not an operator's"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return "is of another release of Photon"
         said = unreachable(error, tls=self._tls is not None)
@@ -247,6 +248,6 @@ class OperatorClient:
                     return reply
                 if reply.status == pb.STATUS_REFUSED:
                     raise RegistryRefuses(reply.reason)
-                why = reply.reason or f"replica {name} leads it no more"
+                why = reply.reason or f"replica {name} no longer leads it"
             time.sleep(_PAUSE)
         raise RegistryUnreachable(f"group {group}: {why}")

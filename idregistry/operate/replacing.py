@@ -2,9 +2,9 @@
 
 The members of an epoch are fixed, and each replica's directory lists them.
 
-Why the order matters: an acknowledged entry may exist only on the lost disk and on a bare majority less one of the
+Why the order matters: an acknowledged entry may exist only on the lost disk and on one less than a majority of the
 others. If a new, empty replica simply took the lost one's place, it could form a majority with replicas that lack the
-entry. So *every* survivor first applies all acknowledged entries (a barrier) and notes the next membership; the new
+entry. So *every* survivor first applies all acknowledged entries (a barrier) and records the next membership; the new
 replica starts from a state after the barrier; and each replica begins the next epoch with a restart and then ignores
 messages of the previous one. A replica is in one epoch only, and once a survivor has noted the next membership it
 ignores the lost replica, even if that comes back. So there are never two majorities: an entry acknowledged after the
@@ -12,8 +12,8 @@ barrier is on as many survivors as a majority has, and every majority of the new
 
 A survivor never notes two memberships for one epoch, and the new replica is filled only when all have noted its
 membership: so two operators cannot create two. If only some survivors have noted it and restart, neither epoch may
-have a majority: the epoch in the deployment file takes the others along. This is safe even if the new replica is
-empty: any noted membership means that all survivors have passed the barrier.
+have a majority: the epoch in the deployment file then brings the others along. This is safe even if the new replica
+is empty: any noted membership means that all survivors have passed the barrier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of,
 
 
 class ReplaceRefused(PhotonError):
-    """It would be unsafe, or is impossible this way. One line: why, and what to do first."""
+    """The replacement would be unsafe, or is impossible. One line: why, and what to do first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, 
 
 
 def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) -> Exchange:
-    """The present and the next membership of the survivors in ``found``. Raises ReplaceRefused."""
+    """Returns the present and the next membership of the survivors in ``found``. Raises ReplaceRefused."""
     members: dict[str, str] = {}
     epoch = 0
     for name, each in found.items():
         if each.reply is None:
             raise ReplaceRefused(
-                f"{name} does not answer ({each.why}): every survivor, not only a majority, must have all that was "
-                "acknowledged before a new one may vote; bring it back first"
+                f"{name} does not answer ({each.why}): every survivor, not only a majority, must have all "
+                "acknowledged entries before a new one may vote; restart it first"
             )
         if members and (sorted(each.reply.members) != sorted(members) or each.reply.epoch != epoch):
             raise ReplaceRefused(
@@ -80,8 +80,8 @@ def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) 
         members, epoch = dict(each.reply.members), each.reply.epoch
     if new in members:
         raise ReplaceRefused(
-            f"{new}: is a member already; the new one needs a name that was never used: the old disk's votes must "
-            "not count for it"
+            f"{new}: is already a member; the new one needs a name never used before, as votes of the old disk "
+            "must not count for it"
         )
     if {*members} != {*found, old}:
         raise ReplaceRefused(
@@ -100,7 +100,7 @@ def check_survivors(found: Mapping[str, Inspection]) -> list[GroupRow]:
     rows = group_rows(found)
     for row in rows:
         if not row.leader:
-            raise ReplaceRefused(f"group {row.group} has no leader: wait for one, or bring more replicas back")
+            raise ReplaceRefused(f"group {row.group} has no leader: wait for one, or restart more replicas")
     return rows
 
 
@@ -116,7 +116,7 @@ def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list
 
 
 def not_there_yet(found: Mapping[str, Inspection]) -> list[str]:
-    """Steps missing before the new membership stands; empty once it does. For people."""
+    """Steps missing before the new membership is in force; empty once it is. For people."""
     said = []
     epoch = epoch_of(found)
     for name, each in found.items():

@@ -1,6 +1,6 @@
 """A change of the shards from the operator's side: planned, begun, watched, retried if a shard refused.
 
-Requests may be repeated: a change has a number, and a request names it. An operator who stops watching changes
+Requests may be repeated: a change has a number, and requests refer to it. An operator who stops watching changes
 nothing: the registry continues by itself.
 """
 
@@ -15,7 +15,7 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
-WATCH_SECONDS = 0.2  # interval of asking the registry for a change's progress
+WATCH_SECONDS = 0.2  # interval of requests for a change's progress
 AGAIN_SECONDS = 1.0
 """Wait before planning again after a refusal right after the plan: shards may just have lost a leader."""
 AFTER_START_SECONDS = 60.0
@@ -31,7 +31,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def asked(registry: RegistryClient, ask: Ask, *, replica: str = "", timeout: float) -> Resharding:
-    """The answer. Raises ReshardFailed."""
+    """Returns the answer. Raises ReshardFailed."""
     outcome = await registry.reshard(ask, replica=replica, timeout=timeout)
     if isinstance(outcome, Refusal):
         raise ReshardFailed(_why(outcome, replica))
@@ -63,7 +63,7 @@ async def apply(
         planned = await asked(registry, Ask(Action.PLAN, count, lead_s=lead_s), timeout=timeout)
         if planned.change is None:
             raise ReshardFailed(
-                f"the registry plans nothing: {'; '.join(planned.why_not_sooner) or 'no reason given'}"
+                f"the registry cannot plan the change: {'; '.join(planned.why_not_sooner) or 'no reason given'}"
             )
         tell(planned)
         config = planned.change.config
@@ -107,7 +107,7 @@ async def watch(
             break
         await sleep(WATCH_SECONDS)
     if last is None:
-        raise ReshardFailed(f"change {config} of the shards was begun, its end is not known: {reason}")
+        raise ReshardFailed(f"change {config} of the shards was begun, but its end is unknown: {reason}")
     return last
 
 
@@ -120,7 +120,7 @@ def ended(found: Resharding, config: int) -> bool:
 
 
 def refused(found: Resharding, config: int) -> bool:
-    """True if a change ended because a shard has a later event than its start: one more try may begin later."""
+    """True if a change ended because a shard has a later event than its start: another try may begin later."""
     change = found.change
     if change is None or change.config != config or change.stage is not Stage.ABORTED:
         return False
@@ -140,5 +140,5 @@ def _why(refusal: Refusal, replica: str) -> str:
     if refusal.status is Status.REFUSED:
         return refusal.reason
     if refusal.status is Status.NOT_LEADER:
-        return f"{where}: nobody leads the config group now; try again"
-    return f"{where} does not answer: {refusal.reason or 'no replica did in time'}"
+        return f"{where}: no replica leads the config group now; try again"
+    return f"{where} does not answer: {refusal.reason or 'none answered in time'}"

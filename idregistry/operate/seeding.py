@@ -1,7 +1,7 @@
 """Fills a replica's data directory with given states: of a restored deployment, or of the replica that it replaces.
 
 It is filled in a subdirectory, made durable, and moved up, the file ``replica`` last: without that file no replica
-starts there, and remains of an interrupted call are rebuilt. So the directory may be a mount point.
+starts there, and the leftovers of an interrupted call are rebuilt. So the directory may be a mount point.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def check_free(directory: Path) -> None:
     if _left(directory):
         return
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise SeedRefused(
-            f"{directory}: is not empty: name an empty or new directory, a replica's files stay as they are"
-        )
+        raise SeedRefused(f"{directory}: is not empty: name an empty or new directory")
 
 
 def seed_directory(
@@ -89,7 +87,7 @@ def seed_directory(
 
 
 def _left(directory: Path) -> bool:
-    """True if everything here is left by an interrupted call: ``replica`` is not in its place."""
+    """True if everything here is left by an interrupted call, without a ``replica`` in place."""
     building = directory / BUILDING
     if not building.is_dir() or (directory / REPLICA).exists():
         return False
@@ -104,7 +102,7 @@ def _clear(directory: Path) -> None:
 
 
 def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
-    """Snapshot and journal of one group."""
+    """Writes snapshot and journal of one group."""
     disk.make_dir(directory)
     write_snapshot(disk, directory, seed)
     journal = Journal(directory, disk)

@@ -29,7 +29,7 @@ from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
 
-with left_out("cryptography"):  # the library's own encryption is not used: our transport has TLS
+with left_out("cryptography"):  # the library's encryption is unused, as our transport has TLS
     import pysyncobj.syncobj as library
     from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
     from pysyncobj.node import Node
@@ -38,8 +38,8 @@ with left_out("cryptography"):  # the library's own encryption is not used: our 
 PINNED_VERSION = "0.3.17"
 if LIBRARY_VERSION != PINNED_VERSION:
     raise ImportError(
-        f"pysyncobj {LIBRARY_VERSION} is installed, the Raft driver is made for {PINNED_VERSION} and touches its "
-        f"private names: install {PINNED_VERSION}, or check every name in driver.py and run the simulation first"
+        f"pysyncobj {LIBRARY_VERSION} is installed, but the Raft driver is made for {PINNED_VERSION} and uses "
+        f"its private names: install {PINNED_VERSION}, or check every name in driver.py and run the simulation first"
     )
 
 _NEVER = 2**62
@@ -49,7 +49,7 @@ _time = threading.local()
 
 @contextmanager
 def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
-    """Gives the library our time, on this thread and inside this block, from the global that it asks."""
+    """Makes the library use our time, on this thread and inside this block."""
     before = getattr(_time, "now", None)
     _time.now = monotonic
     try:
@@ -75,7 +75,7 @@ library.PIPE_NOTIFIER_ENABLED = False  # two descriptors per group, never closed
 
 class _NoPoller:
     def poll(self, timeout: float) -> None:
-        """Returns at once: the host's thread does the waiting."""
+        """Returns at once, as the host's thread does the waiting."""
 
 
 class _Serializer:
@@ -163,7 +163,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         if store.info is not None:
             self.jump(store.info.index)
         if not peers:
-            self.stand()  # there is nobody to wait for
+            self.stand()  # there is no other replica to wait for
         else:
             wait = self._between(options.first_min, options.first_max)
             self._SyncObj__raftElectionDeadline = _monotonic() + wait
@@ -200,7 +200,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
             self._SyncObj__raftCommitIndex = committed
 
     def _apply_unwatched(self, until: int) -> bool:
-        """Applies together those of the next entries whose results nobody waits for; True if there were any."""
+        """Applies next entries together while nothing waits for their results; True if there were any."""
         if self._apply_run is None or until - self.applied() < 2:
             return False
         first = self.applied() + 1
@@ -275,7 +275,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._nodes[peer] in self._SyncObj__connectedNodes
 
     def append(self, command: bytes, callback: Callable[[Any, int], None]) -> None:
-        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever learns it."""
+        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever learns the
+        outcome."""
         index, term = self._journal.last + 1, self.term()
         self._journal.add(REGULAR + command, index, term)
         self._SyncObj__commandsWaitingCommit[index].append((term, callback))
@@ -323,7 +324,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return Progress(self._SyncObj__raftMatchIndex[node], self._SyncObj__raftNextIndex[node])
 
     def progressed(self, peer: str, progress: Progress | None) -> None:
-        """Notes a follower's answer in this term; ``None`` if it says nothing about its progress."""
+        """Notes a follower's answer in this term; ``None`` if it has no information about progress."""
         node = self._nodes[peer]
         self._SyncObj__lastResponseTime[node] = _monotonic()
         if progress is not None:
@@ -379,7 +380,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._held.take()
 
     def ping_of(self) -> Append:
-        """A message that keeps a follower from standing for election, and that it rejects."""
+        """A message that a follower rejects, but that keeps it from standing for election."""
         journal = self._journal
         return Append(self.term(), 0, journal.first, journal.term_at(journal.first), [])
 

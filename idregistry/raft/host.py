@@ -47,7 +47,7 @@ class RaftHost:
 
     Groups are also added and removed while it runs. The caller knows which groups should exist; the groups present at
     the last stop are listed on disk (``identity.known_groups``), so that each is opened at the start, before anything
-    is sent. Replicas need not agree at every moment: messages for a missing group are lost, which Raft tolerates.
+    is sent. Replicas need not agree at every moment: messages to a missing group are lost, which Raft tolerates.
 
     Any exception while driving ends the whole replica (fail-stop): ``healthy`` turns false, open proposals are
     answered Unknown, and nothing more is sent.
@@ -132,16 +132,17 @@ class RaftHost:
     def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
         """Opens a group while the replica runs; the future is done when the group is durable and takes part.
 
-        For a group that is new on this replica: reading a large one from disk would block the others (give it to the
-        constructor). Waits while the disk is full. The future gets RaftStopped if the group was removed here before,
-        or the replica ended first. Raises ValueError if the group is present, or there are GROUPS_MAX. Thread-safe.
+        For a group that is new on this replica: a large existing one would block the others while it is read (give it
+        to the constructor). Waits while the disk is full. The future gets RaftStopped if the group was removed here
+        before, or the replica ended first. Raises ValueError if the group is present, or there are GROUPS_MAX.
+        Thread-safe.
         """
         with self._lock:
             coming = {change.number for change in self._changes if change.machine is not None}
             if number in self._groups or number in coming:
                 raise ValueError(f"raft: group {number} is here already")
             if len(self._groups) + len(coming) >= GROUPS_MAX:
-                raise ValueError(f"raft: replica {self._name} has {GROUPS_MAX} groups, no more are taken")
+                raise ValueError(f"raft: replica {self._name} has {GROUPS_MAX} groups and accepts no more")
             return self._queue_change(_Change(number, machine))
 
     def remove_group(self, number: int) -> Future[Group | None]:
@@ -177,7 +178,7 @@ class RaftHost:
     def start(self) -> None:
         """Returns once the disks are read and the thread runs. Raises the errors of reading."""
         if self._thread is not None:
-            raise RuntimeError("raft: a host starts once")
+            raise RuntimeError("raft: a host can start only once")
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name=f"raft-{self._name}", daemon=True)
         self._thread.start()
@@ -340,7 +341,7 @@ class RaftHost:
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
         """Queues a change; the lock is held."""
-        change.done.set_running_or_notify_cancel()  # it happens even if nobody waits for it
+        change.done.set_running_or_notify_cancel()  # so it cannot be cancelled any more
         if self._ended:
             change.done.set_exception(self._over())
         else:
@@ -395,7 +396,7 @@ class RaftHost:
         return group
 
     def _remove_now(self, identity: Identity, number: int) -> None:
-        """Noted before anything is deleted: a journal that is missing without a note counts as lost."""
+        """Notes the removal before deleting anything, as a journal missing without a note counts as lost."""
         identity.unmade(number)
         group = self._groups.get(number)
         if group is not None:  # otherwise a full disk stopped the deletion, which now continues
@@ -440,13 +441,13 @@ class RaftHost:
             return
         for peer in self._others:
             messages = out.get(peer, [])
-            # sooner than needed, so that peers to whom nothing else is sent are told together
+            # sooner than needed, so that idle peers are pinged together
             if messages or now - self._sent.get(peer, -_NEVER) >= self._options.ping / 2:
                 self._sent[peer] = now
                 self._network.send(peer, messages)
 
     def _signs_due(self) -> float:
-        """When to send the next sign of life, or to miss one: a silent peer is noticed at that very moment."""
+        """The time to send the next sign of life, or to notice that one is missing."""
         sent = (at + self._options.ping for at in self._sent.values())
         missed = (self._heard[peer] + self._options.peer_silence for peer in self._connected)
         return min((*sent, *missed), default=_NEVER)
@@ -456,5 +457,5 @@ def _answer(outcomes: Sequence[Outcome]) -> None:
     for done, outcome in outcomes:
         try:
             done(outcome)
-        except Exception:  # the proposer's own problem: nothing here depends on it
+        except Exception:  # an error of the proposer, on which nothing here depends
             log.exception("raft.done_raised")

@@ -1,9 +1,9 @@
-"""Which replica a directory belongs to, so that a wiped or swapped disk does not rejoin under its old name.
+"""Identifies the replica of a directory, so that a wiped or swapped disk does not rejoin under its old name.
 
 A replica that lost its log and vote, and votes again, can destroy acknowledged entries. So a new directory gets a
 random id; each peer notes it durably when it first hears it, and from then on refuses another id under the same name.
 
-It also notes the groups that this replica has: a journal that is gone is missed at the next start, groups added at
+It also notes the groups that this replica has: a missing journal is noticed at the next start, groups added at
 run time are found again (``known_groups``), and a removed group is never opened again under its number.
 
 The membership is stored there, too: the deployment file only gives the membership of a new directory. ``follow``
@@ -59,10 +59,10 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class KnownGroups:
-    """The groups of a replica according to its directory, ascending."""
+    """A replica's groups according to its directory, ascending."""
 
     present: tuple[int, ...]  # groups whose journals exist: to be opened at the next start
-    removed: tuple[int, ...]  # were here, and never return under these numbers
+    removed: tuple[int, ...]  # groups removed here, whose numbers never return
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
@@ -77,8 +77,8 @@ def known_groups(disk: Disk, directory: Path) -> KnownGroups:
 def membership(disk: Disk, directory: Path, configured: Membership) -> Membership:
     """The membership in which a replica starts.
 
-    ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with addresses as
-    configured where they are. Raises RaftStopped, OSError.
+    ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with configured
+    addresses, if any. Raises RaftStopped, OSError.
     """
     path = directory / REPLICA
     if not disk.exists(path):
@@ -147,7 +147,7 @@ class Identity:
                 self._write(msgspec.structs.replace(self._record, groups=known))
 
     def unmade(self, group: int) -> None:
-        """Notes that the group is removed: its files may go, and its number is not used again."""
+        """Notes that the group is removed: its files may be deleted, and its number is never reused."""
         with self._lock:
             record = self._record
             left = [each for each in record.groups if each != group]
@@ -182,7 +182,7 @@ class Identity:
         return tuple(self._record.removed)
 
     def check(self, hello: Hello) -> Refused | None:
-        """Decides if a peer may be heard (``None``: yes); its disk is noted durably the first time."""
+        """Decides if a peer is accepted (``None`` if so); durably notes its disk the first time."""
         record = self._record
         if record.following is not None and hello.name not in record.following[1]:
             return Refused(f"{record.name} has agreed to members without {hello.name}: it was replaced", fatal=False)
@@ -193,10 +193,13 @@ class Identity:
         with self._lock:
             record = self._record
             known = record.peers.get(hello.name, hello.disk)
-            if known != hello.disk:  # in any epoch: wiped replicas are back in the first, and could be its majority
+            if (
+                known != hello.disk
+            ):  # in any epoch: wiped replicas restart in the first one, and could form a majority
                 return Refused(
-                    f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
-                    f"has forgotten what it acknowledged; restore its disk, or replace it by a replica of a new name",
+                    f"{record.name} knows replica {hello.name} by another disk: this one was wiped or copied, and "
+                    "has lost entries that it acknowledged; restore its disk, or replace it by a replica of a new "
+                    "name",
                     fatal=True,
                 )
             if hello.epoch != record.epoch:
@@ -220,8 +223,8 @@ class Identity:
         for group in record.groups:
             if not segments_in(self._disk, group_directory(directory, group)):
                 raise RaftStopped(
-                    f"{group_directory(directory, group)} has lost its journal: this replica has forgotten what it "
-                    f"acknowledged; restore its disk, or replace it by a replica of a new name"
+                    f"{group_directory(directory, group)} has lost its journal: this replica has lost entries "
+                    f"that it acknowledged; restore its disk, or replace it by a replica of a new name"
                 )
         again = sorted({*groups} & {*record.removed})
         if again:
@@ -240,10 +243,10 @@ class Identity:
         if any(segments_in(self._disk, directory / name) for name in here):
             raise RaftStopped(f"{self._path} is missing next to its journals: restore it, or replace this replica")
         if BUILDING in self._disk.names(directory):
-            raise RaftStopped(f"{directory} was not filled to its end: repeat the call that was cut short")
+            raise RaftStopped(f"{directory} was not filled completely: repeat the interrupted command")
 
     def _write(self, record: _Record) -> None:
-        """The record counts only once it is durable."""
+        """Writes the record, which counts only once it is durable."""
         body = msgspec.msgpack.encode(record)
         self._disk.replace(self._path, _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body)
         self._record = record

@@ -3,7 +3,7 @@
 One segment file is live at a time, ``journal-<16 digits>.log``; ``segment_file.py`` has its layout.
 
 A full disk is not fatal: a partial write is cut off again, everything stays in memory, and ``sync`` may be tried
-again. Until it succeeds nothing of this may leave the replica.
+again. Until it succeeds, nothing that depends on it may leave the replica.
 
 Each start writes all live entries to a new segment: so writes of an earlier process that it may have failed to sync
 are durable before any answer depends on them (protocol rule 7). So does each snapshot, slice by slice, while the log
@@ -83,8 +83,8 @@ class Move:
         ended = False
         while size < SLICE_BYTES:
             payload = next(self._alive, None)
-            # The header's seal vouches for the initial entries, and the durable length in each later frame for the
-            # entries before it.
+            # The header's seal covers the initial entries, and each later frame's durable length the entries before
+            # it.
             if payload is not None:
                 parts.append(self._frame(self.frames, 0, payload))
             elif self._later:
@@ -127,7 +127,7 @@ class Journal:
         self._number = 0
         self._whole = 0  # bytes of the file that were written completely
         self._synced = 0  # bytes of the file that are durable
-        self._proven = True  # a frame after the durable part says so
+        self._proven = True  # True if a frame after the durable part records it
         self._file: AppendFile | None = None
         self._move_wanted = False
         self._move: Move | None = None  # the move to the next segment under way
@@ -176,7 +176,10 @@ class Journal:
     def __getitem__(self, item: slice) -> list[Entry]: ...
 
     def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
-        """A slice of whole entries. For single entries the library needs, often, only index and term: no command."""
+        """Returns a slice of entries.
+
+        For single entries, often requested, the library needs only index and term, no command.
+        """
         log = self._log
         if isinstance(item, slice):
             return [log.entry(position) for position in range(*item.indices(len(log)))]
@@ -187,7 +190,7 @@ class Journal:
         return len(self._log)
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
-        """Not kept: a separately saved commit index can lie past the log, and hangs the library's start."""
+        """Does nothing: a separately saved commit index may be past the log, which hangs the library's start."""
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
         return 1
@@ -204,7 +207,7 @@ class Journal:
         return self._vote
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
-        """The library's moment to flush; we call ``sync`` instead."""
+        """Does nothing: the library flushes here; we call ``sync`` instead."""
 
     def _destroy(self) -> None:
         self.close()
@@ -243,7 +246,7 @@ class Journal:
     def align(self, index: int, term: int) -> None:
         """Makes the log continue a snapshot of the state after entry (index, term).
 
-        Entries after it stay if the log contains that very entry; otherwise only the snapshot remains. A process
+        Entries after it stay if the log contains that same entry; otherwise only the snapshot remains. A process
         killed between installing a snapshot and cutting the log leaves this work for its next start.
         """
         if len(self._log) and self.first > index:
@@ -309,7 +312,7 @@ class Journal:
         try:
             with no_space(self._directory):
                 size = move.step()
-        except DiskFull:  # the old segment is whole; the next snapshot retries
+        except DiskFull:  # the old segment is intact; the next snapshot retries
             self._give_up_move()
             return
         if size is not None:
@@ -412,7 +415,7 @@ class Journal:
                 command = payload[at : at + length]
                 at += length
                 if len(command) != length or not is_command(command):
-                    raise Damaged(f"entry {index} is no command")
+                    raise Damaged(f"entry {index} is not a command")
                 if len(self._log) and index != self.last + 1:
                     raise Damaged(f"entry {index} follows {self.last}")
                 self._log.add_placed(command, index, term, begin + at - length)

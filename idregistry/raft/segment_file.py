@@ -9,11 +9,11 @@ Layout, little-endian:
 A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records: ENTRY
 (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0. The first
 ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were durable
-when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not synced
-itself.
+when the frame was written. If nothing follows a synced frame at once, an empty frame records the sync; it is not
+synced itself.
 
-Reading: if any good frame, before or after it, says that a bad frame was durable, this is damage and stops the
-replica. After the durable part nothing was promised: the file is cut at the first bad frame, except at an empty one,
+Reading: if any good frame shows that a bad frame was durable, this is damage and stops the replica. After the durable
+part nothing was acknowledged: the file is cut at the first bad frame, except at an empty one,
 whose content the next frame repeats. (Undetectable: a flipped bit in the last frame *and* a power cut that removes
 the empty frame after it look like a torn write.)
 """
@@ -77,28 +77,28 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
     if magic != MAGIC or version != VERSION:
         raise Damaged(f"not a journal, or {other_version(version, VERSION)}")
     if len(data) < durable:
-        raise Damaged(f"it has {len(data)} bytes, {durable} were sealed")
+        raise Damaged(f"it has {len(data)} bytes, but {durable} were sealed")
     at, expected = HEADER_BYTES, 0
     while at < len(data):
         parsed = parse(data, at, segment)
         if parsed is None:
             if at < max(durable, _durable_after(data, at, segment)):
-                raise Damaged(f"frame {expected} at byte {at} is bad, and was durable")
+                raise Damaged(f"frame {expected} at byte {at} is bad, but was durable")
             behind = parse(data, at + FRAME.size, segment)
             if behind is None or behind[0] != expected + 1:
                 return
-            at += FRAME.size  # an empty frame was here: nothing is lost with it, but the next ones would be
+            at += FRAME.size  # an empty frame was here: it loses nothing, but the frames after it would be lost
             expected += 1
             continue
         number, synced, payload = parsed
         if number != expected:
-            raise Damaged(f"frame {number} at byte {at} stands where {expected} belongs")
+            raise Damaged(f"frame {number} at byte {at} is in the place of {expected}")
         durable = max(durable, synced)
         yield at + FRAME.size, payload
         at += FRAME.size + len(payload)
         expected += 1
     if at < durable:
-        raise Damaged(f"it has {at} bytes, {durable} were durable")
+        raise Damaged(f"it has {at} bytes, but {durable} were durable")
 
 
 def _durable_after(data: bytes, at: int, segment: int) -> int:

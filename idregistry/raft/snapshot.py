@@ -34,7 +34,7 @@ _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
-_END = 0xFFFFFFFF  # in place of a length: the end
+_END = 0xFFFFFFFF  # as length: marks the end
 _HEADER_BYTES = _HEADER.size + _CRC.size
 
 
@@ -77,7 +77,7 @@ class SnapshotStore:
     """A group's snapshot, the one being written, and the one being received. Not thread-safe.
 
     Raises RaftStopped for damaged files and OSError; after either the replica must stop. After DiskFull the snapshot
-    being written or received was given up; the one in place is unchanged.
+    being written or received is abandoned; the one in place is unchanged.
     """
 
     def __init__(self, directory: Path, disk: Disk) -> None:
@@ -122,7 +122,7 @@ class SnapshotStore:
         return self._writing is not None
 
     def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Starts a snapshot. Chunks are drawn now, since the state moves on; Frozen ones by ``step``."""
+        """Starts a snapshot. Chunks are drawn now, since the state changes; ``step`` draws Frozen ones."""
         drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
         with self._kept_or_removed(self._writing_path, self._give_up_writing):
@@ -191,7 +191,7 @@ class SnapshotStore:
         incoming = self._incoming
         assert incoming is not None
         if self._read_header(self._incoming_path) != (incoming.key.index, incoming.key.index_term):
-            raise _damaged(self._incoming_path, "its header is of another")
+            raise _damaged(self._incoming_path, "its header belongs to another snapshot")
         yield from self._read_chunks(self._incoming_path)
 
     def put_incoming(self) -> SnapshotInfo:
@@ -199,7 +199,7 @@ class SnapshotStore:
         incoming = self._incoming
         assert incoming is not None
         self._incoming = None
-        self._give_up_writing()  # it would be older than the received one
+        self._give_up_writing()  # abandoned: it would be older than the received one
         return self._put(incoming.file, self._incoming_path, incoming.key.index, incoming.key.index_term)
 
     def give_up_incoming(self) -> None:
@@ -216,7 +216,7 @@ class SnapshotStore:
 
     @contextmanager
     def _kept_or_removed(self, path: Path, give_up: Callable[[], None]) -> Iterator[None]:
-        """Ends the file on a full disk: a partial one is useless."""
+        """Closes the file; on a full disk removes it, as a partial one is useless."""
         try:
             with no_space(path):
                 yield

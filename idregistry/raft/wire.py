@@ -1,6 +1,6 @@
 """Frames over gRPC client-streams: one stream to each peer, on each replica's single port.
 
-Sending and receiving run on the server's event loop; the host's thread wakes it at most once for all it has to send.
+Sending and receiving run on the server's event loop; the host's thread wakes it at most once for everything to send.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = get_logger(__name__)
 RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
-"""A stream to a peer silent for this time is opened again: its connection may be dead unnoticed."""
+"""A stream to a peer silent for this time is opened again: as its connection may be dead."""
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
@@ -76,10 +76,8 @@ class GrpcNetwork:
             link.stop()
 
     def hang_up(self) -> None:
-        """Ends the peers' streams to this server, which otherwise would last as long as a stopping server waits for
-        requests.
-
-        On the server's event loop.
+        """Ends the peers' streams to this server, which would otherwise last as long as a stopping server waits for
+        requests. Call it on the server's event loop.
         """
         self._servicer.hang_up()
 
@@ -97,7 +95,9 @@ class GrpcNetwork:
         assert receiver is not None
         assert hello is not None
         if self._tls is not None and shown != identity(Role.REGISTRY, frame.sender):
-            return Refused(f"the certificate is of {shown or 'nobody'}, not of replica {frame.sender!r}", fatal=False)
+            return Refused(
+                f"the certificate belongs to {shown or 'no identity'}, not of replica {frame.sender!r}", fatal=False
+            )
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
         messages = [(each.group, each.payload) for each in frame.messages]  # each access creates an object
@@ -145,7 +145,7 @@ class _Servicer:
         shown = caller(context)
         async for frame in request_iterator:
             if not self._network.running:
-                await abort(context, grpc.StatusCode.UNAVAILABLE, "this replica does not run")
+                await abort(context, grpc.StatusCode.UNAVAILABLE, "this replica is not running")
             refusal = self._network.take(frame, shown)
             if refusal is not None:
                 kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
@@ -165,7 +165,7 @@ class _Link:
         self._queue: deque[GroupMessage] = deque()
         self._bytes = 0
         self._ping = False
-        self._told = False  # the loop has been told of what is in the queue, and has not looked yet
+        self._told = False  # the loop was notified of the queue, but has not looked yet
         self._news = asyncio.Event()  # something to send, or the stream has ended
         self._call: Any = None
         self._began = 0.0  # when the stream was opened
@@ -205,7 +205,7 @@ class _Link:
         self._task = self._loop.create_task(self._run(), name=f"raft-to-{self._peer}")
 
     def _look(self) -> None:
-        """Called for all that is sent, and so at least as often as the host pings: no timer looks for silence."""
+        """Called for everything sent, and so at least as often as the host pings; so silence needs no timer."""
         self._told = False
         self._news.set()
         if self._call is not None and self.now() - max(self._began, self.heard_at) > SILENCE_MAX:
@@ -242,9 +242,9 @@ class _Link:
                 self._receiver.refused(self._peer, Refused(ack.reason, fatal=fatal))
                 return REFUSED_PAUSE
         except (grpc.RpcError, asyncio.InvalidStateError):
-            pass  # not there, or gone: retried
+            pass  # the peer is not there, or gone; retried
         except asyncio.CancelledError:
-            if self._task.cancelling():  # otherwise the stream was given up
+            if self._task.cancelling():  # otherwise the stream was abandoned
                 raise
         finally:
             self._call = None

@@ -32,7 +32,7 @@ class Waiting(Generic[T]):
     ids: Ids
     caller: int  # of an insert; 0 for a clear
     deadline: float  # monotonic seconds: not proposed after this
-    config: int  # the shards' config under which the ids were looked for; each entry has one
+    config: int  # the config under which the ids were searched for; one per entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Batcher(Generic[T]):
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
         """(the next entry, tickets of requests whose deadline passed before they were proposed).
 
-        No entry if ENTRIES_IN_FLIGHT are under way or nothing waits. The caller must ``finish`` an entry.
+        No entry if ENTRIES_IN_FLIGHT are in flight or nothing waits. The caller must ``finish`` an entry.
         """
         if self._in_flight >= ENTRIES_IN_FLIGHT:
             return None, []
@@ -168,6 +168,7 @@ class MemoryLimit:
         if not self.reached:
             return ""
         return (
-            f"the registry's ids take {self.used:,} bytes, registry.memory_limit is {self.limit:,}: no further ids "
-            f"are taken until some are collected; check that ids are cleared and that registry.retention is set"
+            f"the registry's ids take {self.used:,} bytes, registry.memory_limit is {self.limit:,}: no further "
+            "ids are accepted until some are collected; check that ids are cleared and that registry.retention is "
+            "set"
         )

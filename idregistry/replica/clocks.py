@@ -1,4 +1,4 @@
-"""A replica's time: its own clock, its knowledge of the others', and what it may propose as a result."""
+"""A replica's time: its own clock, its knowledge of the others', and the proposals they permit."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class ClockWatch:
 class LoneClock(ClockWatch):
     """The clock of a registry in the process of its only joiner.
 
-    There is no other clock to compare it with, so it decides nothing alone: no id is TOO_NEW, since ids of the future
-    would only delay changes of the shards, and those never change here; and the boundary follows the events if the
+    With no other clock to compare, it makes no decisions: no id is TOO_NEW, since future ids would only delay changes
+    of the shards, which never change here; and the boundary follows the events if the
     clock is ahead of them.
     """
 
@@ -99,9 +99,9 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
     """Problems of this machine's own clock, for the log."""
     bound = f"S = {uncertainty_ns / 1e9:g} s"
     if not now.synchronised:
-        return f"the kernel does not know its clock's error (no time daemon): it is taken to be within {bound}"
+        return f"the kernel does not know its clock's error (no time daemon): it is assumed to be within {bound}"
     if now.error_ns > uncertainty_ns:
-        return f"the kernel's bound on its clock's error is more than {bound}: look after the time daemon"
+        return f"the kernel's bound on its clock's error is more than {bound}: check the time daemon"
     return ""
 
 
@@ -138,7 +138,7 @@ class PeerClocks:
         while True:
             connected = self._channels.connected(peer)
             answered = await self._read(peer)
-            if answered and not connected:  # the time to connect made it inexact
+            if answered and not connected:  # connecting made the reading inexact
                 answered = await self._read(peer)
             await asyncio.sleep(ASK_SECONDS if answered else next(pauses))
 

@@ -27,7 +27,7 @@ START_TIMEOUT = 30.0
 
 
 class RegistryConflict(PhotonError):
-    """The registry's directory was created with other settings. ``str()`` says which, and what to do."""
+    """The registry's directory was created with other settings. ``str()`` names them, and the remedy."""
 
 
 class LocalBackend:
@@ -85,7 +85,7 @@ class EmbeddedRegistry(RoutedRegistry):
         """One line once the driver stopped: from then on every answer is UNKNOWN. ``None`` while it is healthy."""
         if self._host.healthy:
             return None
-        return f"the registry stopped: {self._host.failure or 'its driver has ended'}; fix that and run this again"
+        return f"the registry stopped: {self._host.failure or 'its driver has ended'}; fix it and run this again"
 
     @classmethod
     async def open(

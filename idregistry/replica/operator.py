@@ -28,7 +28,7 @@ log = get_logger(__name__)
 MARK_SECONDS = 60.0
 """A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied."""
 TIDY_SECONDS = 5.0
-EXPORTS_MAX = 4  # exports under way at one replica; further ones are refused
+EXPORTS_MAX = 4  # concurrent exports of one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
 MEMBERS_MAX = 5
 APPLY_SECONDS = 10.0  # longest wait of an export until its mark is applied here
@@ -71,7 +71,7 @@ class Operator:
 
     def _group(self, facts: GroupFacts) -> pb.GroupInspection | None:
         state, machine = self._state(facts.group), self._machines.shards.get(facts.group)
-        if state is None:  # it was just removed
+        if state is None:  # the group was just removed
             return None
         return pb.GroupInspection(
             **{name: getattr(facts, name) for name in _INSPECTED},
@@ -82,8 +82,8 @@ class Operator:
 
     # -- entries ------------------------------------------------------------------------------------------------
     async def barrier(self, group: int, mark: bytes) -> tuple[int, int] | Refusal:
-        """(index, term) of an entry that changes nothing: a replica that has applied it has every entry acknowledged
-        before.
+        """Returns (index, term) of an entry that changes nothing: a replica that has applied it has every entry
+        acknowledged before.
         """
         if len(mark) > MARK_BYTES_MAX:
             return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} may be")
@@ -166,7 +166,7 @@ class Operator:
 
     # -- export -------------------------------------------------------------------------------------------------
     async def export(self, group: int, mark: bytes) -> AsyncIterator[pb.ExportPart]:
-        """Sends the state as of a marked barrier, once; waits until this replica has applied it.
+        """Sends the state of a marked barrier, once; waits until this replica has applied it.
 
         Traffic continues.
         """
@@ -195,7 +195,7 @@ class Operator:
     def _may_export(self, group: int) -> str:
         if group not in self._marks():
             return f"has no group {group}"
-        return f"has {EXPORTS_MAX} exports under way: try again later" if self._exports >= EXPORTS_MAX else ""
+        return f"has {EXPORTS_MAX} exports in progress: try again later" if self._exports >= EXPORTS_MAX else ""
 
     async def _marked(self, group: int, mark: bytes) -> Marked | None:
         deadline = self._clock.monotonic() + APPLY_SECONDS

@@ -36,7 +36,7 @@ def _unless_refused(outcome: Any) -> Any:
 
 
 class RecoveryServer:
-    """Runs on the serving event loop. Each answer's ``status`` says if the rest of it is valid."""
+    """Runs on the serving event loop. An answer is valid only if its ``status`` is OK."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -90,7 +90,7 @@ class RecoveryServer:
         return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
 
     async def _judge_by(self, request: pb.JudgeByRequest, timeout: float) -> pb.JudgeByReply:
-        """Joiners ask every few seconds: an entry is committed only for a change."""
+        """Announces a rule. Joiners do so every few seconds, so only a change is committed."""
         self._check_leads_config()
         known = self._replica.config.verdict_rules(request.join)
         if known.announced(request.process, request.rule) is not known:
@@ -103,7 +103,7 @@ class RecoveryServer:
         return messages.judged_reply(known)
 
     async def _keep_samples(self, request: pb.KeepSamplesRequest, timeout: float) -> pb.KeepSamplesReply:
-        """Datacentres with the same logs have the same samples: an entry is committed only for a change."""
+        """Keeps samples. Datacentres with the same logs have the same ones, so only a change is committed."""
         self._check_leads_config()
         asked, known = messages.samples_of(request), self._replica.config.samples(request.join)
         if with_others(known, asked) is not known:
@@ -118,7 +118,7 @@ class RecoveryServer:
         if request.cursor:
             _unless_refused(not_leading(server.group.state()))
         else:
-            # A leader that was replaced unnoticed may lack ids: an entry of its own shows that it leads.
+            # A leader that was replaced unnoticed may lack ids: committing an entry proves that it leads.
             await self._in_shard(request.shard, c.Batch(), timeout)
         limit = request.limit or PAGE_IDS_MAX
         return messages.entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
@@ -136,7 +136,7 @@ class RecoveryServer:
     async def _reopen(self, request: pb.ReopenRequest, timeout: float) -> pb.ReopenReply:
         ids = len(request.digests) // DIGEST_BYTES
         if ids > messages.REOPEN_IDS_MAX:
-            reason = f"{ids} ids to reopen, at most {messages.REOPEN_IDS_MAX} go into one request"
+            reason = f"{ids} ids to reopen, but at most {messages.REOPEN_IDS_MAX} fit into one request"
             raise _Refused(Refusal(Status.REFUSED, reason))
         reopen = c.Reopen(
             request.digests, request.times, request.tokens, request.generations, request.operator, request.retired
@@ -147,13 +147,13 @@ class RecoveryServer:
         elsewhere = answers == WRONG_SHARD
         if elsewhere.all() and ids:
             raise _Refused(Refusal(Status.WRONG_SHARD, "the ids are not this shard's"))
-        # the others are done: a caller that asks for these again learns where they belong
+        # the others are done; on retry the caller learns where these belong
         answers[elsewhere] = Answer.UNKNOWN
         return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
     def _check_leads_config(self) -> None:
-        """A follower may be far behind; so may a leader that has just started."""
+        """Refuses unless this is a ready leader: followers and new leaders may be far behind."""
         state = self._replica.config_group.state()
         _unless_refused(not_leading(state))
         if not state.current:

@@ -45,15 +45,15 @@ _STARTING_SECONDS = 0.02
 _CHANGING_SECONDS = 0.1
 BOUNDARY_STEP_NS = 10_000_000_000
 BOUNDARY_STEPS_MAX = 10_000
-"""The boundary moves in steps of at least ten seconds, and in at most this many over the retention: each step is an
-entry in each shard, which wakes its group in all replicas.
+"""The boundary moves in steps of at least ten seconds, and in at most this many over the retention: each step costs
+an entry per shard, which wakes its group in all replicas.
 """
 
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
-    """The groups on disk, and until the config group says otherwise the shards of the first set-up.
+    """Returns the groups on disk and, until the config group is known, the shards of the first set-up. Further shards
 
-    At the first start of a replica that joins a deployment with more shards, the caretaker opens those.
+    of the deployment are opened by the caretaker.
     """
     first = () if known.present else range(1, configured + 1)
     found = {*first, *known.present} - {CONFIG_GROUP, *known.removed}
@@ -88,7 +88,7 @@ class ReplicaSettings:
     epoch: int = 1  # of a new directory's membership; replicas of another epoch are ignored
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Datacentre -> the replicas of its region: if it inserts most of a shard's ids, one of them should lead."""
-    require_sync: bool = False  # True to refuse a machine whose kernel does not call its clock synchronised
+    require_sync: bool = False  # True to refuse a machine without a synchronised clock
 
 
 def resumed(settings: ReplicaSettings, disk: Disk) -> ReplicaSettings:
@@ -190,7 +190,7 @@ class RegistryReplica:
         self._tasks: list[asyncio.Task[None]] = []
         self._remembered_told = False
         self.conflict: asyncio.Future[str] | None = None
-        """Resolves if the deployment was set up otherwise than this replica is configured: it must end."""
+        """Resolves if the deployment's set-up differs from this replica's configuration: it must then end."""
 
     # -- life ---------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -286,7 +286,7 @@ class RegistryReplica:
         while True:
             try:
                 await self._watch.once()
-            except Exception:  # nobody else depends on it, and it must not end unnoticed
+            except Exception:  # no caller depends on it, but it must not end unnoticed
                 log.exception("registry.watch")
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -349,13 +349,13 @@ class RegistryReplica:
         """Called once, for a shard that worked when the clock showed a later time than now."""
         facts, now = server.machine.sharding, self.clocks.time.read()
         by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
-        # the boundary counts in ``latest``; the clock itself had gone further
+        # without the boundary, which ``latest`` includes
         was_ns = max(facts.latest, by_boundary)
         if was_ns > self.clocks.too_new_after_ns() + self.clocks.time.uncertainty_ns:
             self._remembered_told = True
             log.warning(
-                "this clock stands before what the registry remembers: ids with later event times wait until it has "
-                "come there, and those below the boundary are late; correct it if it is behind",
+                "this clock is behind times known to the registry: newer ids wait until it catches up, and ids "
+                "below the boundary are late; set the clock if it is slow",
                 replica=self.name,
                 shard=server.number,
                 clock=utc(now.now_ns),

@@ -46,7 +46,7 @@ class ShardKeeper:
 
     def __post_init__(self) -> None:
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
-        """The config group's value that this is from; needed many times a second."""
+        """Cached from this value of the config group, as it is needed many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
         self.waited_for = set(self.shards)
@@ -83,7 +83,7 @@ class ShardKeeper:
                 self._opened(number, machine, coming)
         wanted = changes.pending.shards if changes.pending is not None else ()
         for number in list(self.shards):
-            # A number that was given out and is not live now never will be again.
+            # A number given out but no longer live never returns.
             if number <= changes.last_shard and not self.is_live(number) and number not in wanted:
                 self.shards.pop(number)
                 self.groups.pop(number)
@@ -92,10 +92,10 @@ class ShardKeeper:
                 log.info("registry.shard_removed", replica=self.name, shard=number)
 
     async def care_for_changes(self) -> bool:
-        """Works in the config group, if this replica leads it; True if nothing is left to do."""
+        """Makes the config group's next proposal, if this replica leads it; True if nothing is left to do."""
         if not self.config_group.state().is_leader:
             return True
-        # An untrusted clock ends no change for being late; other decisions here need no clock.
+        # An untrusted clock must not abort a late change; other decisions here need no clock.
         now_ns = NO_TIME if self.clocks.objection() else self.clock.now_ns()
         step = config_step(self.config.changes, self._facts(), now_ns)
         if step is None:
@@ -113,14 +113,14 @@ class ShardKeeper:
             step = shard_step(self.config.changes, facts, retention=self.retention)
             return [] if step is None else [step]
         # The fences and incarnations of one moment, and that moment's config after all of them are entered:
-        # regardless of other proposers, the shard opens with every fence that came before its own activation.
+        # so the shard opens with every fence made before its activation, regardless of other proposers.
         founding = self.config.founding(server.number)
         missing = [slot for slot in founding.slots if not server.machine.has_heard(slot)]
         return [*seeds(missing), founding.configure]
 
     # -- requests -----------------------------------------------------------------------------------------------
     def without_shard(self, shard: int) -> Refusal:
-        """The refusal for a shard that is not here, or no longer."""
+        """Returns the refusal for a shard that is not (or no longer) here."""
         changes = self.config.changes
         if shard in changes.live or shard > changes.last_shard:
             return Refusal(Status.UNKNOWN, f"replica {self.name} has not opened shard {shard} yet")
@@ -205,7 +205,7 @@ class ShardKeeper:
         changes = self.config.changes
         known = changes.decided if changes.pending is None else changes.pending.config
         if ask.config and ask.action is Action.APPLY and known == ask.config:
-            return self.status()  # the same request was made before
+            return self.status()  # the request is a repetition
         doubt = self.clocks.objection()
         if doubt:
             return Refusal(Status.REFUSED, f"replica {self.name} proposes no change of the shards: {doubt}")
@@ -225,7 +225,7 @@ class ShardKeeper:
             return Refusal(Status.REFUSED, f"the next change is number {planned.intend.config}, not {ask.config}")
         silent = [number for number in changes.live if not self.groups[number].state().leader]
         if silent and ask.action is Action.APPLY:
-            return Refusal(Status.REFUSED, f"shards {silent[:8]} have no leader: they could not prepare")
+            return Refusal(Status.REFUSED, f"shards {silent[:8]} have no leader, so they could not prepare")
         if ask.action is Action.PLAN or ask.dry_run:
             return self.status(planned)
         refused = await self._propose(planned.intend, timeout)
@@ -267,7 +267,7 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> Async
         yield "the registry is not set up yet"
         return
     if changes.pending is not None:
-        yield f"change {changes.pending.config} of the shards is under way: verify again when it has ended"
+        yield f"change {changes.pending.config} of the shards is under way: verify again once it has ended"
     for number in changes.live:
         server = shards.get(number)
         if server is None or not server.machine.configured:
@@ -275,11 +275,11 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> Async
             continue
         facts = server.machine.sharding
         if facts.number != number:
-            yield f"shard {number} believes to be shard {facts.number}"
+            yield f"shard {number} considers itself shard {facts.number}"
         if facts.standing.decided != changes.decided:
-            yield f"shard {number} knows changes up to {facts.standing.decided}, the config group {changes.decided}"
+            yield f"shard {number} knows changes to {facts.standing.decided}, the config group to {changes.decided}"
         elif facts.standing.config != changes.config or server.machine.ranges != changes.ranges:
-            yield f"shard {number} serves by config {facts.standing.config}, the config group by {changes.config}"
+            yield f"shard {number} serves config {facts.standing.config}, but the config group's is {changes.config}"
         misplaced = 0
         for bucket in server.machine.bucket_numbers():
             misplaced += server.machine.misplaced(bucket)
@@ -288,4 +288,4 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> Async
             yield f"shard {number} holds {misplaced} ids that belong to other shards"
     for number, server in shards.items():
         if number not in changes.live and server.machine.ids:
-            yield f"shard {number} is none of the config's and holds {server.machine.ids} ids"
+            yield f"shard {number} is not in the config but holds {server.machine.ids} ids"

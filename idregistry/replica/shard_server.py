@@ -141,11 +141,11 @@ class ShardServer:
 
     def _alarms(self, state: GroupState) -> Iterator[str]:
         if not state.writable:
-            yield "the disk is full: this replica takes no part until there is room, and goes on by itself"
+            yield "the disk is full: this replica is inactive until there is room, and then resumes by itself"
         if self.memory.reached:
             yield self.memory.reason
         if self.damaged:
-            yield "rows in memory are not what was written: replace or restart this replica, and check its machine"
+            yield "rows in memory have been corrupted: replace or restart this replica, and check its machine"
         difference = self.machine.checks.difference
         if difference is not None:
             yield (
@@ -166,7 +166,7 @@ class ShardServer:
         better = self.leading.better(self.clock.monotonic())
         to = next((name for name in better if self.group.hears(name)), None)
         if to is not None:
-            log.info("registry.lead_moves", shard=self.number, to=to, why="those who insert are there")
+            log.info("registry.lead_moves", shard=self.number, to=to, why="most inserts come from there")
             self.group.transfer(to)
 
     async def propose(self, command: c.ShardCommand) -> ProposalOutcome:
@@ -194,7 +194,7 @@ class ShardServer:
             return Refusal(Status.UNKNOWN_CALLER)
         wanted = incarnations.union(claim.incarnations)
         announcement = self.config.announcement(claim.slot.name, wanted)
-        while announcement is None:  # the config group's entry is on its way to this replica
+        while announcement is None:  # the config group's entry has not reached this replica yet
             if self.clock.monotonic() + _CONFIG_POLL > deadline:
                 return Refusal(
                     Status.UNKNOWN, f"incarnation {caller} of slot {claim.slot.name} is not known here yet"
@@ -209,7 +209,7 @@ class ShardServer:
         return not_applied(outcome, f"shard {self.number}")
 
     async def _by_entry(self, ids: Ids, too_new: Bools, caller: int, deadline: float) -> Answered:
-        """Proposes all rows except those that are too new or another shard's. ``caller`` 0: clears them."""
+        """Proposes all rows except those that are too new or belong to another shard. ``caller`` 0 means a clear."""
         try:
             held, config = self.held_elsewhere(ids.digests)
         except NotKnown as reason:
@@ -236,7 +236,7 @@ class ShardServer:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
 
     def _pump_soon(self) -> None:
-        """Runs after the handlers that are ready now have queued, too."""
+        """Pumps after all handlers that are ready now have queued their requests."""
         if not self._pump_scheduled and self.batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -245,7 +245,7 @@ class ShardServer:
         self._pump_scheduled = False
         entry, expired = self.batcher.take(self.clock.monotonic())
         for future in expired:
-            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} did not get to it in time"))
+            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} could not process it in time"))
         if entry is None:
             return
         propose(
@@ -281,7 +281,8 @@ def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal
 
 
 def _judged(answers: Verdicts) -> Answered:
-    """Answers outside the protocol concern the whole request: it is repeated with the same tokens."""
+    """Checks the answers: those outside the protocol make the caller repeat the whole request with the same
+    tokens."""
     if answers.says(WRONG_SHARD):
         return _NOT_OURS
     if answers.says(UNKNOWN_CALLER):

@@ -1,9 +1,9 @@
 """One slot's copy on the keeper's disk (rule 14): which bytes it accepts, and how it stays a byte-wise prefix.
 
-``copy.json``: whose it is, the newest incarnation seen, and where the copy ends, replaced after each extension's own
-sync and before its answer. ``output/<kind>/<slot>-<6 digits>.jsonl``: the bytes, plain. ``durable.json`` and
-``manifest.jsonl``: the slot's published output, as far as the copy has it, in the form of every slot: the first for
-files that grow or are not published whole yet, the second for the others, so that neither grows with each extension.
+``copy.json``: the slot, the newest incarnation seen, and the copy's end; replaced after each extension's sync and
+before its answer. ``output/<kind>/<slot>-<6 digits>.jsonl``: the bytes, plain. ``durable.json`` and
+``manifest.jsonl``: the slot's published output, as far as the copy has it, in the same form as for every slot: the
+first for growing or partly published files, the second for the others, so that neither grows with each extension.
 ``sealed.json``: the slot is being retired and the copy no longer changes; ``retired.json`` then names the part to
 read.
 
@@ -30,7 +30,7 @@ from photon.outputs.log.manifest import Manifest
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
 
-READ_BYTES = 1 << 20  # returned at once when a slot takes bytes from its copy
+READ_BYTES = 1 << 20  # returned per request when a slot takes bytes from its copy
 
 
 class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -49,7 +49,7 @@ class KeptCopy(LogWriter):
 
     def __init__(self, disk: Disk, directory: Path, of: CopyOf) -> None:
         super().__init__(disk, directory / OUTPUT_NAME, directory, of.slot, DIRECTORIES)
-        self.current = dict.fromkeys(DIRECTORIES, 0)  # the slot names the first file
+        self.current = dict.fromkeys(DIRECTORIES, 0)  # the slot decides the number of the first file
         self._of = of
         self._state = CopyState(of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
@@ -64,8 +64,8 @@ class KeptCopy(LogWriter):
             return
         self._state = read_copy_state(self.disk, self.state, self._of)
         if self.sealed:
-            return  # no longer ours to touch
-        self._save(self._state.incarnation, self._state.ends)  # the bytes just read may be in the cache only
+            return  # sealed, so it must not change
+        self._save(self._state.incarnation, self._state.ends)  # the bytes just read may be only in the cache
         self._manifest.load(lambda path, why: CopyDamaged(f"{path}: {why}; set {self.state} aside"))
         for at, end in enumerate(self._state.ends):
             path = self.root / self.name(DIRECTORIES[at], end.number)
@@ -74,8 +74,8 @@ class KeptCopy(LogWriter):
                 self._hashes[at] = hash_file(self.disk, path, end.length)
                 if self._hashes[at].log(end.number, end.length) != end:
                     raise CopyDamaged(
-                        f"{path}: does not hold the {end.length} bytes that were acknowledged; "
-                        f"restore it, or set {self.state} aside: the copy is then made again"
+                        f"{path}: lacks some of the {end.length} acknowledged bytes; restore it, or set "
+                        f"{self.state} aside so that the copy is made again"
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
@@ -130,7 +130,7 @@ class KeptCopy(LogWriter):
         if self.sealed:
             return Status.SEALED
         if extension.incarnation != self._state.incarnation:
-            # A later incarnation whose opening was lost here is unknown: it has to open first.
+            # A later incarnation whose opening was lost here is unknown, so it has to open the copy first.
             return Status.STALE if extension.incarnation < self._state.incarnation else Status.ELSEWHERE
         return Status.OK if extension.ends == self._state.ends else Status.ELSEWHERE
 
@@ -200,9 +200,11 @@ def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
     try:
         state = decoded(disk.read(path), CopyState)
     except DECODE_ERRORS as bad:
-        raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made again") from None
+        raise CopyDamaged(
+            f"{path}: unreadable ({bad}); set {directory} aside so that the copy is made again"
+        ) from None
     if (state.slot, state.datacentre) != (of.slot, of.datacentre):
-        raise CopyDamaged(f"{path}: of slot {state.slot} of {state.datacentre}; set it aside")
+        raise CopyDamaged(f"{path}: belongs to slot {state.slot} of {state.datacentre}; set it aside")
     if len(state.ends) != len(KINDS):
         raise CopyDamaged(f"{path}: names {len(state.ends)} logs, not {len(KINDS)}; set it aside")
     return state

@@ -28,7 +28,7 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.outputs.output_places import kept_directory
 
-REQUESTS_MAX = 64  # under way; further ones are refused at once, and slots retry
+REQUESTS_MAX = 64  # requests in flight; further ones are refused at once, and slots retry
 SLOTS_MAX = 1024  # copies of one keeper
 LOCK_WAIT_S = 5.0
 
@@ -39,9 +39,9 @@ log = get_logger(__name__)
 
 class Copies:
     def __init__(self, disk: Disk, state: Path, keeps: Sequence[str], die: Die) -> None:
-        """``keeps``: the datacentres whose copies it keeps.
+        """``keeps``: datacentres whose copies it keeps.
 
-        ``die``: called after a failed write or sync, since nothing can be trusted then (rule 7).
+        ``die``: called after a failed write or sync, when nothing can be trusted (rule 7).
         """
         self._disk = disk
         self._state = state
@@ -65,10 +65,10 @@ class Copies:
     async def _asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer]) -> CopyAnswer:
         if of.datacentre not in self._keeps:
             return _refused(
-                f"copies of {of.datacentre} are not kept here: another deployment file, or another keeper"
+                f"copies of {of.datacentre} are not kept here: check the deployment file and the keeper's address"
             )
         if of not in self._turns and len(self._turns) >= SLOTS_MAX:
-            return _refused(f"{SLOTS_MAX} copies are kept here, no more can be")
+            return _refused(f"{SLOTS_MAX} copies are kept here, which is the limit")
         async with self._turns.setdefault(of, asyncio.Lock()):
             return await asyncio.to_thread(self._locked, of, ask)
 

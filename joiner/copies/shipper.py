@@ -1,7 +1,7 @@
 """Decides what a slot ships to its copy next, and how much of its output it may show meanwhile (rule 14). Pure.
 
 Only durable bytes are shipped, from exactly the copy's end, one request at a time, so that the copy is a byte-wise
-prefix of the slot's output. What the copy has acknowledged may be shown. While no keeper answers, the slot waits for
+prefix of the slot's output. Acknowledged bytes may be shown. While no keeper answers, the slot waits for
 ``wait_s`` and then shows output that is durable only here, until the copy has caught up.
 """
 
@@ -23,19 +23,19 @@ class ShipperLimits:
     """Sizes in bytes, times in seconds."""
 
     request_bytes: int = 4 << 20
-    """Bytes shipped per request, and so the most under way; a single longer line goes alone."""
+    """Bytes shipped per request, and so the limit in flight; a longer line is shipped alone."""
     retry: BackOff = BackOff(first=0.2, most=5.0)
     trouble_s: float = 30.0  # wait after a refusal that only an operator can resolve
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Ask the keeper to fence earlier incarnations; then ``answered``."""
+    """Have the keeper fence earlier incarnations; then call ``answered``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Find out whether the slot's output begins with these bytes; then ``verified``."""
+    """Check whether the slot's output begins with these bytes; then call ``verified``."""
 
     ends: Witness
 
@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Ship:
-    """Send these bytes after ``ends``, at most ``request_bytes`` in all; then ``answered``."""
+    """Send these bytes after ``ends``, at most ``request_bytes`` in total; then call ``answered``."""
 
     ends: Witness
     pieces: tuple[Piece, ...]
@@ -75,7 +75,7 @@ class Shipper:
         self.limits = limits or ShipperLimits()
         # the copy's content, with which this output begins; ``None`` if not known yet
         self.ends: Witness | None = None
-        self._told: Witness | None = None  # the copy's content according to the keeper; not compared yet
+        self._told: Witness | None = None  # the copy's content as reported by the keeper, not compared yet
         self._asked: Step | None = None
         self._again_s = now
         self._failures = 0
@@ -83,10 +83,10 @@ class Shipper:
         self._shown_there: Witness = ()
         self.fallback = False  # output that is durable only here is shown
         self.trouble = ""  # why nothing can be shipped until an operator acts
-        self.ended = ""  # why the process must end: another one works in this slot, or the slot is retired
+        self.ended = ""  # why the process must end: another process works in this slot, or the slot is retired
 
     def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
-        """The next step, returned once; ``None`` if there is none, or one is under way.
+        """The next step, returned once; ``None`` if there is none, or one is in progress.
 
         ``shown``: published so far.
         """
@@ -124,18 +124,18 @@ class Shipper:
             self._shown_there = asked.shown
             self._heard(now)
         else:
-            opened = answer.newest == self.incarnation  # otherwise it was set aside there, and has to be opened first
+            opened = answer.newest == self.incarnation  # otherwise it was set aside there, and must be opened first
             self.ends, self._told = None, answer.ends if opened else None
             self._again_s = now
 
     def verified(self, same: bool, now: float) -> None:
-        """Notes if the slot's output begins with the bytes that ``Verify`` named."""
+        """Notes whether the slot's output begins with the bytes in ``Verify``."""
         self._asked = None
         if same:
             self.ends, self._told = self._told, None
             self._heard(now)
         else:
-            self._refused("the copy holds other bytes than this slot's output; set its directory aside there", now)
+            self._refused("the copy differs from this slot's output; set its directory aside there", now)
 
     def failed(self, why: str, now: float) -> None:
         self._asked = None
@@ -152,8 +152,8 @@ class Shipper:
         return held_by_all(whole, self.ends or EMPTY, end)
 
     def told(self, shown: Witness) -> bool:
-        """True if the keeper knows that this is published, so that readers of the copy see it, or if the slot does
-        not wait for it.
+        """True if the keeper knows that this is published, and so shows it to readers of the copy, or if the slot
+        does not wait for that.
         """
         return self.fallback or self._shown_there == shown
 
@@ -168,7 +168,7 @@ class Shipper:
 
     # -- inside ----------------------------------------------------------------------------------------------
     def _look(self, now: float, local: LocalFiles) -> None:
-        """Notes since when publishing has waited for the copy, and decides whether to go on without it."""
+        """Notes since when publishing has waited for the copy, and decides whether to continue without it."""
         if self.ends is not None and not self._pieces(local):
             self._waiting_since = None
             self.fallback = False

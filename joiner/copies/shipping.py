@@ -1,4 +1,4 @@
-"""Runs a slot's shipper: reads due bytes in a thread, asks the keeper, tells what the slot may show (rule 14).
+"""Runs a slot's shipper: reads due bytes in a thread, calls the keeper, and limits what the slot may show (rule 14).
 
 ``LocalOutput`` is the slot's side on disk: it compares the copy's content and reads bytes to ship, from plain files,
 and from final ones by their uncompressed bytes. One thread at a time.
@@ -25,7 +25,7 @@ from photon.outputs.damaged import FilledContent
 from photon.outputs.log.format import DamagedRange
 
 LINE_BYTES_MAX = 48 << 20
-"""An event with longer lines does not fit into a message and is not shipped; the limit on lines is far lower."""
+"""Longer events would not fit into a message; the limit on lines is far lower."""
 
 
 class CannotShip(PhotonError):
@@ -36,7 +36,7 @@ class CannotShip(PhotonError):
 class LocalOutput:
     """The output of one slot.
 
-    ``name``: of a log and a file number, relative to ``root``, plain.
+    ``name``: (log, file number) -> plain name relative to ``root``.
     """
 
     disk: Disk
@@ -50,7 +50,7 @@ class LocalOutput:
         self._contents: dict[int, tuple[int, FilledContent]] = {}
 
     def begins_with(self, ends: Witness, local: LocalFiles) -> bool:
-        """True if this output has everything in a copy with these ends. Raises PhotonError, OSError."""
+        """True if this output begins with everything in a copy with these ends. Raises PhotonError, OSError."""
         return all(
             dict(files).get(end.number, 0) >= end.length and self._hash(log, end) is not None
             for log, (end, files) in enumerate(zip(ends, local, strict=True))
@@ -69,7 +69,7 @@ class LocalOutput:
             data = self._lines(piece.log, piece.number, piece.start, min(piece.end - piece.start, limit), piece.end)
             base = self._hash(piece.log, ends[piece.log]) if piece.start else PrefixHash()
             if base is None:
-                raise CannotShip(f"{self._path(piece.log, piece.number)}: changed below what the copy has of it")
+                raise CannotShip(f"{self._path(piece.log, piece.number)}: changed within the part that the copy has")
             grown = base.copy()
             grown.update(data)
             end = grown.log(piece.number, piece.start + len(data))
@@ -80,13 +80,13 @@ class LocalOutput:
             ends[piece.log] = end
             limit -= len(data)
             if end.length < piece.end:
-                break  # later files wait until it is whole
+                break  # later files wait until this one is complete
         return Extension(incarnation, ship.ends, tuple(parts), ship.shown), tuple(ends)
 
     def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
         """The records of whole events; the durable part ends with a whole event.
 
-        The shown and sealed parts are those of the copy, so it must not end between the pairs of an event.
+        The copy's end limits the shown and sealed parts, so it must not be between the pairs of an event.
         """
         while True:
             data = self._read(log, number, start, wanted)
@@ -95,7 +95,7 @@ class LocalOutput:
             if whole := whole_events(data[: data.rfind(b"\n") + 1]):
                 return data[:whole]
             if start + wanted >= end or wanted >= LINE_BYTES_MAX:
-                raise CannotShip(f"{self._path(log, number)}: no event's records end from byte {start} on")
+                raise CannotShip(f"{self._path(log, number)}: no event ends after byte {start}")
             wanted = min(2 * wanted, end - start, LINE_BYTES_MAX)
 
     def _hash(self, log: int, end: WitnessLog) -> PrefixHash | None:
@@ -114,7 +114,8 @@ class LocalOutput:
         return found
 
     def _read(self, log: int, number: int, at: int, length: int) -> bytes:
-        """A final file is read on from the last place: unpacking it from its beginning each time would take long."""
+        """Reads bytes; a final file from the last place on, as unpacking it from the beginning each time would be
+        slow."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
             name = self.name(log, number)
@@ -144,7 +145,7 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class CopyStats:
-    behind_bytes: int  # durable in the slot and not in the copy, as far as is known
+    behind_bytes: int  # bytes durable in the slot but not known to be in the copy
     fallback: bool  # output that the copy lacks is shown: an alarm
     trouble: str
 
@@ -180,12 +181,13 @@ class CopyShipping:
         return self.shipper.ends or ()
 
     def bound(self, whole: Witness, end: Witness) -> Witness:
-        """The limit for the witness. ``whole``: the output durable here; ``end``: the present witness."""
+        """Returns the limit for the witness. ``whole``: the output durable here; ``end``: the present witness."""
         return self.shipper.bound(self.clock.monotonic(), self.local(), whole, end)
 
     @property
     def told(self) -> bool:
-        """True if readers of the copy see all of the slot's published output, or nobody waits for the copy."""
+        """True if readers of the copy see all of the slot's published output, or the slot does not wait for the
+        copy."""
         return self.shipper.told(self.shown())
 
     def stats(self) -> CopyStats:
@@ -193,7 +195,7 @@ class CopyShipping:
         return CopyStats(shipper.behind(self.local()), shipper.fallback, shipper.trouble)
 
     async def step(self) -> bool:
-        """Does what is due; False if nothing was. Failures on the way are retried."""
+        """Takes the next due step; False if there is none. Failures are retried."""
         shipper = self.shipper
         step = shipper.next(self.clock.monotonic(), self.local(), self.shown())
         try:
@@ -206,7 +208,10 @@ class CopyShipping:
                     shipper.verified(same, self.clock.monotonic())
                 case Ship():
                     await self._ship(step)
-        except (PhotonError, OSError) as error:  # raised while reading; written and synced output is not in doubt
+        except (
+            PhotonError,
+            OSError,
+        ) as error:  # raised while reading, which does not affect written and synced output
             shipper.failed(str(error), self.clock.monotonic())
         self._tell()
         return step is not None
@@ -225,9 +230,9 @@ class CopyShipping:
             return
         fields = {"slot": self.of.slot, "behind_bytes": self.shipper.behind(self.local()), "why": now[1]}
         if now[0] and not self._said[0]:
-            log.error("no copy of the output is kept: what is durable here alone is shown to readers", **fields)
+            log.error("no copy of the output is kept now: readers see output that is durable only here", **fields)
         elif self._said[0] and not now[0]:
             log.info("the copy of the output has caught up", **fields)
         elif now[1]:
-            log.error("the output is not copied", **fields)
+            log.error("the output cannot be copied", **fields)
         self._said = now

@@ -2,8 +2,8 @@
 
 This happens if an older copy of the slot's directory was put back. Then the first file that differs from the copy and
 all files after it are fetched and replaced. A file with other bytes than its copy is replaced only if the output
-lacks bytes that the registry has witnessed: otherwise it was rightly served while the keeper was unreachable, and
-nobody was shown the copy's bytes. Rare, and done before anything is served, so the disk work is done in the calling
+lacks bytes that the registry has witnessed: otherwise it was rightly served while the keeper was unreachable, and the
+copy's bytes were never shown. Rare, and done before anything is served, so the disk work is done in the calling
 thread.
 """
 
@@ -30,8 +30,8 @@ TEMPORARY = ".taken.tmp"
 class CopySilent(SlotRefused):
     """The output lacks witnessed bytes, and it is unknown whether the copy has them: refused for now.
 
-    An earlier start in this directory may have heard from the copy, and opened the slot: then no other directory of
-    it can be put back, since its newest state is here.
+    An earlier start in this directory may have heard from the copy, and opened the slot: then this directory has the
+    newest state, and no other one can be put back.
     """
 
 
@@ -39,7 +39,7 @@ Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> (the first file
 
 
 def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
-    """The logs in which the output does not begin with the whole copy. Raises SlotRefused, OSError."""
+    """Returns the logs in which the output does not begin with the whole copy. Raises SlotRefused, OSError."""
     found: Lacking = {}
     for at, end in enumerate(ends):
         kind = files.kinds[at]
@@ -51,8 +51,8 @@ def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
         plain = files.numbers(kind)
         if plain and plain[-1] > end.number:
             raise SlotRefused(
-                f"{files.root / name}: does not hold the {end.length} bytes that its copy has, and there are later "
-                "files; put the slot's newest state and output back, or set them aside and retire the slot"
+                f"{files.root / name}: lacks some of the {end.length} bytes that its copy has, but there are "
+                "later files; put the slot's newest state and output back, or set them aside and retire the slot"
             )
         highest = finals.highest().get(kind, 0)
         found[at] = (max([number for number in plain if number <= end.number], default=highest + 1), end)
@@ -92,7 +92,7 @@ async def take(
     for at, (_, end) in wanted.items():
         name = files.name(files.kinds[at], end.number)
         if difference(files.disk, files.root / name, end):
-            raise SlotRefused(f"{files.root / name}: the copy gave other bytes than it says it holds; start again")
+            raise SlotRefused(f"{files.root / name}: the copy sent bytes that differ from its checksum; start again")
     return fetched
 
 

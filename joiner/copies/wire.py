@@ -21,10 +21,10 @@ _NAME = re.compile(NAME)
 
 
 def copy_of(datacentre: str, slot: str) -> CopyOf:
-    """Raises WireError: these become parts of paths."""
+    """Checks names, which become parts of paths. Raises WireError."""
     for name in (datacentre, slot):
         if not _NAME.fullmatch(name) or Path(name).name != name:
-            raise WireError(f"{name[:60]!r} is no name")
+            raise WireError(f"{name[:60]!r} is not a valid name")
     return CopyOf(datacentre, slot)
 
 
@@ -35,7 +35,7 @@ def ends_in(ends: Iterable[pb.CopyEnd]) -> Witness:
         raise WireError(f"{len(found)} logs, not {len(KINDS)}")
     for end in found:
         if end.number > NUMBER_MAX or end.length > LENGTH_MAX or len(end.hash) > HASH_BYTES_MAX:
-            raise WireError("a length or number that no file has")
+            raise WireError("an impossible length or number of a file")
     return found
 
 
@@ -57,7 +57,7 @@ def extension_in(message: pb.ExtendCopy) -> Extension:
     parts = []
     for part in message.parts:
         if part.log >= len(KINDS) or not part.data or not last[part.log] <= part.number <= NUMBER_MAX:
-            raise WireError("a part that does not follow on the copy's end")
+            raise WireError("a part that does not continue at the copy's end")
         if not part.number or not part.data.endswith(b"\n"):
             raise WireError("a part that does not end with a line")
         last[part.log] = part.number
@@ -66,7 +66,7 @@ def extension_in(message: pb.ExtendCopy) -> Extension:
 
 
 def extension_out(of: CopyOf, extension: Extension) -> pb.ExtendCopy:
-    """The reverse. A slot that has shown nothing yet sends empty logs."""
+    """Encodes an extension. A slot that has shown nothing yet sends empty logs."""
     shown = (*extension.shown, *(WitnessLog(0, 0) for _ in KINDS[len(extension.shown) :]))[: len(KINDS)]
     return pb.ExtendCopy(
         datacentre=of.datacentre,

@@ -45,16 +45,16 @@ class SlotRefused(PhotonError):
 
 
 PUT_BACK = (
-    "Put its newest state and output back, both of one moment; if they are lost, move the slot's directory away, "
+    "Restore its newest state and output, both of one moment; if they are lost, move the slot's directory away, "
     "retire the slot (`photon slot retire`, with --copy for what is left of its output) and start with another name"
 )
 
 
 @dataclass(slots=True, eq=False)
 class OutOfStep(SlotRefused):
-    """State, output and registry are not of the same age: one of them was lost, or put back from an older copy.
+    """State, output and registry differ in age: one of them was lost, or restored from an older copy. Raised before
 
-    Raised before anything is changed. ``remedy`` is for a deployment; other ways of running a slot have another one.
+    anything is changed. ``remedy`` is for a deployment; other uses of a slot replace it.
     """
 
     exit_code = 2
@@ -65,7 +65,7 @@ class OutOfStep(SlotRefused):
 
 
 def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
-    """Reads what the directory remembers; a fresh one remembers nothing."""
+    """Reads the directory's state; empty for a new directory."""
     if not disk.exists(path):
         return SlotState(slot.name, slot.datacentre, 0)
     try:
@@ -81,7 +81,7 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
 
 
 async def until_told(ask: Callable[[], Awaitable[_T | None]], pause: Callable[[float], Awaitable[None]]) -> _T:
-    """Asks until there is an answer, less and less often."""
+    """Asks until there is an answer, at growing intervals."""
     pauses = ASK_AGAIN.pauses()
     while (told := await ask()) is None:
         await pause(next(pauses))
@@ -126,7 +126,7 @@ def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> Opened:
     raise OutOfStep(
         f"slot {slot.name} was refused: {opened.reason or 'not the newest'} (the registry knows incarnation "
         f"{opened.newest}, {path} remembers {last})",
-        "If this directory is a copy or was restored, use the original, else give the slot a new name",
+        "If this directory is a copy or was restored, use the original; otherwise give the slot a new name",
     )
 
 

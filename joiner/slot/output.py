@@ -2,8 +2,8 @@
 
 ``photon.outputs.log.writer`` writes and publishes them. Numbers are never reused. Whole batches are appended with one
 write. ``durable.json`` is always replaced after the output's own sync and before a frame leaves the redo log: every
-byte above its durable length is still in the log. So bytes above it that are in no log were written under another
-state (``recovery.check_age``). Readers and verifier see only the part covered by the witness.
+byte above its durable length is still in the log. So bytes above it that are not in the log were written under
+another state (``recovery.check_age``). Readers and verifier see only the part covered by the witness.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutputDamaged(PhotonError):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.why}; restore the file, or retire the slot: going on would lose records"
+        return f"{self.path}: {self.why}; restore the file, or retire the slot: continuing would lose records"
 
 
 class SlotLog(LogWriter):
@@ -50,8 +50,8 @@ class SlotLog(LogWriter):
         super().__init__(
             disk, root, state, slot, DIRECTORIES, roll_bytes=limits.roll_bytes, roll_after_s=limits.roll_after_s
         )
-        self.witness: Witness | None = None  # ``None``: there is none, and all durable output is shown
-        self.held: Witness | None = None  # the content of the copy; ``None`` if there is to be no copy
+        self.witness: Witness | None = None  # ``None`` means that there is none, and all durable output is shown
+        self.held: Witness | None = None  # the content of the copy; ``None`` without a copy
         self._clearable: dict[str, int] | None = None
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
         """Returns how far the redo log is durable now; may be called on any thread."""
@@ -128,14 +128,14 @@ class SlotLog(LogWriter):
 
     def go_on(self, kind: str, number: int) -> None:
         super().go_on(kind, number)
-        self._hashes[kind] = PrefixHash()  # the witness names the file just closed until the next one has something
+        self._hashes[kind] = PrefixHash()  # the witness refers to the file just closed until the next one has content
 
     def publish(self, upto: int | None = None, *, now: float | None = 0.0) -> None:
         super().publish(upto, now=now)
         self._look()
 
     def _look(self) -> None:
-        """One assignment each: readers on other threads see the old or the new values, never a mixture."""
+        """Updates each value by one assignment, so that other threads see old or new values, never a mixture."""
         self.place = self._place()
         newest = (self._newest[kind] for kind in self.kinds)
         self.durable = tuple(
@@ -171,7 +171,7 @@ class SlotLog(LogWriter):
         return sum(self.lengths.values()) - sum(self.published.values())
 
     def _held_back(self, shown_: Mapping[str, int]) -> dict[str, int] | None:
-        """For files shown further than the copy has them: the length in the copy."""
+        """Returns, for files shown beyond the copy, the length in the copy."""
         if self.held is None:
             return None
         has = {name: self._seen(name, length, self.held) for name, length in shown_.items()}

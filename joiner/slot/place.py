@@ -34,7 +34,7 @@ def encode_place(place: Place) -> bytes:
 def decode_place(note: bytes) -> Place:
     """Raises ValueError for a note of another version."""
     if len(note) != _NOTE.size or note[0] != _VERSION:
-        raise ValueError("the redo log's notes have another version than this joiner's")
+        raise ValueError("the redo log's notes are of a version this joiner cannot read")
     flat = _NOTE.unpack(note)[1:]
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 

@@ -1,6 +1,6 @@
-"""A start's findings: whether state and output are of the same age, and which logged lines are in the output.
+"""Checks at a start that state and output are of the same age, finds the logged lines in the output, and repairs its
 
-Repairs the output's tails (rules 5 to 7).
+tails (rules 5 to 7).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Found:
     """Findings and repairs, for the start's log line."""
 
     lines: set[bytes] = field(default_factory=set)
-    """The logged lines (without their newline) that are in the output, whole and durable."""
+    """The logged lines (without newline) that are in the output, complete and durable."""
     completed: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
 
 
 def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
-    """Raises OutOfStep if the output is not of the state's age (rule 6), before anything is changed.
+    """Raises OutOfStep if output and state differ in age (rule 6), before anything is changed.
 
     Bytes that this state has made durable are in the output, and bytes beyond those are in its redo log: each whole
     line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and lack
@@ -74,7 +74,7 @@ def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witn
 
 
 def _check_behind(files: SlotLog, name: str, durable: int, logged: Logged) -> set[bytes]:
-    """Holes and a torn end may result from a power cut."""
+    """Checks the part beyond the durable length, where a power cut may leave holes and a torn end."""
     found: set[bytes] = set()
     rest, at = b"", durable
     while part := files.disk.read(files.root / name, at, READ_BYTES):
@@ -95,7 +95,7 @@ def _older(files: SlotLog, name: str, found: str, durable: int) -> NoReturn:
 
 def _newer(files: SlotLog, name: str) -> NoReturn:
     raise OutOfStep(
-        f"{files.root / name}: holds records that neither the state of slot {files.slot} nor its redo log knows: the "
+        f"{files.root / name}: has records that are in neither the state nor the redo log of slot {files.slot}: the "
         "state was lost, or is an older copy than the output",
         KEEP_OUTPUT,
     )
@@ -108,18 +108,16 @@ def check_never_opened(files: SlotLog) -> None:
             for number in files.numbers(kind, suffix):
                 path = files.root / files.name(kind, number, suffix)
                 if files.disk.size(path):
-                    raise OutOfStep(
-                        f"{path}: holds records of slot {files.slot}, of which there is no state: it was lost"
-                    )
+                    raise OutOfStep(f"{path}: has records of slot {files.slot}, whose state is missing: it was lost")
 
 
 def check_witness(files: SlotLog, finals: Finals, witness: Witness) -> None:
     """Raises OutOfStep if the output does not extend the witness.
 
-    A file becomes final only after the witness covers all of it, so of one that cannot be compared
-    (``Finals.unseen``) the length is enough.
+    A file becomes final only after the witness covers all of it, so for one that cannot be compared
+    (``Finals.unseen``) the length suffices.
     """
-    for kind, log in zip(files.kinds, witness, strict=False):  # one of a later release may have more logs
+    for kind, log in zip(files.kinds, witness, strict=False):  # a witness of a later release may have more logs
         name = files.name(kind, log.number)
         if not log.length or finals.unseen(name) >= log.length:
             continue
@@ -140,7 +138,7 @@ def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
         if has < length:
             raise OutOfStep(
                 f"{files.root / name}: readers were shown {length} bytes, but the registry has witnessed {has} of "
-                f"them: it was put back from an older copy than slot {files.slot}"
+                f"them: it was restored from an older copy than slot {files.slot}"
             )
 
 

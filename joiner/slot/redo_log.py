@@ -38,8 +38,8 @@ SUFFIX = ".redo"
 SEGMENT_BYTES = 4 << 20  # a start reads one or two segments, 40 us a line; a new one costs two syncs
 
 REPLACES = 1
-_SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of what precedes
-_FRAME = struct.Struct("<4sIIIIQ")  # mark, CRC of what follows it, note bytes, tokens, body bytes, synced bytes
+_SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of the preceding fields
+_FRAME = struct.Struct("<4sIIIIQ")  # mark, CRC of the rest, note bytes, tokens, body bytes, synced bytes
 FRAME_MARK = b"FRM\x01"
 _CRC_FROM = 8
 SEGMENT_HEAD_BYTES = _SEGMENT.size
@@ -87,8 +87,8 @@ class RedoLog:
         self.whole = True
         """True if the last read reached the last byte.
 
-        A bad end is a frame that was never synced, or one that was corrupted before a later frame could know it as
-        synced: these cannot be told apart.
+        A bad end is a frame that was never synced, or one corrupted before a later frame recorded it as synced: the
+        two cannot be distinguished.
         """
         self.end: tuple[int, int] | None = None
         """Newest segment and its durable length in bytes; ``None`` before ``begin``. Any thread may read it."""
@@ -110,7 +110,7 @@ class RedoLog:
         return [frame for frames in self.by_segment() for frame in frames]
 
     def by_segment(self) -> Iterator[list[RedoFrame]]:
-        """The same, one segment at a time; changes nothing, so observers of a slot may call it.
+        """Like ``read``, one segment at a time; changes nothing, so observers of a slot may call it.
 
         Raises OSError if the slot's joiner removes a segment meanwhile.
         """
@@ -122,13 +122,13 @@ class RedoLog:
             yield frames
 
     def lacking(self, end: tuple[int, int]) -> str:
-        """Says where the log ends, if that is before its former durable end; otherwise empty."""
+        """Describes the log's end if that is before its former durable end; otherwise empty."""
         newest = max(self._numbers(), default=0)
         there = self._disk.size(self._path(newest)) if newest else 0
         if (newest, there) >= end:
             return ""
         found = f"it ends at byte {there} of segment {newest}" if newest else "there is none"
-        return f"{end[1]} bytes of segment {end[0]} had been durable, {found}"
+        return f"{end[1]} bytes of segment {end[0]} had been durable, but {found}"
 
     def check_reaches(self, end: tuple[int, int]) -> None:
         """Raises RedoLogDamaged if the log ends before its former durable end."""
@@ -138,7 +138,7 @@ class RedoLog:
     def begin(self, kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
         """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7).
 
-        ``after``: the number of a former segment, even if it is lost; numbers are not used again.
+        ``after``: the number of a former segment, even if it is lost, as numbers are never reused.
         """
         older = self._numbers()
         segment = max([after, *older]) + 1
@@ -214,10 +214,10 @@ class RedoLog:
         self._sizes[self._segment] = self._file.size
         self._live[self._segment] = 0
         if not self._live[full]:
-            self._remove(full)  # only now: the newest existing segment shows how far the log went
+            self._remove(full)  # only now, as the newest existing segment shows the log's end
 
     def _remove(self, segment: int) -> None:
-        # Its name may come back after a power cut: then its frames are found in the output, or answered DONE.
+        # The segment may reappear after a power cut; its frames are then found in the output, or answered DONE.
         self._disk.remove(self._path(segment))
         del self._sizes[segment]
         del self._live[segment]
@@ -236,7 +236,7 @@ class RedoLog:
             path = self._path(numbers[at])
             head = self._disk.read(path, 0, _SEGMENT.size)
             if at == len(numbers) - 1 and not _is_header(head, numbers[at]):
-                continue  # torn while it was created: its reader reports it
+                continue  # torn at its creation; its reader reports it
             if _head_of(head, path, numbers[at]).flags & REPLACES:
                 return numbers[at:]
         return numbers
@@ -291,9 +291,8 @@ def _encode(frame: RedoFrame, synced: int) -> list[bytes]:
 
 
 def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
-    """The frame at ``at``, its end, and the synced length when it was written; ``None`` if it is not
-    whole and good.
-    """
+    """The frame at ``at``, its end, and the synced length when it was written; ``None`` if it is incomplete or
+    bad."""
     if len(data) - at < _FRAME.size:
         return None
     mark, crc, note_size, count, size, synced = _FRAME.unpack_from(data, at)
@@ -323,12 +322,14 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tupl
                 raise RedoLogDamaged(path, at, "bad frame")
             later, synced = _good_after(data, at)
             if synced > at:
-                raise RedoLogDamaged(path, at, f"bad frame that was synced, as a good one from byte {later} on says")
+                raise RedoLogDamaged(
+                    path, at, f"bad frame that had been synced, as shown by a good one after byte {later}"
+                )
             return frames, False  # torn: never synced, so nothing of it was registered; unless it was corrupted
         frame, at, _ = decoded
         frames.append(frame)
     if at < sealed:
-        raise RedoLogDamaged(path, at, f"only {at} of {sealed} bytes are there")
+        raise RedoLogDamaged(path, at, f"only {at} of {sealed} sealed bytes remain")
     return frames, True
 
 
@@ -350,8 +351,8 @@ class Lost:
 def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
     """All good frames that count, oldest first, and the unreadable ranges between them.
 
-    If a header cannot be read, older segments count as well: for frames that had left, the registry or the output
-    shows that they are done. Raises RedoLogDamaged for a segment of another version: that is not damage.
+    If a header cannot be read, older segments count as well: frames that had left are recognised as done by the
+    registry or the output. Raises RedoLogDamaged for a segment of another version: as that is not damage.
     """
     found = segments_in(disk, directory)
     heads = {number: segment_head(disk.read(path, 0, SEGMENT_HEAD_BYTES), path, number) for number, path in found}
@@ -385,7 +386,7 @@ def _of_segment(
 ) -> tuple[list[RedoFrame], list[Lost]]:
     data = disk.read(path)
     if head is None and newest and len(data) <= SEGMENT_HEAD_BYTES:
-        return [], []  # torn while it was created
+        return [], []  # torn at its creation
     sealed = head.sealed if head is not None else SEGMENT_HEAD_BYTES
     frames: list[RedoFrame] = []
     lost = [] if head is not None else [Lost(path, 0, SEGMENT_HEAD_BYTES)]

@@ -50,7 +50,7 @@ REDONE_BYTES_MAX = 8 << 20  # rows of the log's frames, and bytes of their lines
 
 @dataclass(frozen=True, slots=True)
 class SlotPaths:
-    """Both on one local disk."""
+    """A slot's directories, on one local disk."""
 
     state: Path
     output: Path
@@ -63,7 +63,7 @@ class Recovered:
     kept: list[tuple[int, Rows]]
     incarnations: tuple[int, ...]  # of the kept rows' tokens
     found: recovery.Found
-    logged: int  # rows in the log
+    logged: int  # number of rows in the log
     lost: tuple[Lost, ...] = ()  # unreadable parts of the log, accepted as lost; the segments are set aside
 
 
@@ -74,22 +74,21 @@ class _Log(NamedTuple):
     rows: list[Rows]  # of each frame
     lines: recovery.Logged  # all of them
     lost: list[Lost]
-    whole: bool  # it was read to its last byte, and nobody reports it as damaged
+    whole: bool  # read to its last byte, without any damage
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """A start's assumptions when it compares ages (rule 6)."""
+    """A start's information for comparing ages (rule 6)."""
 
     accept_damaged_log: bool = False
     """On an operator's order: unreadable or missing parts of the log are left to recovery by token (rule 13)."""
     own_registry: bool = False
-    """The registry belongs to this slot alone, and is never restored from a backup: it has witnessed all shown
+    """The registry belongs to this slot alone, and is never restored from a backup, so it has witnessed all shown
     output.
     """
     reached: tuple[int, int] | None = None
-    """Durable end of the redo log (segment, bytes) when its dispatcher last counted a verdict, if the dispatcher
-    reports it.
+    """Durable end of the redo log (segment, bytes) when its dispatcher last counted a verdict, if reported.
     """
 
 
@@ -140,7 +139,7 @@ class SlotStore:
     def check_witness(self, witness: Witness) -> None:
         """Call before ``recover``: raises SlotRefused if the output lacks anything in the witness (rule 6).
 
-        From then on nothing beyond the witness is published; an empty one is of a slot that has none yet.
+        From then on nothing beyond the witness is published; an empty one means that the slot has none yet.
         """
         self._finals.load()
         recovery.check_witness(self._files, self._finals, witness)
@@ -148,16 +147,16 @@ class SlotStore:
 
     def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
         """Raises OutOfStep if state, output and other knowledge are not of the same age, RedoLogDamaged if the log is
-        not (rule 6).
+        damaged (rule 6).
 
         Call before anything is changed. ``state``, ``known``: the slot according to the directory and the registry;
         ``copied``: the content of the output's copy.
         """
-        # an opening under way may have made the newest
+        # an unfinished opening may have made the newest
         if state.last and not state.nonce and state.last < known.newest:
             raise OutOfStep(
-                f"{self.paths.state}: is an older copy of slot {self.slot}: it remembers incarnation {state.last}, "
-                f"the registry knows {known.newest}"
+                f"{self.paths.state}: is an older copy of slot {self.slot}: its incarnation is {state.last}, but "
+                f"the registry's is {known.newest}"
             )
         self._finals.load()
         self._files.load()
@@ -189,7 +188,7 @@ class SlotStore:
         return _together(found)
 
     def lacks(self, ends: Witness) -> Lacking:
-        """The logs in which the output lacks parts of its copy. Raises SlotRefused, OSError."""
+        """Returns the logs in which the output lacks parts of its copy. Raises SlotRefused, OSError."""
         self._finals.load()
         return lacking(self._files, self._finals, ends)
 
@@ -252,7 +251,7 @@ class SlotStore:
         """
         self.disk.make_dir(self.paths.state / REDO_NAME)
         if self.ships:
-            self._files.held = ()  # until the keeper's next answer
+            self._files.held = ()  # unknown until the keeper's next answer
         self._files.prepare()
         self._finals.load()
         self._finals.settle()
@@ -272,7 +271,7 @@ class SlotStore:
         # Everything in the output is durable and published by now: only then may the log forget it.
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
-        # from now on a log of an earlier start is recognised, regardless of other information about it
+        # from now on the log of an earlier start is recognised without other information
         self._files.show()
         return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
@@ -338,7 +337,7 @@ class SlotStore:
     def cleared(self) -> list[str]:
         """Rolled files whose ids are all cleared and that the copy has completely: the redo no longer needs them."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
-        if found:  # a damaged file stays as it is: a final one would differ in length from the published one
+        if found:  # a damaged file stays unchanged, as a final one would differ from its published length
             damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}
             found = [name for name in found if name not in damaged]
         return [name for name in found if not self.ships or self._is_held(name)]
@@ -377,13 +376,13 @@ def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
 
 
 def _records_of(line: bytes) -> list[bytes]:
-    """The records that a row writes, without line ends: one, or one for each pair of its event."""
+    """Returns the records that a row writes, without line ends: one, or one per pair of its event."""
     return line[:-1].split(b"\n")
 
 
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
-    """The rows whose records are not all in the output; a row that was carried over is in two frames and
-    counts once.
+    """Returns the rows whose records are not all in the output; counts carried-over rows, which are in two frames,
+    once.
     """
     seen: set[tuple[int, bytes]] = set()
     kept = []
@@ -399,9 +398,9 @@ def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
 
 
 def _together(frames: Sequence[Rows]) -> list[Rows]:
-    """The same rows in the same order, in as few frames as may be.
+    """Merges rows, in the same order, into as few frames as possible. With few events per second each event has its
 
-    With few events per second each event has its own frame. Each frame is one request, and after an hour a start
+    own frame. Each frame is a request, and after an hour a start
     would send tens of thousands of requests that block each other until all time out. No digest is twice in a frame:
     the registry answers each request for different ids.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from photon.idregistry.client.grpc_client import RegistryClient
 
-# Records of an event; a late line means that another one exists
+# Kinds of records of an event; a late line means that another exists
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 LOOK_UP_S = 60.0
 DAY_NS = 86_400_000_000_000
@@ -43,8 +43,8 @@ Report = Callable[[str], None]
 def primaries(
     spark: SparkSession, work: PartsToDo, parts: Sequence[int], primary: LogSource, report: Report
 ) -> Found:
-    """For each key of these parts its first record in (log name without rotation suffix, identity, offset), or all;
-    records with keys that no event names are dropped on reading."""
+    """Returns for each key of these parts its first record in (log name without rotation suffix, identity, offset),
+    or all; records with keys that no event names are dropped on reading."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -74,18 +74,16 @@ def primaries(
 
 
 def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSource]) -> Found:
-    """Digests before the boundary that the registry does not know and of which no output has a record. Each stands
-    in one part.
-
-    Nobody can register such an id any more, so nothing else can write a record for it. Ids that are registered and
+    """Returns digests before the boundary that are neither in the registry nor in any output, each in one part. Such
+    ids can no longer be registered, so nothing else can write a record for them. Ids that are registered and
     wait for their slot, or were given back, are still in the registry and left alone. The registry is asked first
-    (the answer is kept in files), the outputs are read afterwards (rule 15), and the result counts once
+    (the answer is kept in files), the outputs are read afterwards (rule 15), and only the first result counts
     (``run``). Raises BackfillFailed if a line of an output cannot be read, as it may be any event's.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     place, kept = work.place, work.place.found(f"{FORGOTTEN}{work.plan.number}")
-    shutil.rmtree(kept, ignore_errors=True)  # of a killed run: ask the registry again
+    shutil.rmtree(kept, ignore_errors=True)  # left by a killed run: ask the registry again
     ids = ids_below(spark, work).groupBy("digest").agg(F.min("part").alias("part"), F.min("event_time_ns"))
     _forgotten(spark, ids.select("digest", "min(event_time_ns)", "part"), place.registry).write.parquet(str(kept))
     # A record has its event's time, so files known to cover other days hold none of these events.
@@ -94,14 +92,14 @@ def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSourc
     torn = lines.where(F.col("torn").isNotNull()).select("datacentre", "file", "offset", "torn").take(1)
     if torn:
         where, file, offset, why = torn[0]
-        raise BackfillFailed(f"{where}: {file}, byte {offset}: {why}; repair it, it may be one of these events")
+        raise BackfillFailed(f"{where}: {file}, byte {offset}: {why}; repair it, as it may be one of these events")
     known = lines.where(F.col("digest").isNotNull()).select("digest")
     free = spark.read.parquet(str(kept)).join(known, "digest", "left_anti").select("part", "digest")
     return written(free, place, work.plan.number, len(work.plan.parts))
 
 
 def _forgotten(spark: SparkSession, ids: DataFrame, registry: RegistryPlace) -> DataFrame:
-    """Those below the boundary that the registry does not know."""
+    """Returns the ids below the boundary that the registry does not know."""
     shared = spark.sparkContext.broadcast(msgspec.json.encode(registry))
 
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

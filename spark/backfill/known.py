@@ -1,6 +1,6 @@
-"""The purpose of a directory's backfill, and the notes by which a deployment's verification finds its output.
+"""Records the purpose of a directory's backfill, and where a deployment's verification finds its output. A backfill's
 
-A backfill's output is that of a ``photon join``: files of its slot, and the state in ``.photon``. So are its readers.
+output is laid out and read like that of ``photon join``: files of its slot, and the state in ``.photon``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOT_PREFIX = "backfill-"  # of the names of backfills' slots
 
 
 class BackfillJob(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``backfill.json``: what this output was begun for. Another job needs another output."""
+    """``backfill.json``: the job that this output belongs to. Another job needs another output."""
 
     slot: str
     datacentre: str
@@ -63,7 +63,7 @@ class BackfillPaths(NamedTuple):
 
 
 def read_job(disk: Disk, path: Path) -> BackfillJob | None:
-    """None: a fresh output. Raises BackfillDamaged."""
+    """Returns `None` for a new output. Raises BackfillDamaged."""
     return read_versioned(disk, path, BackfillJob, _damaged)
 
 
@@ -72,21 +72,21 @@ def _damaged(path: Path, why: str) -> BackfillDamaged:
 
 
 def begun(disk: Disk, paths: BackfillPaths, wanted: BackfillJob) -> BackfillJob:
-    """The job of this output: the one it was begun for, or ``wanted``, which is then kept. Raises UsageError."""
+    """Returns the job of this output: its own, or else ``wanted``, which is then kept. Raises UsageError."""
     known = read_job(disk, paths.job)
     if known is None:
         if disk.names(paths.output) if isinstance(paths.output, ObjectPath) else disk.names(paths.state / "slots"):
-            raise UsageError(f"{paths.output}: holds something else already; name another --output")
+            raise UsageError(f"{paths.output}: is not empty; name another --output")
         disk.make_dir(paths.state)
         if disk.create(paths.job, msgspec.json.encode(wanted) + b"\n"):
             return wanted
-        known = read_job(disk, paths.job)  # another command has begun it meanwhile
-        assert known is not None, "it was put there"
+        known = read_job(disk, paths.job)  # another command may have begun it meanwhile
+        assert known is not None, "it was written now"
     for field in ("datacentre", "join", "from_ns", "to_ns", "unmatched"):
         if getattr(known, field) != getattr(wanted, field):
             raise UsageError(
                 f"{paths.output}: was begun with {field} = {getattr(known, field)}, not {getattr(wanted, field)}; "
-                "repeat the command it was begun with, or name another --output"
+                "repeat the original command, or name another --output"
             )
     return known
 
@@ -103,7 +103,7 @@ class KnownBackfill(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
-    """Durable before the backfill registers anything."""
+    """Records the backfill durably, before it registers anything."""
     disk.make_dir(base / DIRECTORY)
     known = KnownBackfill(str(output), job)
     disk.replace(base / DIRECTORY / f"{job.slot}.json", msgspec.json.encode(known) + b"\n")
@@ -126,10 +126,10 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
 
 
 def source_of(disk: Disk, output: Path, join: str) -> OutputSource:
-    """The output as a source of lines. Raises BackfillDamaged; UsageError if it is no backfill of this join."""
+    """The output as a source of lines. Raises BackfillDamaged; UsageError if it is not a backfill of this join."""
     paths = BackfillPaths(output.absolute())
     job = read_job(disk, paths.job)
     if job is None or job.join != join:
-        raise UsageError(f"--backfill {output}: holds no backfill of join {join}; name its output directory")
+        raise UsageError(f"--backfill {output}: has no backfill of join {join}; name its output directory")
     state = "" if isinstance(paths.output, ObjectPath) else str(paths.state)
     return OutputSource(datacentre=job.datacentre, output=str(paths.output), state=state)

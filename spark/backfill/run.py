@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK_NAME = "lock"
-PACKED_BYTES = 128 << 20  # of content of a compressed log in one batch: what a task holds
+PACKED_BYTES = 128 << 20  # of content of a compressed log in one batch: as held by a task
 BATCH_BYTES = 1 << 62
 
 Say = Callable[[str], None]  # receives progress, a line each
@@ -72,7 +72,7 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The output, and the work of this run."""
+    """The output, and this run's work."""
 
     slot: str
     result: Finished
@@ -108,7 +108,7 @@ class Backfill:
         earlier = completion.finished() is not None
         result, cleared = await completion(self._join)
         for name in self.disk.names(journal.directory / FOUND):
-            if name.startswith(FORGOTTEN):  # a directory of Spark's
+            if name.startswith(FORGOTTEN):  # Spark's directory
                 shutil.rmtree(journal.directory / FOUND / name, ignore_errors=True)
             else:
                 journal.remove(journal.directory / FOUND / name)
@@ -116,7 +116,7 @@ class Backfill:
 
     @contextmanager
     def _output(self) -> Iterator[OutputPlace]:
-        """The directory of the log. For a URL it is made here from the journal, and copied once it is whole."""
+        """The directory of the log. For a URL it is made here from the journal, and copied once complete."""
         paths = self.plan.paths
         if not isinstance(paths.output, ObjectPath):
             yield OutputPlace(paths.output, paths.state)
@@ -177,7 +177,7 @@ class Backfill:
 
     # -- one batch ---------------------------------------------------------------------------------------------
     def _do(self, driver: BackfillDriver, plan: Plan) -> list[Done]:
-        if not self._paths:  # it is repeated, and a log may have been renamed since
+        if not self._paths:  # repeated, as a log may have been renamed since
             self._list_logs(driver.logs)
         journal, spark = self._journal, self.spark()
         work = PartsToDo(
@@ -198,7 +198,7 @@ class Backfill:
         except Exception as error:
             if (why := str(error) if isinstance(error, RegistrySilent) else said_by_spark(error)) is None:
                 raise
-            raise BackfillFailed(f"{why}; run the same command again to go on") from error
+            raise BackfillFailed(f"{why}; run the same command again to continue") from error
 
     def _free(self, spark: SparkSession, work: PartsToDo) -> Found:
         """As ``free_ids``; the first answer counts, since the registry may have forgotten more by now."""
@@ -211,7 +211,7 @@ class Backfill:
 @contextmanager
 def alone(paths: BackfillPaths) -> Iterator[None]:
     """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
-    drivers may run: the newer one is told apart by its incarnation, and the older one ends."""
+    drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
     if isinstance(paths.output, ObjectPath):
         with told(paths.output):
             try:
@@ -220,7 +220,7 @@ def alone(paths: BackfillPaths) -> Iterator[None]:
                 raise BackfillFailed(f"{paths.output}: another photon spark backfill works on it") from None
         return
     paths.state.mkdir(parents=True, exist_ok=True)
-    busy = f"{paths.output}: another photon spark backfill works on it; let it end"
+    busy = f"{paths.output}: another photon spark backfill works on it; wait until it ends"
     with file_lock.alone(paths.state / LOCK_NAME, busy):
         yield
 

@@ -130,7 +130,7 @@ async def _do(work: PartsToDo, number: int) -> Done:
 
 def _decider(work: PartsToDo, number: int, adapter: Adapter, disk: Disk) -> FinalDecider:
     place = work.place
-    found = work.primaries.get(number)  # none: the part is decided, or has no events
+    found = work.primaries.get(number)  # missing if the part is decided, or has no events
     own = type(adapter) is ConfiguredAdapter  # its payloads are JSON by construction
 
     def envelope(*, with_token: bool) -> Envelope:
@@ -150,7 +150,7 @@ def _decider(work: PartsToDo, number: int, adapter: Adapter, disk: Disk) -> Fina
 
 # -- what parts read ---------------------------------------------------------------------------------------------
 def keys_of(spark: SparkSession, work: PartsToDo, parts: Sequence[int]) -> DataFrame:
-    """KEYS: each key of a part's events once, without a time; for ``match = "latest"`` with each of its times."""
+    """Returns KEYS: each key of a part's events once, without a time; for ``match = "latest"``, once per time."""
     return frame(spark, _keys, msgspec.msgpack.encode(work), [b"%d" % part for part in parts], KEYS)
 
 
@@ -212,9 +212,9 @@ def _write(place: BackfillPlace, batch: int, batches: Iterator[pa.RecordBatch]) 
         for _, piece in rows:
             writer = writer or pa.ipc.new_stream(sink, piece.schema)
             writer.write_batch(piece)
-        assert writer is not None, "a group has pieces"
+        assert writer is not None, "a group has at least one piece"
         writer.close()
-        name = f"{batch}-{part}.{os.urandom(NAME_BYTES).hex()}"  # another attempt has another one
+        name = f"{batch}-{part}.{os.urandom(NAME_BYTES).hex()}"  # unique to this attempt
         disk.replace(place.found(name), sink.getvalue().to_pybytes())
         columns = [pa.array([part], pa.int32()), pa.array([name], pa.string())]
         yield pa.RecordBatch.from_arrays(columns, names=["part", "name"])

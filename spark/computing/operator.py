@@ -1,7 +1,7 @@
 """One computation as an operator of ``transformWithState``: the work of ``Stage``, with Spark's state as its store.
 
 A key has one row in Spark's state, as in any store, with the time of its next timer; and one Spark timer, which wakes
-it no later than that. The row says which timers are due, so waking too early is harmless.
+it no later than that. The row has the due timers, so waking too early is harmless.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _unpacked = msgspec.msgpack.Decoder().decode
 
 
 class _Nothing:
-    """An empty store, for a stage that is only asked for keys."""
+    """An empty store, for a stage whose keys alone are needed."""
 
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
         return {}
@@ -84,14 +84,14 @@ class _OfKey(_Nothing):
 
 
 def guard_of(computation: Computation) -> guarding.Guard:
-    """The time limit needs the main thread, in which Spark's workers run."""
+    """Returns a guard with a time limit, which needs the main thread; Spark's workers run in it."""
     if threading.current_thread() is not threading.main_thread():
         return guarding.Unguarded(computation)
     return Watched(computation)
 
 
 def stages_of(topology: Topology, store: Any = None) -> list[Stage]:
-    """Of all computations, in order."""
+    """Returns the stages of all computations, in order."""
     kept, limits = cast("Store", store or _Nothing()), topology.limits
     return [
         Stage(part, kept, guard_of(part.computation), limits.state_bytes, limits.timers_of_key, topology.published)
@@ -159,7 +159,9 @@ class Operator(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[SparkRow]:
         if not self._said:
-            raise ComputingError("a batch came without its watermark: spark.sql.streaming.noDataMicroBatches.enabled")
+            raise ComputingError(
+                "a batch arrived without its watermark: spark.sql.streaming.noDataMicroBatches.enabled"
+            )
         expired_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield from self._run(key[0].removeprefix(KEY_PREFIX), [], timerValues, expired_ms)
 
@@ -190,8 +192,7 @@ class Operator(StatefulProcessor):
             stage.fire([key], self._mark_ns, self._waiting, now_ns)
         if row.wall_ns is not None:
             raise ComputingError(
-                f"computation {stage.name}, key {key!r}: has set a timer of the wall clock, which an operator of "
-                "Spark does not have"
+                f"computation {stage.name}, key {key!r}: has set a wall-clock timer, which is not supported on Spark"
             )
         self._keep(row, before, wake, run, expired_ms)
         yield from self._out(key, stage)

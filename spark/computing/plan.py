@@ -46,11 +46,11 @@ class Reads(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # the topology's
-    text: bytes  # its content when the run began: executors need no access to it
+    text: bytes  # its content at the start of the run, so that executors need no access to it
     reads: list[Reads]
-    exact: bool  # which watermark is followed
-    once: bool  # stop at the current end of the data: then time comes to its end
-    records: int  # in one batch, each place having the same share
+    exact: bool  # True to follow the exact watermark
+    once: bool  # stop at the current end of the data, which is then the end of time
+    records: int  # limit of a batch, shared equally by places
     markers: list[str]  # a key for each partition
     run: str  # an id of this run: keys set aside are tried again in the next one
 
@@ -68,7 +68,7 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
-    """``value``: a line of JSON if the stream comes from outside, else msgpack."""
+    """``value``: a line of JSON if the stream is from outside, else msgpack."""
 
     time_ns: int
     stream: str
@@ -81,7 +81,7 @@ marker_of = msgspec.msgpack.Decoder(Marker).decode
 
 
 def watermark_ns(time_ns: int | None) -> int:
-    """The engine's watermark, in whole milliseconds; before Spark's first one nothing is known."""
+    """The engine's watermark in whole milliseconds; unknown before Spark's first one."""
     ms = (time_ns or 0) // NS_PER_MS
     if ms <= 0:
         return NEVER_NS
@@ -89,7 +89,7 @@ def watermark_ns(time_ns: int | None) -> int:
 
 
 def wake_ms(time_ns: int, now_ms: int) -> int:
-    """When Spark is to wake a key whose next timer is at ``time_ns``: later than ``now_ms``, which it refuses."""
+    """When Spark must wake a key whose next timer is at ``time_ns``: after ``now_ms``, as Spark refuses the past."""
     return max(min(-(-time_ns // NS_PER_MS), ENDED_MS), now_ms + 1)
 
 
@@ -99,7 +99,7 @@ def decoded(data: bytes) -> Plan:
 
 @lru_cache(maxsize=4)
 def topology_of(file: str, text: bytes) -> Topology:
-    """The topology as its file was when the run began. Raises UsageError, ComputingError."""
+    """The topology of its file as of the start of the run. Raises UsageError, ComputingError."""
     path = Path(file)
     try:
         same = path.read_bytes() == text
@@ -127,19 +127,19 @@ def refusals(topology: Topology) -> Iterator[str]:
         who, computation = f"computation {part.name}", part.computation
         if _calls(type(computation), "set_wall_timer"):
             both = "both kinds of timers" if _calls(type(computation), "set_timer") else "timers of the wall clock"
-            yield f"{who}: has {both}, and an operator of Spark has those of the watermark only"
+            yield f"{who}: has {both}, but on Spark there are only watermark timers"
         if computation.idempotent:
-            yield f"{who}: has weak productions (idempotent), but on Spark nothing leaves a batch before its commit"
+            yield f"{who}: has weak (idempotent) productions, but on Spark none leaves a batch before its commit"
         if not computation.dedup:
-            yield f"{who}: has dedup off, but Spark does a batch whole or not at all"
+            yield f"{who}: has dedup off, but Spark processes batches as a whole"
     if parts and len({part.exact for part in parts}) > 1:
         one, other = (next(p.name for p in parts if p.exact is exact) for exact in (True, False))
         yield (
-            f"computation {one}: follows the exact watermark and {other} the percentile, but a query of Spark has "
-            "one watermark: make them two topologies"
+            f"computation {one}: follows the exact watermark and {other} the percentile, but a Spark query has "
+            "only one watermark: use two topologies"
         )
     if topology.limits.skew_ns is not None:
-        yield f"topology {topology.name}: has skew_ns, but a batch on Spark reads all its sources alike"
+        yield f"topology {topology.name}: has skew_ns, but a batch on Spark reads all sources equally"
 
 
 def _calls(kind: type[Computation], name: str) -> bool:

@@ -1,15 +1,15 @@
 """A batch's productions for published streams: staged with it, published once Spark has committed it.
 
-``staged/`` of the state has the productions of batches that are not published yet::
+``staged/`` in the state has the productions of unpublished batches::
 
-    parts/ID           items as messages to PUBLISHED have them, each message behind its length (4 bytes)
-    17.json            the parts of batch 17, written once all are there
+    parts/ID           items as messages to PUBLISHED have them, each message preceded by its length (4 bytes)
+    17.json            the parts of batch 17, written once all exist
 
-Tasks write parts under names of their own, so parts that a repeated or abandoned task leaves, or still writes, belong
-to no batch. Repeating a batch replaces its file. Spark commits a batch once it is staged; then it is never repeated,
-and is published: appended to the files of one slot for each stream by ``photon.computing.publisher``, whose items are
-numbered by batch and place in it. Numbers published before are dropped there, so after a kill in between the next
-process publishes the rest.
+Tasks write parts under names of their own, so parts left, or still being written, by a repeated or abandoned task
+belong to no batch. Repeating a batch replaces its file. Spark commits a batch once it is staged; then it is never
+repeated, and is published: appended to the files of one slot for each stream by ``photon.computing.publisher``, whose
+items are numbered by batch and place in it. Numbers published before are dropped there, so after a kill in between
+the next process publishes the rest.
 
 There is one driver: the run holds the state's lock; its Java process, which briefly outlives a killed driver, holds
 another; publishers hold those of their streams. ``shown.json`` has the last number of each directory, which reveals
@@ -77,9 +77,7 @@ def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable
             tell(row.fault)
     parts = [(row.part, row["items"]) for row in rows if row.part is not None]
     if sum(count for _, count in parts) >> BATCH_BITS:
-        raise PhotonError(
-            f"batch {batch} produces more than {1 << BATCH_BITS:,} records: give it fewer with --records"
-        )
+        raise PhotonError(f"batch {batch} produces more than {1 << BATCH_BITS:,} records: lower --records")
     disk.replace(staged / f"{batch}.json", msgspec.json.encode(_Staged(1, parts)) + b"\n")
 
 
@@ -122,7 +120,10 @@ class Publishing:
         id: str,
         exact: bool,
     ) -> None:
-        """``published``: stream -> directory; ``id``: the state's. Raises UsageError, PublishedDamaged, OSError."""
+        """``published``: stream -> directory; ``id``: that of the state.
+
+        Raises UsageError, PublishedDamaged, OSError.
+        """
         self._disk, self._clock, self._exact = disk, clock, exact
         self.staged, self._checkpoint = state / "staged", checkpoint
         disk.make_dir(self.staged / "parts")
@@ -201,7 +202,7 @@ class Publishing:
         return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
 
     def clear(self) -> None:
-        """Call before a query starts: drops the staging of an uncommitted batch, which is repeated."""
+        """Drops the staging of an uncommitted batch, which is repeated. Call before a query starts."""
         for batch in _numbers(self.staged, ".json"):
             self._disk.remove(self.staged / f"{batch}.json")
         shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of the previous run may still write there
@@ -239,7 +240,7 @@ def _numbers(directory: Path, suffix: str = "") -> list[int]:
 
 
 def _sync(path: Path) -> None:
-    """Syncs Spark's file, which Spark does not do: published items must not be ahead of it."""
+    """Syncs Spark's file, as Spark does not: published items must not be ahead of it."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -54,7 +54,7 @@ SETTINGS = {
     # The source makes a batch whenever the watermark has moved, as each has a marker.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Each progress report brings all batches since the last one; BEHIND_MAX bounds their number.
+    # Each progress report has all batches since the last one; BEHIND_MAX bounds their number.
     "spark.sql.streaming.numRecentProgressUpdates": "16",
     "spark.sql.streaming.minBatchesToRetain": "100",  # publishing.BEHIND_MAX
     "spark.sql.streaming.stopTimeout": "60s",
@@ -83,10 +83,10 @@ class Wish:
 
 def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:
     """Runs until ``stop``, or with ``once`` to the end of the data; may be killed at any moment and run again.
-    Returns the final status. ``spark`` makes the session, once everything is checked. Raises UsageError, PhotonError,
+    Returns the final status. ``spark`` makes the session after all checks. Raises UsageError, PhotonError,
     OSError and Spark's errors."""
     if refused := next(refusals(wish.topology), None):
-        raise UsageError(f"{refused}; photon compute run without --on spark has it")
+        raise UsageError(f"{refused}; run it without --on spark")
     disk, clock = RealDisk(), SystemClock()
     disk.make_dir(wish.state)
     if (lock := lock_file(wish.state / "run.lock")) is None:
@@ -101,8 +101,8 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
             publishing.clear()
             if _reads_no_more(disk, checkpoint, wish):
                 tell(
-                    f"{wish.state}: has come to the end of time in a run with --once, so what was published since is "
-                    "not read; name another --state for it, and published directories that are empty"
+                    f"{wish.state}: reached the end of time in a run with --once, so it reads no newer records; "
+                    "name another --state, and empty published directories"
                 )
             return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
     finally:
@@ -119,7 +119,9 @@ def _java_gone(path: Path, clock: Clock) -> None:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 if clock.monotonic() >= until:
-                    raise UsageError(f"{path.parent}: Spark of a run before still runs; end it first") from None
+                    raise UsageError(
+                        f"{path.parent}: Spark of an earlier run is still running; stop it first"
+                    ) from None
                 time.sleep(POLL_S)
             else:
                 return
@@ -138,17 +140,17 @@ def _known(disk: Disk, wish: Wish) -> _File:
             partitions=wish.partitions, id=uuid.uuid4().hex,
         )  # fmt: skip
         disk.replace(path, msgspec.json.encode(made) + b"\n")
-    known = read_present(disk, path, _File, lambda path, why: UsageError(f"{path}: unreadable ({why}); put it back"))
+    known = read_present(disk, path, _File, lambda path, why: UsageError(f"{path}: unreadable ({why}); restore it"))
     if (known.topology, known.shape) != (topology.name, topology.shape):
         raise UsageError(
-            f"{wish.state}: is the state of {known.topology} with other computations or streams, which Spark's "
-            "checkpoint has for life; name another --state, and published directories that are empty"
+            f"{wish.state}: is the state of {known.topology} with other computations or streams, which a Spark "
+            "checkpoint cannot change; name another --state, and empty published directories"
         )
     return known
 
 
 def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
-    """True if there are, or may come, records that a state at the end of time does not read. Raises OSError,
+    """True if there are (or may be later) records that a state at the end of time does not read. Raises OSError,
     PhotonError."""
     offset = last_offset(checkpoint)
     if (mark_of(offset).time_ns or 0) < ENDED_NS:
@@ -203,7 +205,7 @@ class _Run:
         java: Any = spark.sparkContext._jvm
         file = java.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
         if (held := file.getChannel().tryLock()) is None:
-            raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; end it first")
+            raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; stop it first")
         self._held = (file, held)
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
@@ -248,7 +250,7 @@ class _Run:
 
     def _count(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            rows = sum(each["numInputRows"] for each in progress["sources"])  # each batch has its markers
+            rows = sum(each["numInputRows"] for each in progress["sources"])  # not counting the batch's markers
             if rows and progress["batchId"] > self._seen:  # a batch without rows has the number of the next one
                 self._seen = progress["batchId"]
                 self._records += max(rows - self._known.partitions, 0)
@@ -274,12 +276,12 @@ class _Run:
 
 
 def markers(spark: SparkSession, partitions: int) -> list[str]:
-    """A key for each partition of a shuffle by it. Spark finds them while planning: no executor has to start."""
+    """Finds a key for each partition of a shuffle. Spark does so while planning, without executors."""
     keys = ", ".join(f"('{MARKER_PREFIX}{number}')" for number in range(partitions * 40))
     rows = spark.sql(f"SELECT pmod(hash(key), {partitions}), key FROM VALUES {keys} AS keys (key)").collect()
     by_partition: dict[int, str] = dict(sorted(rows, reverse=True))  # the smallest key of each
     if len(by_partition) < partitions:
-        raise ComputingError(f"{partitions} partitions are too many: no key is known for each of them")
+        raise ComputingError(f"{partitions} partitions are too many: no key was found for each of them")
     return [by_partition[each] for each in range(partitions)]
 
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 NAME = "photon-compute"
 SPLIT_BYTES = 16 << 20
-# While no record comes, a watermark follows the last one after this share of the time since the last record, at most
-# after IDLE_S: each costs two batches, with files of their own.
+# Without records, watermarks are sent at intervals of this share of the time since the last record, at most IDLE_S:
+# each costs two batches with their files.
 IDLE_SHARE, IDLE_S = 0.1, 10.0
 
 
@@ -77,7 +77,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan, self._clock = plan, clock
         self._came_s = self._moved_s = clock.monotonic()
-        """When the last record came, and when the watermark last moved."""
+        """When the last record arrived, and when the watermark last moved."""
         self._target: Mapping[str, Cursor] | None = None
         self._ended = False
         """True if this run reached the end of time. A run that starts there moves Spark's watermark once, so that
@@ -199,8 +199,8 @@ def _records(work: RangeWork, at: int, data: bytes, stream: str) -> tuple[list[R
             records.append(Record(value, value["event_time_ns"], stream))
         except (ValueError, TypeError, KeyError):
             raise PhotonError(
-                f"{work.path}: the line at byte {at} is no output record with an event time; photon status verifier "
-                "says more"
+                f"{work.path}: the line at byte {at} is not an output record with an event time; see photon "
+                "status verifier"
             ) from None
         at += len(line) + 1
     return records, raw

@@ -1,18 +1,18 @@
 """The driver's loop over batches. No Spark here, so simulations run it as it is.
 
-plan     which bytes of which logs, and which waiting events; durable before anything of it is done
+plan     chooses bytes of logs, and waiting events; durable before any work on it
 do       each part by a task (``part``): decide, register, keep the result
-commit   where the next batch goes on
+commit the start of the next batch
 show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
-         clears what it reads, and a part that is still repeated would find its own ids cleared
-tidy     what the batch staged is removed
-claim    what is not decided, for the watermark (``claim``); never before it is shown
+         clears records that it reads, and a repeated part would find its own ids cleared
+tidy the batch's staged files are removed claim undecided events are recorded for the watermark (``claim``); never
+before the show
 
 A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
 
 Two drivers of one slot: opening it gives a newer incarnation, and the registry refuses the inserts of older ones.
-Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it looks at the
-registry before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
+Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it asks the registry
+before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
 """
 
 from __future__ import annotations
@@ -122,31 +122,31 @@ class Driver:
     pause: Callable[[float], Awaitable[None]]
     draw_nonce: Callable[[], bytes]
     random: Callable[[], float]
-    withholds: Callable[[], str] = lambda: ""  # why no event may be called unmatched now; empty if events may
+    withholds: Callable[[], str] = lambda: ""  # why no event may be declared unmatched now; empty if events may
     uncertainty_ns: int = 0
     output: OutputLimits = field(default_factory=OutputLimits)
-    rule: bytes = b""  # of ids, as ``journal.JoinOf`` has it
+    rule: bytes = b""  # rule of ids, see ``journal.JoinOf``
     incarnation: int = 0
     own_incarnations: list[int] = field(default_factory=list)
     committed: int = -1  # the newest batch
     logs: dict[str, LogAt] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # of all batches
-    read_past_ns: int = 0  # of the newest plan of this process
+    read_past_ns: int = 0  # value in this process's newest plan
     first_read_ns: int = 0
-    full: bool = False  # as many events wait as ``limits`` allows: nothing new is read
+    full: bool = False  # the limit of waiting events is reached, so nothing new is read
     listing: Listing = NO_LISTING  # the newest one of this process
     behind: dict[str, LogLag] = field(default_factory=dict)  # logs of that listing with undecided bytes, by identity
     batch_s: float = 0.0  # duration of the newest batch
     times: JoinTimes = field(default_factory=JoinTimes)  # of joined events, until they were shown
     busy: bool = False  # a batch has begun and is not done
-    reread: RereadAt = field(default_factory=RereadAt)  # how far what is decided once more has come
-    given_up: Sequence[GivenUp] = ()  # ids that the registry gave up, and that may be in a log here
+    reread: RereadAt = field(default_factory=RereadAt)  # position of the current reread
+    given_up: Sequence[GivenUp] = ()  # given-up ids that may be in a log here
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.disk, self.places.state / SPARK_NAME)
         self.claim: Claim | None = None
         self._claim_at = float("-inf")
-        self._has_reread = False  # by the newest batch
+        self._has_reread = False  # True if the newest batch did so
         self.waiting = WaitingIndex(self.patience, self.random)
         disk, root, state = self.disk, self.places.output, self.places.log or self.places.state
         exporter = exporter_of(self.slot.name)
@@ -164,7 +164,7 @@ class Driver:
 
     # -- start -------------------------------------------------------------------------------------------------
     async def begin(self) -> None:
-        """Opens the slot, and shows what an earlier driver has committed and not shown.
+        """Opens the slot, and shows an earlier driver's commits that are not shown yet.
 
         Raises UsageError, SlotRefused, JournalDamaged, NotOfThisState, PublishedDamaged, Fenced, OSError.
         """
@@ -199,10 +199,10 @@ class Driver:
         await self._show()
 
     def _incarnations(self) -> list[int]:
-        """Of the drivers whose batches may have to be repeated."""
+        """Returns the incarnations of drivers whose batches may have to be repeated."""
         newest = max((commit.number for commit in self.journal.commits()), default=-1)
         plan = self.journal.plan(newest + 1)
-        # A skip that was killed has no incarnation.
+        # A killed skip has no incarnation.
         found = {plan.incarnation} if plan is not None and plan.incarnation else set()
         for name in self.journal.parts().get(newest + 1, ()):
             if name.endswith(".staged") and not name.startswith("."):
@@ -210,7 +210,7 @@ class Driver:
         return sorted(found)
 
     def _load(self) -> None:
-        """Takes up what the commits say. Waiting events count as never tried."""
+        """Loads the commits. Waiting events count as never tried."""
         self.claim = self.journal.read_last(CLAIM, Claim)
         if not (commits := self.journal.commits()):
             return
@@ -221,7 +221,7 @@ class Driver:
             self.waiting.add(name, read_waiting(self.journal, name), rows, 0, 0)
 
     def _take(self, commit: Commit, plan: Plan, done: Sequence[Done]) -> None:
-        """Takes up the commit of a batch that was done just now."""
+        """Applies the commit of the batch just done."""
         self.committed, self.counts, self.reread = commit.number, commit.counts, commit.reread
         if commit.whole:
             self.logs = {}
@@ -238,12 +238,12 @@ class Driver:
                 self.waiting.tried(rest.file, rest.rows, plan.read_past_ns, plan.at_ns)
 
     def _tidied(self) -> int:
-        """The newest batch whose staged rows are gone: readers must see it already."""
+        """Returns the newest batch whose staged rows are gone, which readers must already see."""
         left = [number for number, names in self.journal.parts().items() if number <= self.committed and names]
         return min(left, default=self.committed + 1) - 1
 
     async def _introduce(self) -> None:
-        """Until each shard has heard of this incarnation, an older one could still win ids there."""
+        """Announces this incarnation to each shard, as an older one could still win ids until then."""
         deadline = self.clock.monotonic() + REGISTRY_S
         while not await self.registry.introduce(timeout=INTRODUCE_S):
             if self.clock.monotonic() >= deadline:
@@ -252,9 +252,9 @@ class Driver:
 
     # -- one batch ---------------------------------------------------------------------------------------------
     async def step(self, do: DoesParts) -> Batch | None:
-        """Does the next batch, if there is anything to do.
+        """Does the next batch, if there is anything to do. Raises like ``begin`` and ``do``; the next call then
 
-        Raises as ``begin``, and what ``do`` raises: then the same batch is repeated by the next call.
+        repeats the batch.
         """
         number = self.committed + 1
         plan = self.journal.plan(number)
@@ -285,12 +285,12 @@ class Driver:
         asked_ns, asked = self.clock.now_ns(), self.clock.monotonic()
         progress = await self.store.progress()
         if (told := heard(progress, asked_ns, asked)) is None:
-            # An event that is read now could not begin to wait.
+            # An event read now could not start to wait.
             raise EventStoreSilent("the event store was not reached yet: see photon status")
         self._first_read.hear(told)
         self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
         self.listing = self.list_logs(self.logs)
-        now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
+        now_ns = self.clock.now_ns()  # taken after listing the logs, so no event was read later
         self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
         due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
         self.full = self.waiting.size >= self.limits.waiting_bytes
@@ -376,12 +376,12 @@ class Driver:
 
     # -- what readers see --------------------------------------------------------------------------------------
     async def _show(self) -> None:
-        """Appends the winners of all committed batches that readers do not see yet, and removes what was staged."""
+        """Appends the winners of all committed batches not yet shown, and removes their staged files."""
         newest = self.committed
         first = min(self._exports.upto, self._log.upto) + 1
         if first <= newest:
             await self._check_newest()
-            self._check_state()  # last, as it takes no time: the published log has no other guard
+            self._check_state()  # last and fast, as the published log has no other guard
         for number in range(first, newest + 1):
             self._append(number)
         if newest >= 0:
@@ -396,8 +396,8 @@ class Driver:
             decision, result = self.journal.decision(number, part), self.journal.result(number, part)
             if decision is None or result is None:
                 raise JournalDamaged(
-                    f"{self.journal.directory}: part {part} of batch {number} is committed, and its files are gone: "
-                    "restore them; otherwise records are lost"
+                    f"{self.journal.directory}: part {part} of batch {number} is committed, but its files are "
+                    "gone: restore them, or records are lost"
                 )
             if number > self._exports.upto:
                 for kind, name in ((REJECTED, decision.rejected), (LATE, result.late)):
@@ -418,7 +418,7 @@ class Driver:
 
     def _finish(self) -> None:
         """Closes files that are due. Those whose ids are all cleared become final, except the newest of a kind, which
-        tells a start where to go on."""
+        shows a start where to continue."""
         self._check_state()
         for writer in (self._exports, self._log):
             writer.publish(now=self.clock.monotonic())
@@ -433,7 +433,7 @@ class Driver:
                 self._log.show()
 
     def _tidy(self, newest: int) -> None:
-        """Removes what no start needs: all of it is published."""
+        """Removes published files that no start needs."""
         self.journal.tidy_parts(newest)
         for name in self.disk.names(self.journal.directory / "waiting"):
             if name not in self.waiting.files and int(name.lstrip(".").partition("-")[0]) <= newest:
@@ -450,7 +450,8 @@ class Driver:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
 
     def _check_state(self) -> None:
-        """Raises Fenced if another driver has begun to open the slot: this one may have slept since it asked."""
+        """Raises Fenced if another driver has begun to open the slot: this one may have been suspended since it
+        asked."""
         state = read_state(self.disk, self.places.state / "slot.json", self.slot)
         if state.last != self.incarnation or state.nonce:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")

@@ -2,18 +2,18 @@
 
 For batch N, below ``STATE/slots/SLOT/spark``:
 
-plans/N            what it reads; durable before anything of it is decided
-parts/N-P.decided  what part P registers, which events go on waiting, how far it has read: nobody decides again
+plans/N            a batch's input; durable before any decision on it
+parts/N-P.decided  what part P registers, which events go on waiting, how far it has read: which is final
 parts/N-P.result   which of its rows won
-commits/N          the batch is done: where the next one goes on. Readers are shown nothing of it before
+commits/N          the batch is done: the start of the next one. Readers are shown nothing of it before
 waiting/FILE       events without a verdict, of the part that read them
-rereads/N          an order to decide once more what was decided (``rereading``), by a command or the driver
+rereads/N          an order to repeat decisions (``rereading``), from a command or the driver
 rereads/N.ended    it is done, or was cancelled
-parts/N-P.RANDOM   what a decision names: written by one attempt, and by its name nobody else's
+parts/N-P.RANDOM   files of a decision, written by one attempt under a unique name
 
-``claim`` (``claim``) alone is replaced, again and again: it says for the watermark what is not decided.
+``claim`` (``claim``) alone is replaced repeatedly: it has the undecided events for the watermark.
 
-Numbers are given without gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few.
+Numbers have no gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class LogAt(msgspec.Struct, frozen=True, array_like=True):
     header: bytes  # in force at ``offset``
     data_start: int
     splittable: bool
-    offset: int  # the first byte that is not decided yet
-    size: int  # bytes on disk when it was last read, and
-    mtime_ns: int  # when they were written
+    offset: int  # the first undecided byte
+    size: int  # bytes on disk when it was last read
+    mtime_ns: int  # their last write
     ended: bool  # that reading ended with the log's end
     seen_ns: int  # when the log was last listed
     proof: bytes = b""  # ``listing.proof_at``; empty at its start
@@ -87,19 +87,19 @@ class GivenUp(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes
     generation: int
-    time_ns: int  # the event time, and
-    tag: int  # the tag, of the line that was registered before
+    time_ns: int  # event time of the formerly registered line
+    tag: int  # tag of the formerly registered line
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``rereads/N``: decided records of a time range, or with certain ids, are decided once more."""
+    """``rereads/N``: decided records of a time range, or with certain ids, are decided again."""
 
     asked_ns: int
     from_ns: int = 0
     to_ns: int = 0  # exclusive
     pattern: str = ""  # a glob for the paths of logs; empty matches all
-    ids: list[GivenUp] = []  # only these; otherwise the time range
-    any_line: bool = False  # of several lines with one of these ids any, not just the one that was registered
+    ids: list[GivenUp] = []  # only these ids; otherwise the time range
+    any_line: bool = False  # any line with one of these ids, not just the registered one
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
@@ -107,7 +107,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
     at_ns: int
     cancelled: bool = False
-    events: int = 0  # that were asked for
+    events: int = 0  # requested events
     known: int = 0  # of these, events that had a verdict
     gone: list[str] = []  # paths of logs that were not read again
 
@@ -115,7 +115,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 class RereadAt(msgspec.Struct, frozen=True, array_like=True):
     """Position of a reread: all logs of lower identity are done, and this one up to ``offset``."""
 
-    number: int = 0  # 0: none has begun
+    number: int = 0  # 0 means that none has begun
     identity: str = ""
     offset: int | None = None  # ``None``: up to its end
     events: int = 0  # as of ``Ended``
@@ -137,10 +137,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
     incarnation: int  # of the driver that made it
     at_ns: int  # its clock: events of a later time wait
     first_read_ns: int  # when the events of its stretches were first read, by two clocks
-    # How far the primary logs were read, by two clocks; NOTHING_READ_NS too while no event may be called unmatched.
+    # How far the primary logs were read, by two clocks; also NOTHING_READ_NS while no event may be declared
+    # unmatched.
     read_past_ns: int
     parts: list[Part]
-    reread: int = 0  # the number of the reread that this batch works for; 0: none, its stretches were not decided
+    reread: int = 0  # the number of the batch's reread; 0: none, its stretches are undecided
 
     def token(self, part: int, incarnation: int) -> int:
         """The token under which an attempt of this incarnation registers a part."""
@@ -163,7 +164,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", t
     staged: str = ""
     rejected: str = ""  # lines of records without id, key or time
     waiting: str = ""
-    left: list[Rest] = []  # of the plan's waiting events, those that go on waiting
+    left: list[Rest] = []  # the plan's waiting events that keep waiting
     reached: list[Reached] = []
     counts: dict[str, int] = {}
 
@@ -173,7 +174,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
 
     rows: int = 0
     won: bytes = b""
-    late: str = ""  # the file with lines of those below the registry's boundary
+    late: str = ""  # the file with lines of events below the registry's boundary
     counts: dict[str, int] = {}
 
 
@@ -182,14 +183,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
 
     number: int
     logs: list[LogAt]  # those that changed; all if ``whole``
-    waiting: dict[str, list[int]]  # file -> its waiting rows, where they changed; all if ``whole``
+    waiting: dict[str, list[int]]  # file -> its waiting rows, if changed; all if ``whole``
     whole: bool
     counts: dict[str, int]  # of all batches
     reread: RereadAt = RereadAt()
 
 
 def folded(commits: Sequence[Commit]) -> Commit:
-    """One whole commit that says the same as these, oldest first. A file named by an older one may be gone: its rows
+    """Returns one whole commit equivalent to these, oldest first. A file named by an older one may be gone: its rows
     are settled."""
     logs: dict[str, LogAt] = {}
     waiting: dict[str, list[int]] = {}
@@ -204,7 +205,7 @@ def folded(commits: Sequence[Commit]) -> Commit:
 
 
 class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``join``: what the slot's directory was begun for."""
+    """``join``: the join that the slot's directory belongs to."""
 
     join: str
     datacentre: str
@@ -223,7 +224,7 @@ class Journal:
         self.disk, self.directory = disk, directory
 
     def prepare(self, of: JoinOf) -> None:
-        """Makes the directories, durably. Raises UsageError if they are another join's."""
+        """Makes the directories, durably. Raises UsageError if they belong to another join."""
         for name in ("plans", "parts", "commits", "waiting", REREADS):
             self.disk.make_dir(self.directory / name)
         known = self._put(self.directory / OF, of)
@@ -241,15 +242,15 @@ class Journal:
     def check_begun(self) -> None:
         """Call before ``prepare`` if the slot was opened before. Raises JournalDamaged if this directory is gone."""
         if not self.disk.exists(self.directory / OF):
-            raise JournalDamaged(f"{self.directory}: is missing, and its slot was opened before; restore it")
+            raise JournalDamaged(f"{self.directory}: is missing, but its slot was opened before; restore it")
 
     def check_commits(self, upto: int) -> None:
         """``upto``: the newest batch that readers see; -1 if there is none. Raises JournalDamaged if its commit is
-        missing, or that before the newest plan: the next batch would take a number that was given before."""
+        missing, or the one before the newest plan is: the next batch would reuse a number."""
         before = max(upto, self.newest("plans") - 1)  # read first: another driver may still be at work
         if before > (newest := self.newest()):
             raise JournalDamaged(
-                f"{self.directory / 'commits'}: ends with batch {newest}, and a later one is planned or published; "
+                f"{self.directory / 'commits'}: ends with batch {newest}, but a later one is planned or published; "
                 "restore it from a backup"
             )
 
@@ -268,28 +269,28 @@ class Journal:
 
     # -- plans, decisions, results, commits --------------------------------------------------------------------
     def put_plan(self, plan: Plan) -> Plan:
-        """Returns the plan that counts: this one, or the one that stands there."""
+        """Returns the valid plan: this one, or the existing one."""
         return self._put(self._numbered("plans", plan.number), plan)
 
     def plan(self, number: int) -> Plan | None:
         return self._read(self._numbered("plans", number), Plan)
 
     def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
-        """Returns the decision that counts."""
+        """Returns the valid decision."""
         return self._put(self.part_path(self.part_name(batch, part, "decided")), decision)
 
     def decision(self, batch: int, part: int) -> Decision | None:
         return self._read(self.part_path(self.part_name(batch, part, "decided")), Decision)
 
     def put_result(self, batch: int, part: int, result: Result) -> Result:
-        """Returns the result that counts."""
+        """Returns the valid result."""
         return self._put(self.part_path(self.part_name(batch, part, "result")), result)
 
     def result(self, batch: int, part: int) -> Result | None:
         return self._read(self.part_path(self.part_name(batch, part, "result")), Result)
 
     def put_commit(self, commit: Commit) -> Commit:
-        """Returns the commit that counts."""
+        """Returns the valid commit."""
         return self._put(self._numbered("commits", commit.number), commit)
 
     def put_last(self, name: str, value: msgspec.Struct) -> None:
@@ -339,7 +340,7 @@ class Journal:
             self.disk.remove(path)
 
     def parts(self) -> dict[int, list[str]]:
-        """Batch -> the files in ``parts``, also those that a killed process began."""
+        """Batch -> the files in ``parts``, including those begun by a killed process."""
         found: dict[int, list[str]] = {}
         for name in self.disk.names(self.directory / "parts"):
             found.setdefault(int(name.lstrip(".").partition("-")[0]), []).append(name)
@@ -349,13 +350,13 @@ class Journal:
         """Removes the files in ``parts`` of batches up to this one: readers see them."""
         for number, names in self.parts().items():
             if number <= newest:
-                # Results go last: a part with a result and no decision is never taken for undecided by a start.
+                # Results go last: so that a start never takes a part with a result for undecided.
                 for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
                     self.remove(self.part_path(name))
 
     # -- rereads -----------------------------------------------------------------------------------------------
     def ask_reread(self, wanted: Reread) -> int:
-        """Returns its number. Several processes may ask at once."""
+        """Orders a reread and returns its number. Several processes may do so at once."""
         number = max(self.rereads(), default=0) + 1
         while not self.disk.create(self._numbered(REREADS, number), msgspec.json.encode(wanted)):
             number += 1
@@ -373,14 +374,14 @@ class Journal:
     def reread(self, number: int) -> Reread:
         """Raises JournalDamaged."""
         if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
-            raise JournalDamaged(f"{path}: is gone, and a batch works for it: restore it")
+            raise JournalDamaged(f"{path}: is gone, but a batch belongs to it: restore it")
         return found
 
     def ended(self, number: int) -> Ended | None:
         return self._read(self._ended(number), Ended)
 
     def end_reread(self, number: int, ended: Ended) -> Ended:
-        """Returns what counts, and forgets the oldest ones."""
+        """Returns the valid record, and forgets the oldest ones."""
         counts = self._put(self._ended(number), ended)
         over = [old for old, is_ended in list(self.rereads().items())[:-1] if is_ended]  # not the highest number
         by_people = [old for old in over if not self.reread(old).ids]

@@ -42,7 +42,7 @@ class PartRead:
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     fresh: int = 0  # events of the stretches
     known: int = 0  # events that were left out, as they have a verdict
-    # Events with another ``first_read_ns`` than their file says: the clock was ahead when they were read.
+    # Events whose ``first_read_ns`` differs from their file's, as the clock was ahead when they were read.
     corrected: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     rejected: list[Rejected] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
@@ -64,7 +64,7 @@ class LogReader:
     digester: Digester
     journal: Journal
     paths: Callable[[str], str | None] = lambda identity: None
-    """Returns where a log is now, by its identity; ``None`` if it is where the plan says."""
+    """Returns where a log is now, by its identity; ``None`` if it is where planned."""
     now_ns: Callable[[], int] = lambda: 0
     slack_ns: int = 0
     """An event is first read at most this long after it is tried (``dispatcher.two_clocks``)."""
@@ -81,7 +81,7 @@ class LogReader:
             except LogUnreadable:
                 if wanted is None:
                     raise
-                read.reached.append(_unread(stretch))  # it is told when the order has ended
+                read.reached.append(_unread(stretch))  # reported when the order ends
             # One that is read as a whole may have grown since it was planned, if the batch is repeated.
             first_ns = plan.first_read_ns if stretch.log.splittable else max(plan.first_read_ns, self.now_ns())
             first.append(np.full(sum(map(len, some)) - before, first_ns, np.int64))
@@ -105,16 +105,16 @@ class LogReader:
             source = open_log(self.directory, path, self.reading, stretch.begin)
         except LogUnreadable as unreadable:
             if isinstance(unreadable.__cause__, FileNotFoundError):
-                return nothing  # it was renamed, or is gone: the next batch looks where it is
+                return nothing  # renamed or gone: the next batch looks for it
             raise
         with closing(source):
             if not holds(source, log, self.directory, path, self.reading):
-                return nothing  # it was renamed, and another one has its name now
+                return nothing  # renamed, and another log has its name now
             found: list[Events] = []
             bad: list[Rejected] = []
             offset, header, whole = self._read(stretch, path, source, found, bad)
             some += found if wanted is None else [asked_for(wanted, each) for each in found]
-            rejected += bad if wanted is None else ()  # they were told when they were first read
+            rejected += bad if wanted is None else ()  # reported when first read
             proof = proof_at(source, msgspec.structs.replace(log, offset=offset))
         return Reached(log.identity, offset, header, whole and stretch.end is None, proof)
 
@@ -124,7 +124,7 @@ class LogReader:
         """Returns where reading ended, the header in force there, and whether that was the stretch's end."""
         log, size = stretch.log, 0
         offset, header = stretch.begin, log.header
-        # Bytes that came since the plan wait for the next one: the patience with their events begins then.
+        # Bytes newer than the plan wait for the next one, when their events' patience begins.
         end = log.size if stretch.end is None and log.splittable else stretch.end
         for block in read_slice(
             self.directory, Slice(_standing(log, path), stretch.begin, end), self.reading, source
@@ -143,7 +143,7 @@ class LogReader:
         if stretch.end is None:
             return offset, header, True
         if stretch.end - offset > self.reading.max_record + 1:
-            why = f"ends before byte {stretch.end}, which was there when the batch was planned"
+            why = f"ends before byte {stretch.end}, which existed when the batch was planned"
             raise LogUnreadable(self.directory / path, offset, why)
         return max(offset, stretch.end), header, True
 
@@ -162,11 +162,11 @@ def read_waiting(journal: Journal, name: str) -> waiting.WaitingFile:
     try:
         return decoded(journal.disk.read(path), waiting.WaitingFile, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, FileNotFoundError) as bad:
-        raise JournalDamaged(f"{path}: unreadable ({bad}); its events are not decided: restore it") from None
+        raise JournalDamaged(f"{path}: unreadable ({bad}); its events are undecided: restore it") from None
 
 
 def read_rest(journal: Journal, rest: Rest) -> tuple[Events, I64]:
-    """The events, and when each was first read. Raises JournalDamaged, OSError."""
+    """Returns the events, and when each was first read. Raises JournalDamaged, OSError."""
     file = read_waiting(journal, rest.file)
     rows = np.array(rest.rows, np.intp)
     return waiting.events_of(file).take(rows), waiting.first_read_of(file)[rows]

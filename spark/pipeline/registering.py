@@ -19,7 +19,7 @@ from photon.joiner.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Ask the registry once about these rows; then ``answered``, with UNKNOWN for rows without an answer."""
+    """Insert these rows once; then call ``answered``, with UNKNOWN for rows without an answer."""
 
     index: RowIndexes
 
@@ -33,10 +33,10 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave everything as it is: the part is done again later, under the same token."""
+    """Leave everything as it is: the part is repeated later, under the same token."""
 
     reason: str
-    fenced: bool = False  # by the registry: a newer driver does the part
+    fenced: bool = False  # True if fenced by the registry: a newer driver does the part
 
 
 Instruction = Insert | Finish | GiveUp
@@ -77,12 +77,12 @@ class BatchCore:
         for answer in (Answer.FENCED, Answer.STALE_INCARNATION):
             if (codes == answer).any():
                 return GiveUp(
-                    f"the registry says {answer.name}: a newer driver has taken over, or the slot was retired",
+                    f"the registry answered {answer.name}: a newer driver has taken over, or the slot was retired",
                     fenced=True,
                 )
         too_new = int((codes == Answer.TOO_NEW).sum())
         if self._asked_before:
-            # Decided by a leader's clock before it looks at the entry, so it does not tell whether the id is ours.
+            # A leader's clock decides this before the entry is read, so the id may be ours.
             codes = np.where(codes == Answer.TOO_NEW, np.uint8(Answer.UNKNOWN), codes)
         self._won[self._open[codes == Answer.COMMITTED]] = True
         self.late[self._open[codes == Answer.BELOW_BOUNDARY]] = True

@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALONE_BYTES = 1 << 20  # a batch with less to read is done in the driver: a job of Spark costs half a second
-ALONE_ROWS = 20_000  # and so is one that tries no more waiting events again
+ALONE_ROWS = 20_000  # likewise a batch that retries no more waiting events
 ARRIVED_S = 5.0
 AGAIN_S = 0.5
 SEEK_KEYS = 4_000
 REPEATED = BackOff(first=1.0, most=30.0)
-REPEATS = 1  # with --once: each attempt asks for a minute or two itself
-FULL = "as many events wait as [limits] retry_store allows; no log is read until some of them are decided"
+REPEATS = 1  # repetitions with --once, as each attempt itself retries for a minute or two
+FULL = "the limit of waiting events is reached ([limits] retry_store); no log is read until some are decided"
 
 Say = Callable[[str], object]
 Progress = dict[str, Any]
-"""One batch, as ``JoinQuery.lastProgress`` has it, without the name."""
+"""One batch, as in ``JoinQuery.lastProgress``, without the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class JoinRun:
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts since the slot began, and what waits."""
+    """Counts since the slot began, and waiting events."""
 
     batches: int
     counts: dict[str, int]
     waiting: int
-    lost: list[str] = field(default_factory=list)  # what was not read and is gone, a line each
+    lost: list[str] = field(default_factory=list)  # logs gone before they were read, a line each
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Application:
     registry: RoutedRegistry
     disk: Disk
     say: Say
-    tell: Callable[[Progress], object]  # each batch that is done
+    tell: Callable[[Progress], object]  # receives each finished batch
     stop: asyncio.Event
     serving: Callable[[Application], AbstractAsyncContextManager[None]]  # entered once it joins
     withholds: Callable[[], str]  # as of ``Driver``
@@ -104,10 +104,10 @@ class Application:
         self._woken: set[int] = set()
         self._moved = asyncio.Event()
         self._paths: dict[str, str] = {}  # identity of a log -> where it is
-        self._listed = False  # for the batch that is done next
+        self._listed = False  # True if listed for the next batch
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
-        self._failed: BaseException | None = None  # the error of a task that runs next to the loop
+        self._failed: BaseException | None = None  # the error of a task running next to the loop
         self.search = Search()
         self._done_s = 0.0  # duration of the tasks of the newest batch
         self.lost: list[str] = []
@@ -166,7 +166,7 @@ class Application:
         while not self.stop.is_set():
             at = self._clock.monotonic()
             woken, self._woken = self._woken, set()
-            if woken:  # after the rows of the batch before were taken up, which may be among them
+            if woken:  # after applying the previous batch's rows, which may be among them
                 self.driver.waiting.wake(np.array(list(woken), np.uint64))
             try:
                 batch = await self.driver.step(lambda plan: self._do(plan, alone))
@@ -197,13 +197,13 @@ class Application:
             waits = [asyncio.create_task(self.stop.wait()), asyncio.create_task(self._moved.wait())]
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             await end(waits)
-            if self._moved.is_set() and not self.stop.is_set():  # a key has come: others come at once, too
+            if self._moved.is_set() and not self.stop.is_set():  # a key has arrived, and others may follow at once
                 await asyncio.sleep(min(seconds, 0.05))
         self._moved.clear()
 
     # -- one batch ---------------------------------------------------------------------------------------------
     async def _do(self, plan: Plan, alone: Worker) -> list[Done]:
-        if not self._listed:  # it is repeated, and a log may have been renamed since
+        if not self._listed:  # repeated, as a log may have been renamed since
             self._list_logs(self.driver.logs)
         self._listed, begun = False, self._clock.monotonic()
         size = sum(
@@ -221,7 +221,7 @@ class Application:
         return done
 
     def _tell_gone(self, plan: Plan, done: Sequence[Done]) -> None:
-        """Tells of logs that were planned and cannot be found any more."""
+        """Reports planned logs that can no longer be found."""
         short = [
             (stretch.log.identity, stretch.log.path, stretch.log.size - came.offset)
             for part, each in zip(plan.parts, done, strict=True)
@@ -233,7 +233,7 @@ class Application:
             self._listed = False
         for identity, path, left in short:
             if identity not in self._paths:
-                self.lost.append(f"{path}: is gone, and its last {left:,} bytes were not read; put it back")
+                self.lost.append(f"{path}: is gone, and its last {left:,} bytes were not read; restore it")
                 self.say(self.lost[-1])
 
     def _on_spark(self, plan: Plan) -> list[Done]:
@@ -281,8 +281,8 @@ class Application:
         is_ordered = await look(self.registry.recovery, self.driver, self.search)
         if self.search.missing > missing:
             self.say(
-                f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or only "
-                "another datacentre has them"
+                f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or "
+                "only in another datacentre"
             )
         return is_ordered
 
@@ -299,7 +299,7 @@ class Application:
 
     # -- arrivals ----------------------------------------------------------------------------------------------
     async def _follow(self, store: ArrivalNotices) -> None:
-        """Wakes events whose keys come (``dispatcher.arrivals``)."""
+        """Wakes events whose keys arrive (``dispatcher.arrivals``)."""
         epoch = number = 0
         while True:
             came = await store.arrived(epoch, number, ARRIVED_S)
@@ -329,6 +329,6 @@ class Application:
 
 
 def told(progress: Progress) -> str:
-    """A line for people."""
+    """Formats a line for people."""
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(progress["counts"].items())) or "nothing new"
     return f"batch {progress['batchId']}: {counts}; {progress['waiting']:,} wait"

@@ -1,4 +1,4 @@
-"""Moves the positions of a join on Spark that does not run: a batch of its own, which reads nothing."""
+"""Moves the positions of a stopped join on Spark, by a batch that reads nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from photon.spark.pipeline.planner import begun
 
 
 class BatchUnfinished(PhotonError):
-    """Its plan names bytes that may be decided by now."""
+    """Some of its plan's bytes may be decided by now."""
 
 
 def positions_of(journal: Journal) -> list[LogPosition]:
@@ -37,7 +37,7 @@ def put_skips(
     logs = []
     for skip in skips:
         if (found := there.get(skip.log.position.path)) is None:
-            continue  # it was renamed or removed just now, and is read from where it was
+            continue  # just renamed or removed; its position stays
         log = known.get(found.identity) or begun(found, now_ns())
         if skip.to > log.offset:
             log = msgspec.structs.replace(log, offset=skip.to, header=found.header, ended=False)
@@ -50,9 +50,9 @@ def put_skips(
     moved = {log.identity: log for log in logs}
     if journal.put_plan(plan) != plan:
         raise BatchUnfinished(
-            f"{journal.directory}: batch {number + 1} is unfinished; let the join end it, and skip then"
+            f"{journal.directory}: batch {number + 1} is unfinished; let the join finish it, then skip"
         )
-    # Of an empty part: a start sees by its files that readers were not shown this batch.
+    # Files of an empty part, which show a start that readers have not seen this batch.
     journal.put_decision(plan.number, 0, Decision())
     journal.put_result(plan.number, 0, Result())
     journal.put_commit(

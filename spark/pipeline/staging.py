@@ -37,8 +37,8 @@ class StagingDamaged(PhotonError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: unreadable ({self.why}); restore it from the file system's backup: without it ids may "
-            "stay registered whose records were never written"
+            f"{self.path}: unreadable ({self.why}); restore it from the file system's backup: without it, ids "
+            "without a written record may stay registered"
         )
 
 
@@ -64,7 +64,7 @@ class StagedIds:
 
 
 def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
-    """Durable under its name when this returns; a failure ends the attempt (rule 7)."""
+    """Writes the rows; durable under its name when this returns. A failure ends the attempt (rule 7)."""
     *columns, lines = rows.encode()
     said = _SAID.pack(zlib.crc32(lines), token, sum(map(len, columns)), len(lines))
     crc = zlib.crc32(b"".join((said, *columns)))
@@ -78,7 +78,7 @@ def read_staged(disk: Disk, path: Path) -> Rows:
     body = data[HEAD_BYTES:]
     (n,) = _COUNT.unpack_from(body)
     if len(body) != columns + lines or zlib.crc32(body[columns:]) != lines_crc:
-        raise StagingDamaged(path, "its lines are not what was written")
+        raise StagingDamaged(path, "its lines have changed since they were written")
     try:
         return Rows.decode(np.full(n, token, np.uint64), body)
     except ValueError as bad:
@@ -86,7 +86,7 @@ def read_staged(disk: Disk, path: Path) -> Rows:
 
 
 def read_ids(disk: Disk, path: Path) -> StagedIds:
-    """Without reading the lines. Raises StagingDamaged."""
+    """Reads the ids, without the lines. Raises StagingDamaged."""
     head = disk.read(path, 0, HEAD_BYTES)
     length = _SAID.unpack_from(head, _HEAD.size)[2] if len(head) == HEAD_BYTES else 0
     data = head + disk.read(path, HEAD_BYTES, min(length, disk.size(path)))
@@ -98,7 +98,7 @@ def read_ids(disk: Disk, path: Path) -> StagedIds:
 
 
 def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
-    """Token, CRC of the lines, lengths of both halves; the columns are verified."""
+    """Returns token, CRC of the lines, and lengths of both halves; verifies the columns."""
     if len(data) < HEAD_BYTES:
         raise StagingDamaged(path, f"{len(data)} bytes")
     magic, version, crc = _HEAD.unpack_from(data)
@@ -106,5 +106,5 @@ def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
         raise StagingDamaged(path, f"magic {magic!r}, {other_version(version, VERSION)}")
     lines_crc, token, columns, lines = _SAID.unpack_from(data, _HEAD.size)
     if columns < _COUNT.size or zlib.crc32(data[_HEAD.size : HEAD_BYTES + columns]) != crc:
-        raise StagingDamaged(path, "its columns are not what was written")
+        raise StagingDamaged(path, "its columns have changed since they were written")
     return token, lines_crc, columns, lines

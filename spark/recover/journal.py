@@ -1,7 +1,6 @@
 """The progress of a report's repair: one small file in the report's directory, replaced after each batch.
 
-A kill between two batches loses nothing: the interrupted batch is in the repairs log and is processed once more by
-its rules.
+If killed, it loses nothing: the interrupted batch is in the repairs log and is processed again by its rules.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class RegistrySilent(PhotonError):
 
 
 class WantedReplay(msgspec.Struct, frozen=True):
-    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher shall read again.
+    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher must read again. ``log``: empty for
 
-    ``log`` empty: of several logs. Hours are whole hours since 1970.
+    several logs. Hours are whole hours since 1970.
     """
 
     datacentre: str
@@ -43,7 +42,8 @@ class WantedReplay(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A range that a dispatcher was asked to read again; ``number`` 0 means that it could not be asked from here."""
+    """A range that a dispatcher was asked to read again; ``number`` 0 means that it could not be requested from
+    here."""
 
     datacentre: str
     from_ns: int
@@ -65,7 +65,7 @@ class UnseenSlots(msgspec.Struct, frozen=True):
     seen: str
     do: str
     gone: str
-    perhaps: bool = False  # below the boundary: the owner is unknown
+    perhaps: bool = False  # the owner is unknown, as the event is below the boundary
 
 
 class WrittenFile(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
     except DECODE_ERRORS as error:
         raise RepairsDamaged(f"{path}: is damaged ({error}); verify again and recover from the new report") from None
     if found.report != name:
-        raise RepairsDamaged(f"{path}: of report {found.report}; verify again")
+        raise RepairsDamaged(f"{path}: belongs to report {found.report}; verify again")
     return found
 
 

@@ -26,8 +26,8 @@ class DamageMarks(Protocol):
     """Marks damaged ranges."""
 
     def mark(self, damages: Sequence[Damage], before: MarkedRanges, *, apply: bool) -> list[str]:
-        """Returns each range's outcome, also for a dry run: MARK, MARKED, ELSEWHERE or UNMARKED. ``before``: marked
-        by earlier runs over the same report. Raises PublishedDamaged, OSError."""
+        """Returns each range's outcome, also for a dry run: MARK, MARKED, ELSEWHERE or UNMARKED. ``before``: ranges
+        marked by earlier runs over the same report. Raises PublishedDamaged, OSError."""
         ...
 
     def marked(self, before: MarkedRanges) -> MarkedRanges:
@@ -59,9 +59,7 @@ class SlotMarks:
                 by_slot[datacentre, slot].append(row)
             else:
                 ways[row] = RepairWay.UNMARKED
-                self.refused.append(
-                    f"{each.file} of {each.datacentre}: no slot publishes it; put it back from a copy"
-                )
+                self.refused.append(f"{each.file} of {each.datacentre}: no slot publishes it; restore it from a copy")
         for (datacentre, slot), rows in by_slot.items():
             name = f"{datacentre}/{slot}"
             here = name in before.slots or self._of_slot(datacentre, slot, damages, rows, ways, apply=apply)

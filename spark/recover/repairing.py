@@ -1,8 +1,8 @@
 """Goes through a report's findings, batch by batch, and gives events back where that is safe.
 
 Order of each batch: look up, write the intended requests to the repairs log, ask, write the answers, advance the
-journal. A killed run continues with the interrupted batch: rows with an answer keep it, the others are asked again
-where the registry compares, and left to the next verification where it cannot (below the boundary, protocol rule 15).
+journal. A killed run continues with the interrupted batch: rows with an answer keep it, the others are requested
+again if the registry can compare, and otherwise left to the next verification (below the boundary, protocol rule 15).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Repairing:
         self._earlier = repairs.since(report.verdict.exported_ns)
         self._asked = set(self._earlier.asked)
         self._doubtful: set[bytes] = set()
-        """Ids of the batch that were asked for and whose answer was lost."""
+        """Ids of the batch that were requested, but whose answer was lost."""
 
     async def run(self) -> RepairProgress:
         """Returns the outcomes of this run and earlier ones; without ``apply``, the planned ones.
@@ -186,7 +186,9 @@ class Repairing:
 
     async def _pass(self, progress: RepairProgress, stage: str, classes: Sequence[Class]) -> RepairProgress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
-        if stage == LOSSES and not progress.done.get(stage):  # events refused by an earlier run are reconsidered
+        if stage == LOSSES and not progress.done.get(
+            stage
+        ):  # so that events refused by an earlier run are reconsidered
             progress = msgspec.structs.replace(progress, waiting_slots={}, wanted=[])
         hours = ReplayHours(progress.wanted)
         tally = _tally(progress, stage)
@@ -263,7 +265,7 @@ class Repairing:
         return chosen
 
     def _held(self, finding: ReportedProblem, way: RepairWay) -> RepairWay:
-        """The way, unless the event was given back before, or a file has, or may have, its record."""
+        """Returns the way, unless the event was given back before, or a file has (or may have) its record."""
         if way in (*DISPATCHED, RepairWay.CHANGED) and self._earlier.gave_up(finding):
             return RepairWay.EARLIER
         if way not in DISPATCHED:
@@ -295,7 +297,7 @@ class Repairing:
         rows: Sequence[int],
         told: Sequence[int],
     ) -> None:
-        """Asks for ``rows`` and notes ``told`` before and after; stores the outcomes in ``became``."""
+        """Requests ``rows`` and notes ``told`` before and after; stores the outcomes in ``became``."""
         for row in rows:
             became[row] = JUST_ASKED
         self._note(name, batch, became, told)
@@ -309,7 +311,7 @@ class Repairing:
                 if some:
                     await self._reopen(batch, some, way, became)
             self._doubtful.update(batch[row].digest for row in left if became[row] == UNANSWERED)
-            # Ids that may be collected are asked for once: the second time nothing might compare.
+            # Ids that may be collected are requested once, as a second request might not compare.
             left = [row for row in left if became[row] == UNANSWERED and self._may_ask_again(batch[row])]
             if not left:
                 break
@@ -343,8 +345,7 @@ class Repairing:
     def _note(
         self, name: RepairBatchName, batch: Sequence[ReportedProblem], became: Sequence[str], rows: Sequence[int]
     ) -> None:
-        """A lost answer may have been REOPENED, regardless of the registry's current state: only that answer settles
-        it."""
+        """Notes an answer. A lost one may have been REOPENED, regardless of the registry's current state."""
         noted = [batch[row] for row in rows]
         answers = [
             UNANSWERED if became[row] != REOPENED and batch[row].digest in self._doubtful else became[row]
@@ -354,11 +355,11 @@ class Repairing:
 
 
 def _silent(what: str) -> RegistrySilent:
-    return RegistrySilent(f"the registry does not answer {what}; start it and run this again: it goes on from here")
+    return RegistrySilent(f"the registry does not answer {what}; start it and run this again to continue")
 
 
 def _tally(progress: RepairProgress, stage: str) -> RepairTally:
-    """Sums the finished batches; batches that an earlier run only looked at do not count."""
+    """Sums the finished batches; batches of an earlier dry run do not count."""
     begun = bool(progress.done.get(stage))
     done = progress.counts.get(stage, {}) if begun else {}
     tally = RepairTally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))

@@ -1,8 +1,8 @@
 """The repairs log: every id that a repair asked the registry to give up, and the registry's answer.
 
 It outlives reports. Verification reads it: the unmatched line of an event that the operator gave up stays in the
-output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was asked for since
-a report's export is not asked for again where nothing could compare it.
+output permanently, and the event's joined line is then no duplicate. Repair reads it: an id requested since a
+report's export is not requested again if nothing could compare it.
 
 A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
 is asked, and again with the answers. Each file names its format in its metadata.
@@ -73,7 +73,7 @@ class EarlierAnswers:
     reopened: frozenset[tuple[bytes, str | None, int]]
 
     def gave_up(self, finding: ReportedProblem) -> bool:
-        """True if the entry that the finding names was given up: the registry's current entry came after that."""
+        """True if the entry that the finding names was given up: then the registry's current entry is a later one."""
         return (finding.digest, _token(finding), finding.generation) in self.reopened
 
 
@@ -111,14 +111,14 @@ class Repairs:
         self._disk.replace(self._directory / name.file, sink.getvalue().to_pybytes())
 
     def answers(self, name: RepairBatchName) -> Mapping[bytes, str]:
-        """Answers by digest of an earlier batch; empty if it was not asked. Raises RepairsDamaged, OSError."""
+        """Answers by digest of an earlier batch; empty if it was not requested. Raises RepairsDamaged, OSError."""
         if not self._disk.exists(self._directory / name.file):
             return {}
         table = self._read(name.file, ("digest", "answer"))
         return dict(zip(table["digest"].to_pylist(), table["answer"].to_pylist(), strict=True))
 
     def since(self, since_ns: int) -> EarlierAnswers:
-        """The ids that repairs of any report have asked for since. Raises RepairsDamaged, OSError."""
+        """The ids requested since by repairs of any report. Raises RepairsDamaged, OSError."""
         asked, reopened = set[bytes](), set[tuple[bytes, str | None, int]]()
         for table in self._tables(("digest", "token", "generation", "asked_ns", "answer")):
             own = table.filter(pc.and_(pc.is_valid(table["digest"]), pc.greater_equal(table["asked_ns"], since_ns)))
@@ -152,7 +152,7 @@ class Repairs:
             version = (file.schema_arrow.metadata or {}).get(_MARK)
             if version != VERSION:
                 raise RepairsDamaged(
-                    f"{path}: is no repairs log of version {VERSION.decode()}; restore it from a copy"
+                    f"{path}: is not a repairs log of version {VERSION.decode()}; restore it from a copy"
                 )
             return file.read(columns=None if columns is None else list(columns))
         except (pa.ArrowException, KeyError) as error:

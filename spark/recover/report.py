@@ -84,7 +84,7 @@ _EVIDENCE = msgspec.json.Decoder(_Evidence)
 
 @contextmanager
 def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyReport]:
-    """As ``open_report``; a report below a URL is fetched. Raises ObjectsUnavailable too."""
+    """Like ``open_report``, but fetches a report below a URL. Also raises ObjectsUnavailable."""
     report = open_report(disk, directory, deployment)
     if not isinstance(directory, ObjectPath):
         yield report
@@ -94,7 +94,10 @@ def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyRepor
 
 
 def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
-    """Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint."""
+    """Opens a report.
+
+    Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint.
+    """
     path = directory / VERDICT_NAME
     data, verdict = read_verdict(disk, directory, ReportVerdict)
     if verdict.deployment != deployment:
@@ -102,7 +105,9 @@ def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
             f"{path}: the deployment has changed since this report, or is another one; verify again, then recover"
         )
     if not verdict.exported_ns:
-        raise ReportRefused(f"{path}: was made without a registry export, nothing can be compared; verify with one")
+        raise ReportRefused(
+            f"{path}: was made without a registry export, so nothing can be compared; verify with one"
+        )
     return VerifyReport(directory, blake2b(data, digest_size=16).hexdigest(), verdict, directory / PROBLEMS)
 
 
@@ -128,7 +133,7 @@ def event_ids(report: VerifyReport, classes: Collection[Class]) -> Iterator[byte
 
 
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
-    """Lines that are no records, and files with a lost remainder, ``rows`` at a time. Raises ReportRefused."""
+    """Lines that are not records, and files with a lost remainder, ``rows`` at a time. Raises ReportRefused."""
     waiting: list[Damage] = []
     for batch in record_batches(report.problems, rows, _COLUMNS):
         torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()
@@ -144,7 +149,7 @@ def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[ReportedP
     wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes]))
     for row in batch.filter(wanted).to_pylist():
         if row["digest"] is None or len(row["digest"]) != DIGEST_BYTES or row["event_time_ns"] is None:
-            raise ReportRefused(f"a finding of class {row['class']} names no id or no time; verify again")
+            raise ReportRefused(f"a finding of class {row['class']} has no id or no time; verify again")
         token, evidence = row["token"], _evidence(row["evidence"])
         yield ReportedProblem(
             Class(row["class"]),

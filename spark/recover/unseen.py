@@ -1,4 +1,4 @@
-"""Slots whose outputs a verification cannot have read: their losses are refused, not repaired."""
+"""Slots whose outputs a verification could not read; their losses are refused, not repaired."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class SeenOutputs:
     gone: Collection[str] = ()  # slots whose missing files the operator declared gone
 
     def why(self, datacentre: str, slot: str) -> Why | None:
-        """``None`` means that its files were present, or were declared gone."""
+        """Returns why a slot's output was not read; ``None`` if its files were present or declared gone."""
         known = self.known.get(slot)
         if known is not None and known.retired:
             return None
         slots = self.sites.get(datacentre)
         if slots is None:
-            return Why(f"which {self.config} does not name", "put it back into the file", RETIRE)
+            return Why(f"which {self.config} does not name", "add it to the file again", RETIRE)
         seen = slots.get(slot)
         if seen is None:
-            return Why(f"of which {self.states[datacentre]} holds nothing", "mount its state and output", RETIRE)
+            return Why(f"which has nothing in {self.states[datacentre]}", "mount its state and output", RETIRE)
         if slot in self.gone or not seen.missing:
             return None
         if seen.empty:
             return Why(f"whose output directory {seen.output} is missing or empty", "mount it", GONE)
         if seen.missing == seen.published >= FEW:
-            return Why(f"none of whose files of this range is in {seen.output}", "put them back", GONE)
+            return Why(f"whose files of this range are all missing from {seen.output}", "put them back", GONE)
         return None
 
     def others(self) -> list[tuple[str, str, Why]]:

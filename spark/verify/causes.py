@@ -1,6 +1,6 @@
 """Causes of findings: files and logs that are gone or damaged, output that was not read. Pure.
 
-A finding is about an event, and a deleted file makes a thousand of them. A cause names the file, the number of its
+Each finding is about one event, but a deleted file causes a thousand. A cause names the file, the number of its
 findings, and the one command to run next.
 """
 
@@ -35,15 +35,15 @@ class CauseKind(enum.StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """``events`` is the number of findings that it explains; ``alone`` means that no finding stands for it, so that
-    it is a problem of its own. Several datacentres or files are separated by commas."""
+    """``events`` is the number of findings that it explains; ``alone`` means that it has no finding, so it is itself
+    a problem. Several datacentres or files are separated by commas."""
 
     kind: CauseKind
     datacentre: str
-    what: str  # file, log or slot
+    what: str  # the affected file, log or slot
     events: int
     say: str  # one line
-    command: str  # to run next
+    command: str  # command to run next
     alone: bool = False
 
 
@@ -78,7 +78,7 @@ class UnnamedLines(NamedTuple):
 
     verified: int = 0
     copies: int = 0
-    others: int = 0  # lines of other hours, which were not compared
+    others: int = 0  # lines of other hours, not compared
     first: int | None = None  # the first of these hours, since 1970, and the last one
     last: int | None = None
 
@@ -115,8 +115,8 @@ class LogEvidence(enum.Enum):
     """The witness that a log existed."""
 
     DISPATCHER = "was read by the dispatcher and is gone"
-    EARLIER = "was there when an earlier night read it and is gone"
-    NAMED = "is named by records and is not there"
+    EARLIER = "was read by an earlier night and is gone"
+    NAMED = "is named by records but missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class CommandLine:
     work: str | None = None
 
     def verify(self, first: int | None = None, last: int | None = None) -> str:
-        """``first``, ``last``: hours since 1970, if not those of this report."""
+        """``first``, ``last``: hours since 1970, if they differ from this report's."""
         begin, end = self.begin, self.end
         if first is not None and last is not None:
             begin, end = hour_name(first), hour_name(last + 1)
@@ -233,8 +233,8 @@ def _not_read(say: str, datacentre: str, slot: str, events: int, commands: Comma
 def _files(
     files: Mapping[tuple[FileTrouble, ...], int], slots: Mapping[str, Mapping[str, int]], commands: CommandLine
 ) -> list[Cause]:
-    """Groups files into causes: the files of a slot that are all gone are one cause; so are files of which any may
-    have held an event."""
+    """Groups files into causes: the files of a slot that are all gone are one cause; likewise files of which any may
+    have had an event."""
     gone = Counter((each.datacentre, each.slot) for (each, *more) in files if not more and GONE in each.why)
     whole = {at for at, count in gone.items() if count > 1 and count >= slots.get(at[0], {}).get(at[1], 0)}
     found, of_slots = [], Counter[tuple[str, str]](dict.fromkeys(whole, 0))
@@ -275,11 +275,9 @@ def _file(own: Sequence[FileTrouble], events: int, commands: CommandLine) -> Cau
 def _unnamed(file: UnnamedFile, commands: CommandLine) -> Cause:
     lines = file.lines
     own = lines.verified - lines.copies
-    said = (
-        f"{lines.verified:,} lines: {lines.copies:,} are copies of records in the output, {own:,} stand nowhere else"
-    )
+    said = f"{lines.verified:,} lines: {lines.copies:,} are copies of records in the output, {own:,} are nowhere else"
     if not file.read:
-        said = "its lines are of hours that were not looked at"
+        said = "its lines are of hours that were not verified"
     elif lines.others:
         said += f" ({lines.others:,} more lines are of other hours: verify those, too)"
     output = file.path.rpartition("/" + file.file.partition("/")[0] + "/")[0]
@@ -288,7 +286,7 @@ def _unnamed(file: UnnamedFile, commands: CommandLine) -> Cause:
     return Cause(
         kind=CauseKind.FILE_UNNAMED, datacentre=file.datacentre, what=file.file, events=0, alone=True,
         say=f"{file.file}: not named by the manifest, {said}"
-        + ("; put the slot's manifest.jsonl back from a copy" if own else ""),
+        + ("; restore the slot's manifest.jsonl from a copy" if own else ""),
         command=move if away else commands.verify(lines.first, lines.last),
     )  # fmt: skip
 
@@ -303,7 +301,7 @@ def _logs(evidence: Evidence, commands: CommandLine) -> list[Cause]:
         if name in damaged and name not in evidence.known:
             behind[name] += count
             continue
-        # If no datacentre's logs have the events, one log is missing from all of them.
+        # If the events are in no datacentre's logs, one log is missing from all of them.
         at = group.side, group.log if not group.elsewhere else f"{group.log}\0{group.datacentre}", group.elsewhere
         missing.setdefault(at, Counter())[group.datacentre] += count
     found = [
@@ -329,7 +327,7 @@ def _log(
     place = f"in {where} only" if elsewhere else "in every datacentre that has its events"
     return Cause(
         kind=CauseKind.LOG_GONE, datacentre=where, what=log, events=events, command=commands.verify(),
-        say=f"{side} log {log} {said} {place}: {_events(events)}; put it back, then verify again",
+        say=f"{side} log {log} {said} {place}: {_events(events)}; restore it, then verify again",
     )  # fmt: skip
 
 
@@ -338,7 +336,7 @@ def _damaged(log: LogTrouble, events: int, commands: CommandLine) -> Cause:
     said = log.why if whole else f"cannot be read from byte {log.at:,} on ({log.why}): {_events(events)}"
     return Cause(
         kind=CauseKind.LOG_DAMAGED, datacentre=log.datacentre, what=log.log, events=events, alone=whole,
-        say=f"{log.side} log {log.log}: {said}; put it back from a copy",
+        say=f"{log.side} log {log.log}: {said}; restore it from a copy",
         command=_shell("gzip -t", log.path) if whole else commands.verify(),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ UNREADABLE = "unreadable"
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 PLACES_MAX = 8  # places named in the evidence of a finding
 FOREIGN, PRIMARY = "foreign", "primary"
-# Right whenever they were written: a primary event that is no pair may have come later.
+# Correct regardless of when they were written: a primary event that is not a pair may have come later.
 ABSENT_REASONS = frozenset(hash64(why.encode()) for why in (ABSENT_REASON, NONE_WITHIN_REASON, NONE_BEFORE_REASON))
 
 
@@ -50,7 +50,7 @@ class Line:
     # Joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
     # unreadable
     kind: str
-    # Hash of the payload, as a joined record has it. For an unmatched one, of its text or its payload, whichever the
+    # Hash of the payload as in a joined record. For an unmatched one, of its text or its payload: the form that the
     # join does not write now.
     foreign: int | None
     # Hash of the record's text, as the other logs have it. For an unmatched one with ``unmatched = "inline"``, of its
@@ -60,9 +60,9 @@ class Line:
     primary_log: str | None
     primary_offset: int | None
     unread: bool = False  # its dispatcher has not read this far
-    outside: bool = False  # outside the verified range: it was not joined, and only shows that it exists
+    outside: bool = False  # outside the verified range: not joined, only shows that the event exists
     pairs: Sequence[JoinedPair] | None = None  # with ``match = "all"``: all its pairs, in order
-    reason: int | None = None  # hash of the reason why it is unmatched or filtered
+    reason: int | None = None  # hash of the reason for unmatched or filtered
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Record:
     # All pairs of an event in one datacentre: they count as one record, represented by the first (``sets_of``).
     members: Sequence[Record] = ()
     reason: int | None = None  # hash of its stated reason
-    added: bool = False  # it has members that no line of its kind has
+    added: bool = False  # True if it has unexpected members
     unnamed: bool = False  # it is in a file that no manifest names
 
 
@@ -137,11 +137,11 @@ class KnownOfId:
     records: Sequence[Record] = ()
     entries: Sequence[Entry] = ()
     waiting: bool = False  # it is in a dispatcher's retry store
-    collected: bool = False  # its time is below the registry's boundary: a missing entry proves nothing
+    collected: bool = False  # its time is below the registry's boundary: so a missing entry proves nothing
     registry: bool = True  # there is an export of the registry
     lines_all: int = 0
     records_all: int = 0
-    logs: KnownLogs | None = None  # None means every log named in a record exists
+    logs: KnownLogs | None = None  # None means that every log named in a record exists
 
     def lacks(self, side: str, record: Record) -> bool:
         """True if the record's source on this side cannot be read."""
@@ -219,7 +219,7 @@ def _without_line(known: KnownOfId, record: Record, entry: Entry | None) -> Clas
 
 def _gone(record: Record, side: str, *, elsewhere: bool) -> dict[str, object]:
     log = record.log if side == FOREIGN else record.primary_log
-    return {"why": "the log that it names is not there", "side": side, "log": log, "elsewhere": elsewhere}
+    return {"why": "its named log is missing", "side": side, "log": log, "elsewhere": elsewhere}
 
 
 def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> ClassifiedId:
@@ -229,19 +229,19 @@ def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> Classi
     if known.waiting:
         return ClassifiedId(Class.PENDING, {"why": "in a retry store"}, line, late, entry)
     if late is None and all(each.unread for each in known.lines):
-        return ClassifiedId(Class.PENDING, {"why": "no dispatcher has read so far"}, line, None, entry)
+        return ClassifiedId(Class.PENDING, {"why": "not yet read by any dispatcher"}, line, None, entry)
     if late is not None and entry is None:
         return ClassifiedId(Class.LATE, {}, line, late, None)
     if entry is not None:
         return _registered(known, line, late, entry)
     evidence: dict[str, object] = {"expected": line.kind, "datacentres": sorted({x.datacentre for x in known.lines})}
     if known.collected:
-        evidence["why"] = "below the registry's boundary: it may have been registered once"
+        evidence["why"] = "below the registry's boundary: it may have been registered before"
     return ClassifiedId(Class.LOST_UNREGISTERED, evidence, line, None, None)
 
 
 def _registered(known: KnownOfId, line: Line, late: Record | None, entry: Entry) -> ClassifiedId:
-    """Lost at its owner; the line is the owner's own, if it has one."""
+    """Makes the finding of an event lost at its owner, with the owner's own line, if any."""
     own = next((each for each in known.lines if each.datacentre == entry.datacentre), line)
     return ClassifiedId(_lost(entry), _of_entry(entry), own, late, entry)
 
@@ -260,8 +260,7 @@ def _of_entry(entry: Entry) -> dict[str, object]:
 
 # -- records that no joiner made -------------------------------------------------------------------------------
 def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[ClassifiedId]:
-    """Findings about one place: it may be in several logs of one name (rotation), and is rejected once for each of
-    them."""
+    """Findings about one place: there may be several logs of one name (rotation), with a rejection for each."""
     line = next(line for line in known.lines if line.kind == UNREADABLE)
     lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
     if records > lines:
@@ -270,7 +269,7 @@ def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[Classified
     if records + unread < lines:
         return [ClassifiedId(Class.LOST_UNREADABLE, {"why": "no rejected log has it"}, line)]
     if records < lines:
-        return [ClassifiedId(Class.PENDING, {"why": "its dispatcher has not read so far"}, line)]
+        return [ClassifiedId(Class.PENDING, {"why": "its dispatcher has not read that far"}, line)]
     wrong = [record for record in verdicts if record.kind != REJECTED or record.foreign != line.record]
     if wrong and len(known.lines) == 1:
         fields = ["record"] if wrong[0].kind == REJECTED else ["kind"]
@@ -328,7 +327,7 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
         evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
         return ClassifiedId(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
     if any(line.outside for line in at_place):
-        return None  # the same id came with a time in another range, and this is that line's record
+        return None  # the record of a line with the same id and a time in another range
     line = min(at_place, key=lambda each: len(_wrong(lines, each, record)[1]))
     kind, fields = _wrong(lines, line, record)
     if kind is Class.CORRECT:
@@ -398,7 +397,7 @@ def _differing_set(line: Line, record: Record) -> list[str]:
     wanted = line.pairs or ()
     fields: dict[str, None] = {}
     for member in record.members:
-        # For a pair that should not exist, only the members that all pairs of the event share are compared.
+        # A superfluous pair is compared only in the members that all pairs of the event share.
         own = [each for each in wanted if _primary(each) == _primary(member)]
         own = own or [JoinedPair(member.foreign, member.primary, *_primary(member))]
         alone = [replace(line, **each._asdict(), pairs=None) for each in own]

@@ -1,8 +1,8 @@
 """The coverage of a verification: which part of its range it has judged, and why that is too little. Pure.
 
-A verification without problems is *right* only if it has looked. It is *not judged* if more than ``PENDING_SHARE`` of
-the events are pending, if any event is pending for longer than the join's patience, if a datacentre has no event
-though earlier days, or its dispatcher, had some, or if one of its log sides has no file.
+A verification without problems is *right* only if it has covered enough. It is *not judged* if more than
+``PENDING_SHARE`` of the events are pending, if any event is pending for longer than the join's patience, if a
+datacentre has no event though earlier days, or its dispatcher, had some, or if one of its log sides has no file.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from photon.spark.verify.figures import ClassCount, CoverageRow, LedgerLine, pie
 from photon.spark.verify.nights import Events, Night, Nights
 
 PENDING_SHARE = 0.01
-FEW = 0.5  # fewer events than this share of the usual number are pointed out
+FEW = 0.5  # a number of events below this share of the usual is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
     """The inputs of one verification. ``files``: datacentre -> log side -> number; ``known``: datacentres whose
-    dispatcher's state was read; ``allow_empty``: an operator declares days without events right."""
+    dispatcher's state was read; ``allow_empty``: an operator accepts days without events."""
 
     pieces: Sequence[Hours]
     counts: Sequence[ClassCount]
@@ -65,7 +65,7 @@ def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
 
 
 def too_pending(looked: Looked) -> list[str]:
-    """Says why pending events leave the range not judged; empty if they do not."""
+    """Explains why pending events leave the range not judged; empty if they do not."""
     pending, events = looked.pending(), sum(each.count for each in looked.counts)
     if not pending:
         return []
@@ -74,7 +74,7 @@ def too_pending(looked: Looked) -> list[str]:
 
 
 def missing(looked: Looked, nights: Nights) -> list[str]:
-    """Says which log sides have no file though one was expected."""
+    """Reports log sides without any file though one was expected."""
     found = []
     for name, files in looked.files.items():
         has_events = any(looked.events[at].get(name) for at in looked.pieces)
@@ -82,14 +82,14 @@ def missing(looked: Looked, nights: Nights) -> list[str]:
             if count:
                 continue
             if nights.had_files(name, side):
-                found.append(f"{name}: no {side} file is there, earlier nights had some")
+                found.append(f"{name}: no {side} file exists, but earlier nights had some")
             elif side == "primary" and has_events:
-                found.append(f"{name}: no {side} file is there, and foreign events are")
+                found.append(f"{name}: no {side} file exists, but foreign events do")
     return found
 
 
 def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
-    """Says in which pieces a datacentre has no event though some were expected."""
+    """Reports pieces in which a datacentre has no event though some were expected."""
     found: dict[Hours, list[str]] = {}
     if looked.allow_empty:
         return found
@@ -102,17 +102,17 @@ def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
             if usual:
                 found.setdefault(at, []).append(f"{piece_text(*at)}: {name}: 0 events, usually {usual:,}")
             elif read:
-                said = f"{piece_text(*at)}: {name}: 0 events, its dispatcher has read {read:,}"
+                said = f"{piece_text(*at)}: {name}: 0 events, but its dispatcher has read {read:,}"
                 found.setdefault(at, []).append(said)
     unproven = [name for name, files in looked.files.items() if not files["foreign"] or name not in looked.known]
     if not found and unproven and not sum(each.count for each in looked.counts):
-        said = f"0 events: {', '.join(unproven)}: no foreign log is there, or no dispatcher's state that agrees"
+        said = f"0 events: {', '.join(unproven)}: there is no foreign log, or no dispatcher's state that agrees"
         return {at: [said] for at in looked.pieces[:1]}
     return found
 
 
 def pointed_at(looked: Looked, nights: Nights) -> list[str]:
-    """Says where a datacentre has unusually few events."""
+    """Reports datacentres with unusually few events."""
     return [
         f"{piece_text(*at)}: {name}: {events:,} events, usually {usual:,}"
         for at in looked.pieces
@@ -122,7 +122,7 @@ def pointed_at(looked: Looked, nights: Nights) -> list[str]:
 
 
 def unlooked(looked: Looked, *, registry: bool) -> list[str]:
-    """Says what was not looked at. That alone never makes the range not judged."""
+    """Reports inputs that were not read. That alone never makes the range not judged."""
     found = [] if registry else ["the registry"]
     found += [f"{name}: the dispatcher's state" for name in looked.files if name not in looked.known]
     return found + [
@@ -138,7 +138,7 @@ def judged_nights(
 ) -> list[Night]:
     """Returns each piece as a night.
 
-    ``verified``: looked at as a whole now, others are unchanged; ``open_``: pieces with too little data or with
+    ``verified``: verified as a whole now, the others unchanged; ``open_``: pieces with too little data or with
     problems; ``blind``: a log side was missing. A pending line without a time keeps the last one open.
     """
     waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}

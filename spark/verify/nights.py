@@ -1,4 +1,4 @@
-"""The verified days, their numbers of events, and which are closed: the starting point of the next night.
+"""The verified days with their numbers of events, and whether they are closed: the starting point of the next night.
 
 Kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` belongs to one fingerprint of
 the deployment and only saves work; this file survives a changed setting, so that no day is forgotten.
@@ -24,7 +24,7 @@ from photon.spark.verify.figures import HOURS_A_DAY, hour_text
 
 NIGHTS_NAME = "nights.json"
 NIGHTS_MAX = 400
-USUAL_OF = 14  # the usual number comes from at most this many earlier days
+USUAL_OF = 14  # the usual number is computed from at most this many earlier days
 # A first run goes back no further: old logs may be deleted, and a wrong event time may be of any year.
 FIRST_DAYS_MAX = 30
 
@@ -35,7 +35,7 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     begin: int  # hours since 1970
     end: int  # excluded
     events: dict[str, int]  # lines of the raw foreign logs, by datacentre
-    files: dict[str, dict[str, int]]  # counts for the whole datacentre, by log side
+    files: dict[str, dict[str, int]]  # counts of files by datacentre and log side
     closed: bool  # all of it was judged
 
 
@@ -51,7 +51,7 @@ class Nights:
 
     @classmethod
     def known(cls, directory: Path) -> Nights:
-        """Reads what is kept in this directory. Raises UsageError for a file that cannot be read, OSError."""
+        """Reads the nights kept in this directory. Raises UsageError for an unreadable file, OSError."""
         path = directory / NIGHTS_NAME
         try:
             return cls(decoded(path.read_bytes(), _File).nights)
@@ -116,7 +116,7 @@ class Chosen(NamedTuple):
 
 
 def latest_hour(now_ns: int, patience_s: float) -> int:
-    """Returns the hour before which every event that was read in time has its verdict: patience and an hour ago."""
+    """Returns the hour before which every event read in time has its verdict: the patience plus an hour ago."""
     return int(now_ns / 1e9 - patience_s - 3600) // 3600
 
 
@@ -126,8 +126,8 @@ def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, firs
     Raises UsageError for a range that is empty or cannot be judged yet."""
     if end is not None and end > latest:
         raise UsageError(
-            f"--to {hour_text(end)}: events of that time may still wait for their primary event (unmatched_after and "
-            f"an hour); name {hour_text(latest).replace(' ', 'T')} or earlier"
+            f"--to {hour_text(end)}: events of that time may still wait for their primary event (unmatched_after "
+            f"plus an hour); name {hour_text(latest).replace(' ', 'T')} or earlier"
         )
     if end is None:
         end = latest if begin is not None else latest - latest % HOURS_A_DAY
@@ -141,10 +141,10 @@ def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, firs
         begin -= begin % HOURS_A_DAY
         return Chosen(begin, end, f"from {hour_text(begin)}: the oldest day that is not closed")
     if begin is not None:
-        return Chosen(last, end, f"from {hour_text(last)}: all days are closed, the last one is looked at again")
+        return Chosen(last, end, f"from {hour_text(last)}: all days are closed, so the last one is verified again")
     if not first_read:
         return Chosen(
-            last, end, f"from {hour_text(last)}: the first run, and no dispatcher's ledger is on this machine"
+            last, end, f"from {hour_text(last)}: the first run, without a dispatcher's ledger on this machine"
         )
     first, oldest = min(first_read), last - (FIRST_DAYS_MAX - 1) * HOURS_A_DAY
     if first < oldest:

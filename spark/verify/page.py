@@ -86,14 +86,14 @@ def _tiles(figures: Figures) -> str:
         *([(f"{sum(figures.acknowledged.values()):,}", "acknowledged")] if figures.acknowledged else []),
         (f"{totals.get(Class.PENDING, 0):,}", "pending, not judged"),
         (f"{totals.get(Class.LATE, 0):,}", "late"),
-        (_share(right, judged), "right of what was judged"),
+        (_share(right, judged), "judged correct"),
     ]
     tiles = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="tiles">{tiles}</div>'
 
 
 def _coverage(figures: Figures) -> str:
-    """Events judged and pending by datacentre, and the places that were not looked at."""
+    """Events judged and pending by datacentre, and inputs that were not read."""
     rows = "".join(
         f'<tr><td class="name">{escape(each.datacentre)}</td>'
         + "".join(
@@ -109,7 +109,7 @@ def _coverage(figures: Figures) -> str:
     names = ["events in logs", "usually", "judged", "pending", *sides]
     head = "<tr><th>datacentre</th>" + "".join(f'<th class="n">{name}</th>' for name in names) + "</tr>"
     said = [f"not judged: {each}" for each in figures.unjudged]
-    said += [f"not looked at: {each}" for each in figures.unlooked]
+    said += [f"not read: {each}" for each in figures.unlooked]
     lines = "".join(f"<p>{escape(each)}</p>" for each in said)
     return f'<h2>Coverage</h2><div class="card wide"><table>{head}{rows}</table>{lines}</div>'
 
@@ -210,7 +210,7 @@ def _svg(
                 f"{stack[2]:,} problems"  # fmt: skip
         for count, (_, colour) in zip(stack, _LEVELS, strict=True):
             if count:
-                tall = max(count * scale, 1.5)  # one problem among a million stays visible
+                tall = max(count * scale, 1.5)  # keeps one problem among a million visible
                 y -= tall
                 drawn.append(
                     f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(step - 1, 1):.1f}" height="{tall:.1f}" '
@@ -271,7 +271,7 @@ def _differences(figures: Figures) -> str:
     """Differences between the ledger and the counts, unexplained ones first."""
     shown = sorted(figures.differences, key=lambda each: -each.unexplained)[:DIFFERENCES_SHOWN]
     if not shown:
-        return '<p class="dim">It agrees with what was counted in logs and outputs.</p>'
+        return '<p class="dim">It agrees with the counts of logs and outputs.</p>'
     rows = "".join(
         f"<tr><td>{hour_text(each.hour)}</td><td>{escape(each.datacentre)}</td>"
         f'<td class="name">{escape(each.name)}</td>'
@@ -284,7 +284,7 @@ def _differences(figures: Figures) -> str:
         '<tr><th>hour</th><th>datacentre</th><th>count</th><th class="n">ledger</th><th class="n">counted</th>'
         '<th>may be explained by</th><th class="n">unexplained</th></tr>'
     )
-    return f'<div class="card wide"><h3>Differences from what was counted</h3><table>{head}{rows}</table></div>'
+    return f'<div class="card wide"><h3>Differences from the counts</h3><table>{head}{rows}</table></div>'
 
 
 def _inputs(figures: Figures) -> str:
@@ -319,7 +319,7 @@ def _many(word: str, count: int) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Never 100 % if something is missing."""
+    """A share, never 100 % if something is missing."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.9999):.4f} %"

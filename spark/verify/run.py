@@ -126,7 +126,7 @@ def run(
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
-    """Removes key indexes of logs that are gone or are read differently now; after a full run all of them, as an
+    """Removes key indexes of logs that are gone or are read differently now; after a full run removes all, as an
     adapter may have changed unnoticed."""
     for directory in kept.glob("keys-*"):
         if directory != task.keys:
@@ -164,7 +164,7 @@ class _Night:
         self.days = days
         self.nights = nights
         self.verified: list[Hours] = []
-        """Hours that were looked at as a whole."""
+        """Hours verified as a whole."""
 
     def build(self, building: Path) -> VerifyOutcome:
         """Fills a report's directory."""
@@ -172,7 +172,7 @@ class _Night:
         pieces = pieces_of(self._task.from_hour, self._task.to_hour)
         good = self._good(pieces)
         while self.verified and (again := self._verify(good, problems)):
-            # Reading showed that more has changed: verify all of it at once.
+            # Reading showed further changes: verify everything at once.
             good = [each for each in good if each.hours not in again]
             self.verified = [at for at in pieces if at not in {each.hours for each in good}]
         if not self.verified:
@@ -192,7 +192,7 @@ class _Night:
         return VerifyOutcome(said, figures)
 
     def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
-        """Computes how much was judged, and which days that closes."""
+        """Computes the coverage, and the days closed by it."""
         task, figures, names = self._task, self._figures, self._figures.datacentres
         events = coverage.events_of(pieces, self._lines, names)
         for piece in good:
@@ -219,7 +219,7 @@ class _Night:
         self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_days, blind=bool(gone)))
 
     def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
-        """Pieces that need not be verified again, as far as known in advance; all others are verified."""
+        """Returns pieces known in advance not to need verification; all others are verified."""
         spark, task, days = self._spark, self._task, self.days
         good: list[Piece] = []
         registry: Mapping[Hours, tuple[int, int]] = {}
@@ -229,7 +229,7 @@ class _Night:
         self._registry = registry
         todo = [at for at in pieces if at not in {each.hours for each in good}]
         ahead = days.unknown() if days.pieces else []
-        if todo:  # most new data is read for them anyway
+        if todo:  # most new data is read anyway
             ahead = [each for each in ahead if is_old(each, window_of(task, todo))]
         if ahead:
             self._learn(look_into(spark, task, days, ahead, self._notes), ahead)
@@ -270,7 +270,7 @@ class _Night:
                 after = sampled.after_sample(looked, time.time_ns())
                 again |= {sampled.hours} if after is None else set()
                 good = [after if each is sampled and after is not None else each for each in good]
-                figures.notes[:] = [*task.notes, f"read again as a sample: {piece_text(*sampled.sample())}"]
+                figures.notes[:] = [*task.notes, f"verified again as a sample: {piece_text(*sampled.sample())}"]
             if again:
                 return again
             days.keep(good)
@@ -308,7 +308,7 @@ class _Night:
         cells = {cell: own for cell, own in found.totals.cells.items() if cell[0] is None or _lies_in(cell[0], todo)}
         figures.differences = compare(self._task.ledger, cells, new)
         odd = {each.hour for each in figures.unexplained()}
-        # A file with a cause is looked at each night until the cause is gone.
+        # A file with a cause is examined each night until the cause is gone.
         again = {("output", each.datacentre, each.file.removesuffix(".gz")) for each in evidence.files}
         again |= {("output", *name) for name in self._unnamed}
         spans = [days.spans[name] for name in again if name in days.spans]
@@ -316,7 +316,7 @@ class _Night:
         absent = absent_keys(found.rows, found.totals.unmatched, todo)
         for at, counts in counts_by_piece(todo, new).items():
             if any(hour in odd for hour in range(*at)) or any(span.touches(at) for span in spans):
-                continue  # the next run looks at it again
+                continue  # the next run examines it again
             piece = Piece(begin=at[0], end=at[1], absent=absent[at], registry=registry[at], counts=counts,
                           looked_ns=time.time_ns())  # fmt: skip
             days.keep([piece])
@@ -334,7 +334,7 @@ class _Night:
         return f"{directory}/{note.log}"
 
     def _tell_causes(self, unnamed: Mapping[tuple[str, str], UnnamedLines] | None = None) -> Attributed:
-        """``unnamed``: of files that were read, as ``Verification.unnamed``; none if nothing was verified."""
+        """Reports causes. ``unnamed``: as ``Verification.unnamed``, of read files; empty if nothing was verified."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
         evidence.unnamed = [
             UnnamedFile(*name, self._works[name].path, (unnamed or {}).get(name, UnnamedLines()),
@@ -384,8 +384,8 @@ def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
 
 
 def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:
-    """Reports what has waited for longer than the join's patience: events in retry stores, and unread ends of logs
-    without a recent write. For a compressed log it is only known whether its dispatcher has begun it."""
+    """Reports events in retry stores, and unread ends of logs without a recent write, that have waited longer than
+    the join's patience. For a compressed log it is only known whether its dispatcher has begun it."""
     if task.waited_before_ns is None:
         return []
     since = hour_text(task.waited_before_ns // HOUR_NS)

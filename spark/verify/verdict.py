@@ -1,4 +1,4 @@
-"""The report's directory: built under another name and renamed, so that a directory of that name is whole.
+"""The report's directory: built under another name and renamed, so that a directory of that name is complete.
 
 verdict.json        the result, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
@@ -6,7 +6,8 @@ problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directo
 inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
 report.html         for people
 
-Below a URL a report exists once its verdict does: it is written last, and removed first when a report is replaced.
+Below a URL a report exists once its verdict does: the verdict is written last, and removed first when a report is
+replaced.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", ta
     exit: int
     problems: int
     counts: dict[str, int]  # all findings by class, acknowledged ones too
-    acknowledged: dict[str, int]  # findings among them that are no problem, as somebody has accepted them
+    acknowledged: dict[str, int]  # accepted findings among them, which are not problems
     # Unexplained differences between the dispatchers' ledgers and the counts; included in problems
     ledger_unexplained: int
     inputs: list[dict[str, Any]]  # totals of the inputs; every file is in inputs.jsonl
@@ -118,7 +119,7 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
     if not directory.exists() and before.exists():  # interrupted between the two renames
         disk.rename(before, directory)
     if directory.exists() and not (directory / VERDICT_NAME).exists() and any(directory.iterdir()):
-        raise ReportRefused(f"{directory}: holds something that is no report; name another directory")
+        raise ReportRefused(f"{directory}: contains something that is not a report; name another directory")
     for leftover in (building, before):
         if leftover.exists():
             shutil.rmtree(leftover)
@@ -141,7 +142,7 @@ def check_below(to: ObjectPath) -> list[str]:
         found = below(to)
     for name in found:
         if not name.startswith(OWN):
-            raise ReportRefused(f"{to}: holds {name}, which is of no report; name another prefix")
+            raise ReportRefused(f"{to}: holds {name}, which does not belong to a report; name another prefix")
     return [found[name].key for name in sorted(found, key=lambda name: name != VERDICT_NAME)]
 
 
@@ -165,9 +166,9 @@ def write_json(disk: Disk, path: Path, value: object) -> None:
 
 
 def fingerprint(settings: Settings, key: bytes) -> str:
-    """32 hex digits over the joins, the key, and which datacentre reads and writes where.
+    """Returns 32 hex digits over the joins, the key, and the places where datacentres read and write. A change of
 
-    Processes may come and go, ids may be resharded: a report stays valid. If any of these changes, it does not.
+    these invalidates reports; changed processes or resharding do not.
     """
     joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}
     places = {

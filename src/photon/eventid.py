@@ -1,8 +1,8 @@
 """Event ids for the servers that write events: ``ServerIP:ProcessID:TimestampMicros`` (paper, section 3.1).
 
-Within a process they rise strictly, over threads, clocks that step back, and, with a ``state`` file, restarts. So an
-id is unique as long as no two processes of a deployment use the same address and process id at once, and the event
-store can index a log of them sparsely. ``docs/eventid.md`` says what is promised and what is not.
+Within a process they increase strictly, across threads, backward clock steps and, with a ``state`` file, restarts. So
+an id is unique as long as no two processes of a deployment use the same address and process id at once, and the event
+store can index a log of them sparsely. ``docs/eventid.md`` has the guarantees and their limits.
 
 Imports nothing but the standard library and ``photon.config``: an event server needs no other part of Photon.
 """
@@ -33,14 +33,14 @@ TIME_MAX_US = MICROS_MAX // 1000
 """The last microsecond (in the year 2262) whose event time fits into int64 nanoseconds."""
 PID_LIMIT = 1 << 32
 TAKE_MAX = 1 << 20
-"""Ids taken at a time, about 100 MB of text."""
+"""Limit of ids taken at a time, about 100 MB of text."""
 RESERVED_US = 1_000_000
-"""With ``state``: how far beyond the last id the mark is put; one write a second, and after a crash the ids begin at
-most so far ahead of the clock, well below the clock uncertainty S (5 s) that the registry allows for."""
+"""With ``state``: distance of the mark beyond the last id; one write a second, and after a crash ids begin at most
+this far ahead of the clock, well below the clock uncertainty S (5 s) that the registry allows for."""
 
 _MAGIC = b"PHEI"
 _VERSION = 1
-_MARK = struct.Struct("<4sHHQ")  # magic, version, 0, first microsecond that was not reserved; a CRC-32 follows
+_MARK = struct.Struct("<4sHHQ")  # magic, version, 0, first unreserved microsecond; a CRC-32 follows
 _CRC = struct.Struct("<I")
 _NOT_RESERVED = TIME_MAX_US + 1
 _FORM = "an event id is ServerIP:ProcessID:TimestampMicros, for instance 10.0.0.7:4021:1760000000000000"
@@ -73,9 +73,9 @@ class EventId:
 
 
 def parse(event_id: str | bytes) -> EventId:
-    """The parts of a canonical id; the last two colons divide them, so an IPv6 address keeps its own.
+    """The parts of a canonical id; divided at the last two colons, as IPv6 addresses contain colons.
 
-    Raises EventIdError, which says what part is wrong.
+    Raises EventIdError with the wrong part.
     """
     text = event_id.decode("utf-8", "backslashreplace") if isinstance(event_id, bytes) else event_id
     shown = repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
@@ -92,14 +92,14 @@ def parse(event_id: str | bytes) -> EventId:
 
 
 def time_ns(event_id: str | bytes) -> int:
-    """The event time that an id holds, int64 nanoseconds UTC. Raises EventIdError."""
+    """The event time in an id, int64 nanoseconds UTC. Raises EventIdError."""
     return parse(event_id).time_ns
 
 
 def split(event_id: bytes) -> tuple[bytes, int] | None:
-    """(``ServerIP:ProcessID``, microseconds) of an id by its last colon; None when that is no canonical time.
+    """(``ServerIP:ProcessID``, microseconds) of an id by its last colon; None if that is not a canonical time. For
 
-    The first half of a parser for many ids: ``process`` is asked once for each process, not for each id.
+    parsing many ids: ``process`` is then called once per process.
     """
     text, _, micros_text = event_id.rpartition(b":")
     if not _is_number(micros_text):
@@ -109,10 +109,10 @@ def split(event_id: bytes) -> tuple[bytes, int] | None:
 
 
 def process(text: bytes) -> tuple[IpAddress, int] | None:
-    """(address, process id) of ``ServerIP:ProcessID``; None when it is not written canonically.
+    """(address, process id) of ``ServerIP:ProcessID``; None if it is not in canonical form.
 
-    Each process has one spelling: no leading zeros, IPv6 compressed and in lower case, without a zone, and never
-    for an IPv4 address.
+    Each process has one spelling: no leading zeros, IPv6 compressed and in lower case, without a zone, never used for
+    an IPv4 address.
     """
     ip_text, colon, pid_text = text.rpartition(b":")
     if not colon or not _is_number(pid_text):
@@ -136,7 +136,7 @@ def _address(text: bytes) -> IpAddress | None:
 
 
 def _canonical(ip: IpAddress) -> str | None:
-    """An address's one spelling; None for a zone, which means something on one machine only."""
+    """Returns an address's canonical form; None with a zone, which is only valid on one machine."""
     if ip.version == 6:
         if ip.scope_id is not None:
             return None
@@ -154,21 +154,21 @@ def _why_not(text: str) -> str:
 
 # -- making ids ----------------------------------------------------------------------------------------------------
 def own_ip() -> str:
-    """An address of this machine, without sending a packet: the one that a route to the outside begins at.
+    """An address of this machine, without sending a packet: the source address of a route to the outside.
 
-    Unique in a deployment only where machines have addresses of their own: containers behind a bridge often share
-    theirs with those of other hosts. Raises EventIdError when there is none but the loopback's.
+    Only unique in a deployment whose machines have distinct addresses: containers behind a bridge often share
+    theirs with those of other hosts. Raises EventIdError if there is only the loopback's.
     """
     for family, outside in _DOCUMENTATION_NETS:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((outside, 9))  # of a datagram socket: chooses the route, sends nothing
+            probe.connect((outside, 9))  # on a datagram socket this only chooses the route
             if (found := _own(probe.getsockname()[0])) is not None:
                 return found
     with contextlib.suppress(OSError):
         for *_, address in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_DGRAM):
             if (found := _own(str(address[0]))) is not None:
                 return found
-    raise EventIdError("this machine has no address but the loopback's; name one that no other server has")
+    raise EventIdError("this machine only has the loopback address; name one that no other server has")
 
 
 def _own(text: str) -> str | None:
@@ -182,7 +182,7 @@ def wall_us() -> int:
 
 
 class _Sequence:
-    """The one rising sequence of a name ``ip:pid:`` in this process; outlives the objects that draw from it."""
+    """The only increasing sequence of a name ``ip:pid:`` in this process; outlives the objects that draw from it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -191,7 +191,7 @@ class _Sequence:
 
 
 _sequences: dict[str, _Sequence] = {}
-"""By name; as many as a process has had names, which is one but in tests."""
+"""By name; one entry, except in tests."""
 _sequences_lock = threading.Lock()
 
 
@@ -207,10 +207,11 @@ class EventIds:
         now_us: Callable[[], int] = wall_us,
         disk: Disk | None = None,
     ) -> None:
-        """``ip``: an address that no other server has (see ``own_ip``). ``pid``: default the process's own.
+        """``ip``: an address that no other server has (see ``own_ip``). ``pid``: by default the process's own.
 
-        ``state``: a file on a local disk that one process at a time has open; it is made. Without it, ids rise over
-        restarts only as the clock does. Raises EventIdError.
+        ``state``: a file on a local disk, opened by one process at a time; created if missing. Without it, ids
+
+        increase over restarts only if the clock does. Raises EventIdError.
         """
         try:
             address = ipaddress.ip_address(ip)
@@ -220,7 +221,9 @@ class EventIds:
             ) from None
         text = _canonical(address)
         if text is None or address.is_unspecified or address.is_multicast:
-            raise EventIdError(f"ip = {ip!r}: is no address of one server; name the server's, for instance 10.0.0.7")
+            raise EventIdError(
+                f"ip = {ip!r}: is not the address of a single server; name the server's, for instance 10.0.0.7"
+            )
         if pid is not None and not 0 <= pid < PID_LIMIT:
             raise EventIdError(f"pid = {pid}: must be from 0 to {PID_LIMIT - 1}")
         self._ip = text
@@ -248,7 +251,10 @@ class EventIds:
         return f"{self._name}{first}"
 
     def take(self, count: int) -> list[str]:
-        """The next ids, in order; far cheaper each than ``next``. ``count``: 0 to TAKE_MAX. Raises as ``next``."""
+        """The next ids, in order; much cheaper per id than ``next``.
+
+        ``count``: 0 to TAKE_MAX. Raises like ``next``.
+        """
         if not 0 <= count <= TAKE_MAX:
             raise ValueError(f"count must be from 0 to {TAKE_MAX}, not {count}")
         first = self._take(count)
@@ -256,20 +262,21 @@ class EventIds:
 
     @property
     def ahead_us(self) -> int:
-        """Microseconds by which the last id is ahead of the clock, which stepped back or is slower than ids come.
+        """Microseconds by which the last id is ahead of the clock, which stepped back or is slower than ids are
+        taken.
 
         Beyond the deployment's clock uncertainty S the registry keeps such events waiting.
         """
         return max(0, self._sequence.next_us - 1 - self._now_us())
 
     def close(self) -> None:
-        """Lets go of the state file, which then holds the exact end of the sequence. May be called again."""
+        """Releases the state file, which then has the exact end of the sequence. May be called again."""
         with self._sequence.lock:
             self._ended = self._ended or "was closed; make a new one"
             mark, self._mark = self._mark, None
             if mark is not None:
                 if self._sequence.next_us < self._reserved_us:
-                    with contextlib.suppress(OSError):  # the mark that stands there is safe, just further ahead
+                    with contextlib.suppress(OSError):  # the existing mark is safe, just further ahead
                         mark.write(self._sequence.next_us)
                 mark.unlock()
                 self._release()
@@ -283,7 +290,7 @@ class EventIds:
         self.close()
 
     def _take(self, count: int) -> int:
-        """Reserves the next ``count`` microseconds; the first of them."""
+        """Reserves the next ``count`` microseconds; returns the first."""
         sequence = self._sequence
         with sequence.lock:
             if self._ended:
@@ -305,21 +312,22 @@ class EventIds:
             self._mark.write(reserved)
         except OSError as error:
             raise EventIdError(
-                f"{self._mark.path}: cannot be written ({error.strerror or error}); make room or fix the disk, then "
+                f"{self._mark.path}: cannot be written ({error.strerror or error}); free some space or fix the "
+                "disk, then "
                 "take ids again"
             ) from None
         self._reserved_us = reserved
 
     def _forked(self) -> None:
-        """In a child: goes on under the child's own pid, or ends where that would not make ids unique."""
+        """In a forked child, continues under the child's pid, or ends if ids would not be unique."""
         before = self._sequence
         before.user = None
         if self._mark is not None:
-            self._ended = "its state file is the parent's since the fork; make a new one here, with a file of its own"
+            self._ended = "after a fork its state file belongs to the parent; make a new one here, with its own file"
             self._mark = None
-            self._release()  # the parent's lock stays as long as the parent has it open
+            self._release()  # the parent keeps its lock
         elif not self._own_pid:
-            self._ended = "its pid is the parent's since the fork; make a new one here, with a pid of its own"
+            self._ended = "after a fork its pid belongs to the parent; make a new one here, with its own pid"
         else:
             self._name = f"{self._ip}:{os.getpid()}:"
             self._sequence = _use(self._name, self)
@@ -327,7 +335,7 @@ class EventIds:
 
 
 def _use(name: str, user: EventIds) -> _Sequence:
-    """The sequence of a name, which one object at a time draws from. Raises EventIdError."""
+    """Returns the sequence of a name, used by one object at a time. Raises EventIdError."""
     with _sequences_lock:
         sequence = _sequences.setdefault(name, _Sequence())
         if sequence.user is not None and sequence.user() is not None:
@@ -337,7 +345,7 @@ def _use(name: str, user: EventIds) -> _Sequence:
 
 
 def _after_fork_in_child() -> None:
-    """Another thread of the parent may have held a lock, and has no thread here that lets it go."""
+    """Replaces locks that another thread of the parent may have held, as no thread here would release them."""
     global _sequences_lock
     _sequences_lock = threading.Lock()
     for sequence in list(_sequences.values()):
@@ -352,7 +360,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 # -- the durable mark ----------------------------------------------------------------------------------------------
 class _Mark:
-    """The file that says below which microsecond ids may have been given out. Locked while it is in use."""
+    """The file with the microsecond below which ids may have been given out. Locked while in use."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Raises EventIdError."""
@@ -366,15 +374,15 @@ class _Mark:
             raise
 
     def release(self) -> None:
-        """Once: lets another process have the file."""
+        """Releases the file to other processes; call it once."""
         os.close(self._lock)
 
     def unlock(self) -> None:
-        """Also where a child that was just forked has not closed its copy of the descriptor yet."""
+        """Unlocks, even if a newly forked child still has a copy of the descriptor."""
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def write(self, mark_us: int) -> None:
-        """Durable when it returns. Raises OSError; then the file holds this mark or the one before."""
+        """Writes the mark durably. Raises OSError; then the file has this mark or the previous one."""
         body = _MARK.pack(_MAGIC, _VERSION, 0, mark_us)
         self._disk.replace(self.path, body + _CRC.pack(zlib.crc32(body)))
 
@@ -400,7 +408,9 @@ class _Mark:
 
 
 def _locked(path: Path) -> int:
-    name = path.with_name(path.name + ".lock")  # the file itself is replaced, and its lock would go with it
+    name = path.with_name(
+        path.name + ".lock"
+    )  # a separate file, as the state file is replaced and would lose its lock
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -412,6 +422,6 @@ def _locked(path: Path) -> int:
     except OSError:
         os.close(descriptor)
         raise EventIdError(
-            f"{path}: another process makes ids with it; stop that one, or give each process a state file of its own"
+            f"{path}: another process uses it; stop that one, or give each process its own state file"
         ) from None
     return descriptor

@@ -87,7 +87,7 @@ async def test_hbase_is_killed_while_joining_and_photon_too(hbase: Standalone, s
     """First the table is missing; then HBase is killed, and Photon goes on; then Photon is ended while HBase is away,
     and started before it is back."""
     await site.up()
-    missing = f"has no table photon_{site.file.parent.name}: photon eventstore init makes it"
+    missing = f"has no table photon_{site.file.parent.name}: create it with photon eventstore init"
     await site.until(lambda: missing in site.said("eventstore-east"), "it says what is missing")
     await site.run("eventstore", "init", "--config", site.file, "--datacentre", "east")
     await site.run("down", site.file)

@@ -153,7 +153,9 @@ def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str,
             west.wait()
             west = start(site.started("west", "old"))
         until(
-            lambda: site.said("west", "no event is called unmatched now"), WAIT_S, "west knows that its file is old"
+            lambda: site.said("west", "no event is declared unmatched for now"),
+            WAIT_S,
+            "west knows that its file is old",
         )
         site.clicks("west")
         total = CLICKS + site.change.never

@@ -152,4 +152,4 @@ async def test_a_stopped_joiner_hides_nothing(tmp_path: Path) -> None:
         await feeding
         await rig.everything_read()
     last = (rig.demo.deployment.run / "logs" / "joiner-east-1.log").read_text()
-    assert last.count("slot closed: everything it took is decided and published") >= 3
+    assert last.count("slot closed: everything accepted is decided and published") >= 3

@@ -303,7 +303,7 @@ def test_a_directory_whose_files_cannot_be_looked_at(logs: Logs) -> None:
     try:
         result = refused(*logs.arguments("--once", "--max-rejected", "100"))
         assert result.code == ATTENTION
-        assert "clicks.log: cannot be looked at (Permission denied)" in result.err.splitlines()[-1]
+        assert "clicks.log: cannot be examined (Permission denied)" in result.err.splitlines()[-1]
         directory = logs.foreign
         for logs.foreign in (directory / "clicks.log", directory / "*.log"):
             one_line(refused(*logs.arguments("--once")), USAGE, "(Permission denied); make", "readable for this user")

@@ -81,7 +81,7 @@ def test_logs_that_begin_alike_are_named_once_with_exit_code_3(base: Path) -> No
     write(base / "clicks" / "b.log", 0, 2)
     first = join(base)
     assert (first.code, joined(base)) == (3, once_each(3)), first.err
-    assert "b.log: begins with the same record as a.log and goes on otherwise: both are read" in first.err
+    assert "b.log: begins with the same record as a.log but then differs: both are read" in first.err
     assert "lines without ids count once up to the first difference" in first.err
     second = join(base)
     assert (second.code, joined(base)) == (0, once_each(3)), second.err

@@ -58,7 +58,10 @@ async def test_once_interrupted_does_not_say_that_all_is_done(
         patched.setattr(EventStoreEngine, "start", lambda _: None)  # without it no event gets a verdict
         result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
     assert result.stopped
-    assert _verdict(result, options, 0) == (FAILED, "interrupted before all had a verdict; run this again to go on")
+    assert _verdict(result, options, 0) == (
+        FAILED,
+        "interrupted before every event had a verdict; run this again to continue",
+    )
     assert _verdict(result, dataclasses.replace(options, once=False), 100)[0] == DONE
     logs.finish()
 

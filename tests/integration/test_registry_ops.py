@@ -387,7 +387,9 @@ async def test_over_tls_only_operators_are_served(tmp_path: Path) -> None:
         joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "datacentre-east"))
         with joiner:
             found = await asyncio.to_thread(joiner.inspect_all)
-            assert {each.why for each in found.values()} == {"refused: the certificate shown is no operator's"}
+            assert {each.why for each in found.values()} == {
+                "refused: the presented certificate is not an operator's"
+            }
             assert all(each.reply is None for each in found.values())
             with pytest.raises(RegistryUnreachable, match="no operator's"):
                 await asyncio.to_thread(list, joiner.export("r1", Mark(1, b"mark", 1, 1)))

@@ -68,7 +68,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
     refused(await skip("east", *to, "--yes"), FAILED, "no dispatcher of another datacentre answers (west)")
     refused(await skip("east", *to, "--reader", "north", "--dry-run"), USAGE, "there are: west")
     refused(await skip("east", "--to", "2025", "--dry-run"), USAGE, "--to 2025: a time is")
-    refused(await skip("east", *to), USAGE, "cannot be taken back: --yes does it, --dry-run shows what would be done")
+    refused(await skip("east", *to), USAGE, "cannot be undone: confirm with --yes, or preview it with --dry-run")
     shown = await skip("east", *to, "--dry-run")
     assert (shown.code, shown.err.count("\n")) == (FAILED, 1)
     assert "refused: no dispatcher of another datacentre answers (west)" in shown.err
@@ -107,7 +107,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(total))
     again = await skip("east", "--to", "now", "--reader", "west", "--yes")
     assert (again.code, again.err) == (0, "")
-    assert again.out.endswith("0 bytes of 0 logs are left out by datacentre east\n")
+    assert again.out.endswith("0 bytes of 0 logs were skipped by datacentre east\n")
 
 
 async def test_a_datacentre_that_reads_alone_does_not_skip(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ STRANGER = "stranger"
 OTHER_AUTHORITY = "its certificate is not from the authority in our ca.crt"
 NOT_OURS = "or does not trust our certificate's authority"
 NO_TLS = "or demands TLS and [tls] is missing here"
-OTHER_PROCESS = "its certificate is of another process; is the address right?"
+OTHER_PROCESS = "its certificate belongs to another process; is the address right?"
 ASK_S = 10.0
 REFUSED_S = 2.0
 """A refusal is known at once; a client goes on asking for its whole time-out."""

@@ -113,7 +113,7 @@ async def test_bad_code_stops_its_own_part_only(tmp_path: Path) -> None:
         leaders = site.leaders()
         await soon(lambda: len(site.set_aside()) == 2, WAIT_S, "both records are set aside")
         looped, crashed = site.set_aside()
-        assert looped.endswith("crashed: it let no other thread run for twice limits.adapter_timeout")
+        assert looped.endswith("crashed: it blocked all other threads for twice limits.adapter_timeout")
         assert crashed.endswith("crashed: exit 1")
         queries = (tmp_path / "east/queries/q.log").read_bytes()
         assert [queries[int(each.partition(":")[0]) :].split(b'"')[3] for each in (looped, crashed)] == [

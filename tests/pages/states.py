@@ -168,7 +168,7 @@ def alarms() -> dict[str, Any]:
     said = busy()
     _silence(said, "joiner", "east-2")
     said["alarms"] += [
-        {"where": "slot east-2", "what": "owned-too-long: 512 ids are registered and not written for 21 min",
+        {"where": "slot east-2", "what": "owned-too-long: 512 ids are registered but not written for 21 min",
          "todo": "start a joiner in this slot; if its disk is permanently gone, retire the slot"},
         {"where": "dispatcher east", "what": "the ledger of 1 hour does not balance",
          "todo": "see photon status ledger"},

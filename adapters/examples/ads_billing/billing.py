@@ -1,4 +1,4 @@
-"""Clicks on ads, joined to the search that showed them: what is billed, to whom, in which currency."""
+"""Clicks on ads, joined to the search that showed them: amount, payer and currency."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ class Billing(ConfiguredAdapter):
         self._bots = tuple(each.lower() for each in self.options["bots"])
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
-        """Raises BadRecord if a click names a slot that was not shown: somebody should look at that."""
+        """Raises BadRecord if a click names a slot that was not shown: this needs review."""
         try:
             click, query = _click(foreign), _query(primary)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRecord(f"is no click on a query: {error}") from None
+            raise BadRecord(f"is not a click on a query: {error}") from None
         agent = query.agent.lower()
         if any(bot in agent for bot in self._bots):
             return Filtered("the search came from a bot")
         after_us = click.time_us - query.time_us
         if not 0 <= after_us <= self._latest_us:
-            return Filtered("the click is too long after the search, or before it")
+            return Filtered("the click is too late after the search, or before it")
         ad = next((each for each in query.ads if each.slot == click.slot), None)
         if ad is None:
             raise BadRecord(f"slot {click.slot} was not shown")

@@ -1,4 +1,4 @@
-"""Clicks and searches in Avro container files: each record becomes a line of JSON, which Photon itself reads."""
+"""Clicks and searches in Avro container files: each record becomes a line of JSON, which Photon reads natively."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AvroClicks(ConfiguredAdapter):
 def _header_bytes(data: bytes) -> int:
     """Returns the length of the header; 0 if it is incomplete."""
     if not MAGIC.startswith(data[: len(MAGIC)]):
-        raise ValueError("no Avro container file: it does not begin with Obj 1")
+        raise ValueError("not an Avro container file: it does not begin with Obj 1")
     stream = io.BytesIO(data)
     try:
         header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
@@ -102,5 +102,5 @@ def _long(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _plain(value: object) -> str:
-    """Returns bytes as Avro's JSON writes them, decimals as text."""
+    """Converts a value for JSON: bytes in Avro's JSON form, decimals as text."""
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

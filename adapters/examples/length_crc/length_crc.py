@@ -12,7 +12,7 @@ import orjson
 from photon.adapters.contract import Adapter, BadRecord, Cut, ForeignHeader, Framing, LogFile, binary_line
 
 RECORD_BYTES_MAX = 1 << 20
-WRONG = b"!"  # in front of a record whose CRC is wrong
+WRONG = b"!"  # marks a record whose CRC is wrong
 _HEAD = struct.Struct("<II")  # length, CRC-32 of what follows
 _SESSION = struct.Struct("<Q16s")  # id, device
 _SAMPLE = struct.Struct("<QQqd")  # id, session, time in ns UTC, buffered seconds
@@ -21,7 +21,7 @@ _SAMPLE = struct.Struct("<QQqd")  # id, session, time in ns UTC, buffered second
 class LengthCrc(Framing):
     """Records become lines of base64. One with a wrong CRC is marked, so that only that record is lost.
 
-    An impossible length ends the log, because nothing tells where the next record begins.
+    An impossible length ends the log, because the start of the next record is unknown.
     """
 
     def cut(self, data: bytes, state: bytes) -> Cut:
@@ -67,4 +67,4 @@ def _fields(layout: struct.Struct, line: bytes) -> tuple[Any, ...]:
     try:
         return layout.unpack(b64decode(line, validate=True))
     except (ValueError, struct.error):
-        raise BadRecord(f"no record of {layout.size} bytes") from None
+        raise BadRecord(f"not a record of {layout.size} bytes") from None

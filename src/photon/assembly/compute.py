@@ -1,8 +1,8 @@
-"""``photon serve compute``: a process of a ``[compute.NAME]``, and how its computations stand.
+"""``photon serve compute``: a process of a ``[compute.NAME]``, and the status of its computations.
 
-Each of the processes runs its share of the intervals of keys, in a thread. A process whose file cannot be used goes
-on answering, says why in one line, and tries again after a change, and now and then; likewise after an error. One
-that user code ends is restarted as any other process is.
+Each of the processes runs its share of the intervals of keys, in a thread. A process whose file is unusable keeps
+answering, reports why in one line, and retries after a change and from time to time; likewise after an error. If user
+code ends the process, it is restarted like any other.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from photon.config.structured import get_logger
 from photon.config.words import duration, many
 
 RETRY = BackOff(first=1.0, most=30.0)
-"""An ended run is restarted after the first delay; later each time, unless it ran for longer than the second."""
+"""Shortest and longest delay before an ended run is restarted; a run longer than the second resets it."""
 LOOK_S = 0.5
-"""Time between two looks at the file meanwhile."""
+"""Interval of checks of the file meanwhile."""
 SILENT_S = 30.0
 """An owner silent for this time is gone."""
 STILL_S = 60.0
@@ -66,7 +66,7 @@ async def serve_compute(room: Room) -> None:
 
 
 async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
-    """Runs until ``stop``: again after any problem, as the file or what it reads may be corrected."""
+    """Runs until ``stop``; repeats after any problem, as the file or its input may be corrected."""
     clock, stop, pauses = room.clock, room.stop, RETRY.pauses()
     while True:
         begun_s, version = clock.monotonic(), _version(file)
@@ -108,7 +108,7 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 # -- what it says ----------------------------------------------------------------------------------------------------
 class Watch:
-    """The status that the owners have written, and since when it holds."""
+    """The status written by the owners, and since when it is unchanged."""
 
     def __init__(self, name: str, state: Path, clock: Clock, ended: str = "") -> None:
         """``ended``: how the previous process ended, see ``predecessor``."""
@@ -219,25 +219,25 @@ def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Problems in a row that need an operator."""
     if said["problem"]:
-        yield _alarm(f"does not run: {said['problem']}", "fix it: it is tried again at once when its file changes")
+        yield _alarm(f"does not run: {said['problem']}", "fix it: a change of its file starts it again at once")
     elif said["running"] and said["silent"]:
-        yield _alarm(f"{many(said['silent'], 'interval')} of {said['intervals']} say nothing", "see its log")
+        yield _alarm(f"{many(said['silent'], 'interval')} of {said['intervals']} are silent", "see its log")
     if said["aside"]:
         why = f": {said['faults'][0]}" if said["faults"] else ""
         what = f"{many(said['aside'], 'record or timer', 'records and timers')} put aside{why}"
-        yield _alarm(what, "fix the computation and restart it: what is put aside is tried again")
+        yield _alarm(what, "fix the computation and restart it; records put aside are then tried again")
     for each in said["sources"]:
         if each["still_s"] > STILL_S:
             held = f"; held back by {'; '.join(each['held_by'])}" if each["held_by"] else ""
             what = f"the watermark of its input {each['stream']} has not moved for {duration(each['still_s'])}{held}"
-            yield _alarm(what, "see to what holds it back: photon watermark; timers wait for it")
+            yield _alarm(what, "find what holds it back: photon watermark; timers wait for it")
     stuck = [each for each in said["stages"] if each["stuck"]]
     if stuck:
         names = ", ".join(each["computation"] for each in stuck)
         why = f": {'; '.join(said['held'])}" if said["held"] else ""
         still = duration(max(each["still_s"] for each in stuck))
         what = f"{names} has not moved for {still}, though its input has{why}"
-        yield _alarm(what, "see its log, and what it is busy with: photon status compute")
+        yield _alarm(what, "see its log, and its activity: photon status compute")
 
 
 def _alarm(what: str, todo: str) -> dict[str, str]:

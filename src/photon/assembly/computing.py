@@ -27,7 +27,10 @@ from photon.outputs.output_places import KINDS, OutputPlace
 
 
 def load_topology(file: Path) -> Topology:
-    """The topology in a Python file: ``topology``, or the only one. Raises UsageError, with the line of the file."""
+    """Returns the topology in a Python file: ``topology``, or the only one.
+
+    Raises UsageError, with the line of the file.
+    """
     module = load_python(file, "computations")
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
@@ -45,12 +48,12 @@ def site_of(file: Path, state: Path | None = None) -> Site:
 
 
 def begin_replay(file: Path, state: Path | None, name: str, from_ns: int | None) -> Path:
-    """The state of a replay, which is made unless there is one. Raises UsageError."""
+    """Returns the state of a replay; creates it if missing. Raises UsageError."""
     topology = load_topology(file)
     first = state or default_state(file, topology)
     if (first / SPARK_NAME).exists() or read_place(RealDisk(), first) is not None:
-        raise UsageError(f"{first}: a state on Spark or in HBase is not replayed: publish elsewhere, with another "
-                         "--state")  # fmt: skip
+        raise UsageError(f"{first}: a state on Spark or in HBase cannot be replayed: run with another --state, "
+                         "publishing elsewhere")  # fmt: skip
     return begin(RealDisk(), first, name, from_ns)
 
 
@@ -84,7 +87,7 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
         raise UsageError(f"the stream {source.stream} is a log: Spark reads published output; photon compute run "
                          "without --on spark reads logs")  # fmt: skip
     if not isinstance(named, str):
-        raise UsageError(f"the stream {source.stream} is read nowhere: make it with Topology.joined")
+        raise UsageError(f"the stream {source.stream} has no source: make it with Topology.joined")
     kinds = tuple(source.options.get("kinds", ("joined",)))
     if unknown := set(kinds) - set(KINDS):
         raise UsageError(
@@ -107,8 +110,8 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
 def said_elsewhere(
     source: Source, base: Path, places: Mapping[str, OutputPlace], kinds: Sequence[str], tell: Callable[[str], None]
 ) -> dict[str, Said]:
-    """The watermarks of places with a state on another machine: asks their verifiers with the operator's certificate.
-    ``tell`` is called for a silent one. Raises UsageError."""
+    """Returns the watermarks of places whose state is on another machine: asks their verifiers with the operator's
+    certificate. ``tell`` is called for a silent one. Raises UsageError."""
     path = base / str(source.options["deployment"])
     apart = [name for name, place in places.items() if not place.state.is_dir()]
     if path.suffix != ".toml" or not apart:

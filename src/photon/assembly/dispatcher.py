@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 PULSE_S = 2.0
 TRACE_S = 3.0
-"""Longest wait for the registry when a person asks about one id."""
+"""Longest wait for the registry when a user asks about one id."""
 
 log = get_logger(__name__)
 
 
 def partition_of_member(pipeline: Pipeline, datacentre: str, member: str | None) -> Partition:
-    """The share of the logs of the dispatcher of this name. Raises UsageError."""
+    """Returns the share of the logs that the dispatcher of this name reads. Raises UsageError."""
     partition = partition_named(member or "")
     if partition is None or partition.count != pipeline.dispatchers:
-        known = ", ".join(pipeline.dispatcher_names()) or "one, which has no name"
+        known = ", ".join(pipeline.dispatcher_names()) or "a single one, without a name"
         raise UsageError(
             f"dispatcher {member or ''}: not one of datacentre {datacentre}; there are: {known}".replace(" :", ":")
         )

@@ -1,4 +1,5 @@
-"""``photon serve eventstore`` and ``photon serve cache``; and how others, in this process or not, reach the store."""
+"""``photon serve eventstore`` and ``photon serve cache``; and how clients reach the store, in this process or from
+others."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from photon.idregistry.client.routing import RoutedRegistry
 
 GATHERED = 0.8
-"""Share of ``limits.latency`` that primary lines wait to be read together; most come long before their events."""
+"""Share of ``limits.latency`` that primary lines wait to be read together; most arrive long before their foreign
+events."""
 
 log = get_logger(__name__)
 
@@ -141,13 +143,13 @@ def _table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
 
 
 async def _may_read(room: Room, registry: RoutedRegistry, samples: Samples) -> bool:
-    """Checks the join's key: with another one, existing events would be called absent."""
+    """Checks the join's key: with another one, existing events would seem absent."""
     own_name = named("eventstore", room.datacentre)
     return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
 
 
 def _begun(samples: Samples, stop: asyncio.Event) -> Callable[[Sequence[Block]], None]:
-    """Keeps samples in the reader's thread. It asks for no ids, so it continues without the registry."""
+    """Keeps samples in the reader's thread, which requests no ids and so continues without the registry."""
     loop = asyncio.get_running_loop()
 
     def begun(blocks: Sequence[Block]) -> None:
@@ -236,8 +238,8 @@ async def serve_cache(room: Room) -> None:
         node = next(iter(caches))
     if node not in caches:
         known = ", ".join(sorted(caches)) or "none"
-        given = "cache: name one" if node is None else f"cache {node}: is none"
-        raise UsageError(f"{given} of the cache nodes of datacentre {room.datacentre}; there are: {known}")
+        given = "cache: name one" if node is None else f"cache {node}: no such node"
+        raise UsageError(f"{given} is not a cache node of datacentre {room.datacentre}; there are: {known}")
     await serve(
         address=room.at(caches[node]),
         bytes_max=room.settings.limits.cache,

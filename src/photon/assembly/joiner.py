@@ -1,4 +1,4 @@
-"""``photon serve joiner``: one joiner in its slot, and slots on this machine that have lost theirs."""
+"""``photon serve joiner``: one joiner in its slot, and redoes slots on this machine that have lost theirs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERY = ("0.0.0.0", "[::]")
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
     """Runs one joiner in its slot. Returns True if it left nothing in the slot when told to end.
 
-    ``photon serve verifier`` verifies what it writes. ``address``: where it is reached, if not the file's address.
+    ``photon serve verifier`` verifies what it writes. ``address``: its public address, if not the file's.
     """
     from photon.assembly.engines import joiner_limits
     from photon.dispatcher.database import STATE_NAME, read_reached
@@ -125,8 +125,9 @@ def _engine(
 def _orphans(
     room: Room, process: str, store: EventStore, tls: Tls | None
 ) -> list[Callable[[asyncio.Event], Awaitable[None]]]:
-    """Tasks that run next to the joiner and redo slots here that have lost theirs (``photon.joiner.adopter``); none
-    if ``joiner.adopt_after`` is 0. ``process``: name of the process that opens a slot, for people."""
+    """Returns tasks that run next to the joiner and redo slots here that have lost theirs
+    (``photon.joiner.adopter``); none if ``joiner.adopt_after`` is 0. ``process``: name of the process that opens a
+    slot, for people."""
     adopt_after_s = room.settings.joiner.adopt_after
     if not adopt_after_s:
         return []
@@ -137,7 +138,7 @@ def _orphans(
 
     @contextlib.asynccontextmanager
     async def adopted(slot: str, ends: Die) -> AsyncIterator[Adopted]:
-        async with room.registry(tls) as registry:  # its own: a client speaks for one slot
+        async with room.registry(tls) as registry:  # its own client, as a client speaks for one slot
             its = Slot(slot, room.datacentre, process)
             # The datacentre's verifier clears what it writes.
             yield Adopted(_engine(room, its, registry, store, tls, limits=limits, ends=ends))
@@ -158,7 +159,7 @@ class JoinerPlace:
     reached: str
 
     def note(self, process: str) -> str:
-        """The note for the registry, which tells dispatchers."""
+        """Returns the note for the registry, which dispatchers read."""
         return noted(self.reached, process)
 
 
@@ -191,7 +192,7 @@ def listening_place(listen: str | None, address: str | None, what: str) -> tuple
     reached = _reached(address)
     if listen is None and not reached:
         raise UsageError(
-            f"{what} needs --address HOST:PORT, where it is reached, or --listen HOST:PORT: the file says neither"
+            f"{what} needs --address HOST:PORT, its public address, or --listen HOST:PORT: the file has neither"
         )
     if not reached and listen is not None:
         if listen.rpartition(":")[0] in EVERY:

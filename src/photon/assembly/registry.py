@@ -30,7 +30,8 @@ log = get_logger(__name__)
 
 
 def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
-    """The registry's hash of the rule that derives digest, key and time: another rule is refused at start."""
+    """Returns the registry's hash of the rule that derives digest, key and time; a process with another rule is
+    refused at start."""
     return blake2b(digester.fingerprint() + adapter.rule(), digest_size=16).digest()
 
 
@@ -45,7 +46,7 @@ def rule_of(settings: Settings, base: Path, join: str) -> bytes:
 
 async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
     """Like `rules_of`, but calls adapters of users in another process, unless a datacentre here runs them: they must
-    not stop a vote. Leaves out a join whose adapter gives no rule; the registry goes on under the rules it knows."""
+    not delay a vote. Omits joins whose adapter gives no rule; for those the registry keeps the rules it knows."""
     rules = {}
     for join, its in sorted(settings.join.items()):
         if not its.runs_user_code or any("eventstore" in settings.inside(name) for name in settings.joining(join)):
@@ -55,7 +56,7 @@ async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
         try:
             rules[join] = await in_own_process(*rule, timeout_s=RULE_S)
         except (PhotonError, TimeoutError) as error:
-            problem = str(error) or f"it does not come back within {RULE_S:g} s"
+            problem = str(error) or f"it does not return within {RULE_S:g} s"
             log.warning(
                 "an adapter gives no rule; if its join is new, correct it and restart this",
                 join=join,
@@ -65,7 +66,7 @@ async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
 
 
 async def admitted(room: Room, registry: RoutedRegistry, samples: Samples | None = None) -> bool:
-    """True if a service of the room's join may go on: see ``agree``, and ``Samples``. Raises UsageError."""
+    """True if a service of the room's join may continue: see ``agree``, and ``Samples``. Raises UsageError."""
     join = room.pipeline.join
     agreed = await agree(registry, join, rule_hash(room.adapter(), room.digester), room.stop)
     return agreed and await (samples or samples_of(room, registry)).begin(room.stop)
@@ -91,8 +92,8 @@ async def agree(registry: RoutedRegistry, join: str, rule: bytes, stop: asyncio.
             return True
         if known is not None:
             raise UsageError(
-                f"key_file or the adapter of join {join}: not those that the registry was filled under; "
-                "with others all that is read again would be joined twice: restore the old ones"
+                f"key_file or the adapter of join {join}: not those that the registry was filled with; others "
+                "would join reread events twice: restore the old ones"
             )
         problem = registry.problem
         if described is not None:

@@ -1,4 +1,4 @@
-"""``photon serve relay``: writes the output of another join, of all its datacentres, or a topic's messages, as logs
+"""``photon serve relay``: writes the output of another join, from all its datacentres, or a topic's messages, as logs
 of this pipeline."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAVE_S = 1.0
 FIRST_S = 60.0
 """A missing output may still appear for this time after the start."""
 LAG_S = 1.0
-"""A lag below this counts as none: looking takes that long."""
+"""A lag below this counts as none: a check takes that long."""
 
 log = get_logger(__name__)
 
@@ -47,12 +47,12 @@ class Upstream:
     """The output's datacentre, or the topic's address."""
     relay: Copier
     place: OutputPlace | None = None
-    """`None` for a topic. A copy that another datacentre's output is shipped to may lag behind what readers there are
-    shown, without saying so; then nothing is claimed beyond its newest change."""
+    """`None` for a topic. A copy of another datacentre's output may lag unnoticed behind what readers see there, so
+    nothing is claimed beyond its newest change."""
     slots: frozenset[str] = frozenset()
     """Slots that write the output, from the deployment file."""
     whole_ns: int = 0
-    """All that was published by this time is copied (wall clock)."""
+    """Everything published by this time is copied (wall clock)."""
     whole_s: float = 0.0
     """The same time by the monotonic clock."""
     looked_ns: int = 0
@@ -62,7 +62,7 @@ class Upstream:
     """Why a topic is unreachable."""
 
     def shown_by(self, now_ns: int) -> int:
-        """Time up to which all that its readers were shown can be read here, as of a second ago at most. Raises
+        """Returns the time up to which everything shown to its readers is readable here, at most a second old. Raises
         OSError."""
         if abs(now_ns - self.looked_ns) >= NS_PER_S:
             self.looked_ns, place = now_ns, self.place
@@ -80,8 +80,9 @@ class Upstream:
         names = ", ".join(sorted(absent))
         if names and names != self.said:
             log.warning(
-                "slots of the output that is read write on another machine, or have not begun: what they publish is "
-                "not copied, and nothing is called unmatched until they are here or out of the deployment file",
+                "some slots of the upstream output are on another machine, or have not begun, so their records "
+                "are not copied, and no event is declared unmatched; bring them here or remove them from the "
+                "deployment file",
                 upstream=self.datacentre,
                 slots=names,
             )
@@ -91,9 +92,9 @@ class Upstream:
         """Logs a problem once, and its end once."""
         if bool(why) != bool(self.unreachable):
             if why:
-                log.warning("a topic cannot be read; nothing is called unmatched until it can", why=why)
+                log.warning("a topic cannot be read; no event is declared unmatched until it can", why=why)
             else:
-                log.info("the topic is read again", upstream=self.datacentre)
+                log.info("the topic can be read again", upstream=self.datacentre)
         self.unreachable = why
 
     @property
@@ -111,8 +112,9 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
     if kept_by is not None and (state := base / settings.datacentre[kept_by].state).is_dir():
         return replace(place, copies=(state / COPIES_NAME / upstream,), live=True)
     raise UsageError(
-        f"{place.state}: no such directory, so the output of {upstream} is not on this machine, nor a copy of it "
-        f"(output.copies); bring what it publishes here and name its directory as datacentre.{datacentre}.{side}"
+        f"{place.state}: no such directory, so neither the output of {upstream} nor a copy of it (output.copies) "
+        "is on this machine; bring its published files here and name their directory as "
+        f"datacentre.{datacentre}.{side}"
     )
 
 
@@ -143,7 +145,7 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
 
 async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> TopicRelay | None:
     """Waits for a broker that does not answer. `None` if told to stop. Raises UsageError, OffsetsGone."""
-    from photon.outputs.kafka_topic import KafkaTopic  # needs an extra
+    from photon.outputs.kafka_topic import KafkaTopic  # needs an optional package
 
     file = room.pipeline.kafka_client
     settings = client_settings(None if file is None else room.base / file)
@@ -192,7 +194,7 @@ async def _run(upstreams: Sequence[Upstream], room: Room, sides: Sequence[Side])
 
 
 def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool]) -> int:
-    """Copies for about a second, or all there is. Returns the number of bytes."""
+    """Copies for about a second, or everything there is. Returns the number of bytes."""
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
         begun_ns, begun_s = each.shown_by(clock.now_ns()), clock.monotonic()

@@ -1,5 +1,5 @@
 """A service's place in its process: its arguments, what it shares with the process's other services, and common
-helpers. It loads neither adapters nor what only some services need: a status page has a room, too.
+helpers. It loads neither adapters nor modules that only some services need: a status page has a room, too.
 
 Each kind of process has a file that builds it: a coroutine that gets a ``Room``, serves until its ``stop`` is set,
 calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
@@ -53,7 +53,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Nearby:
-    """Services of this process that can be called directly; empty in a process of its own."""
+    """Services of this process that can be called directly; empty if each service has its own process."""
 
     store: OperatedStore | None = None
     joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Nearby:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A datacentre with a registry of its own, in one process that nobody outside asks: ``photon join``."""
+    """A datacentre with a registry of its own, in one process that serves nobody outside: ``photon join``."""
 
     adapter: Adapter
     once: bool
@@ -79,7 +79,7 @@ class Alone:
     keep_pending: bool
     guessed_ids: bool
     report: Callable[[str], None]
-    """Takes what the event store says about logs and records."""
+    """Receives the event store's messages about logs and records."""
 
 
 @dataclass
@@ -95,10 +95,10 @@ class Room:
     reload: SettingsReload | None = None
     """Rereads the deployment file after a change."""
     listen: str | None = None
-    """host:port to listen at, if the address leads there through something else. `None` for the address itself."""
+    """host:port to listen at, if the address leads there through a proxy. `None` for the address itself."""
     near: Nearby = field(default_factory=Nearby)
     server: SharedServer | None = None
-    """The server of its process. `None` if it has the process for itself."""
+    """The server of its process. `None` if it has a process of its own."""
     alone: Alone | None = None
     """`None` in a deployment of several processes."""
     up: Up = lambda: None
@@ -106,7 +106,10 @@ class Room:
     clock: Clock = field(default_factory=SystemClock)
 
     def one_of(self, kind: str, known: Mapping[str, T]) -> T:
-        """What ``member`` names, or the only one. ``known``: for each process of the kind. Raises UsageError."""
+        """Returns the one that ``member`` names, or the only one.
+
+        ``known``: for each process of the kind. Raises UsageError.
+        """
         member = next(iter(known)) if self.member is None and len(known) == 1 else self.member
         if member is None or member not in known:
             what = f"no {member} in the configuration" if member else "name one"
@@ -159,17 +162,20 @@ class Room:
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def heard_at(self, address: str) -> Address | None:
-        """Like ``at``. `None` if nobody outside asks."""
+        """Like ``at``. `None` if nobody outside is served."""
         return None if self.alone is not None else self.at(address)
 
     def at(self, address: str) -> Address:
-        """Where to listen. ``address``: as in the deployment file. Raises UsageError for a part that is not apart."""
+        """Returns where to listen.
+
+        ``address``: as in the deployment file. Raises UsageError for a part that is not apart.
+        """
         if self.server is not None:
             return self.server
         for name, each in self.settings.datacentre.items():
             if address == each.address and self.listen is None:
                 raise UsageError(
-                    f"datacentre.{name}.apart: does not name this part, which photon serve datacentre {name} runs; "
+                    f"datacentre.{name}.apart: does not name this part, so photon serve datacentre {name} runs it; "
                     "add it with an address of its own"
                 )
         return self.listen or address
@@ -200,8 +206,8 @@ class Room:
         tls: Tls | None,
         add: Callable[[grpc.aio.Server], None] = lambda server: None,
     ) -> AsyncIterator[None]:
-        """Serves health and metrics of this kind of process at ``address`` meanwhile, and what ``add`` adds to the
-        server. Does nothing if ``address`` is `None`, or nobody outside asks. Raises CannotListen."""
+        """Inside the context, serves health and metrics of this kind of process at ``address``, and the services that
+        ``add`` adds. Does nothing if ``address`` is `None`, or nobody outside is served. Raises CannotListen."""
         from photon.config.metrics.readings import SERVED
         from photon.config.serving import listen
 

@@ -1,9 +1,9 @@
-"""Checks that an adapter still derives the same ids, keys and times from records, each time that a reader starts.
+"""Checks at each start of a reader that an adapter still derives the same ids, keys and times.
 
-User code is in no file that could be hashed. So the registry keeps what was derived from one of the first records of
+User code cannot be reliably hashed. So the registry keeps the values derived from one of the first records of
 the first and the newest logs (``idregistry/core/samples.py``). Each reader derives it again from the same records in
-its own logs before it asks for an id, and ends if an id, key or time differs. Records that it does not find are not
-compared. Configured adapters need none of this: their rule is their table.
+its own logs before it asks for an id, and ends if an id, key or time differs. Records that it does not find are
+skipped. Configured adapters need none of this: their rule is their table.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ LOOK_BYTES = 64 << 10
 READ_BYTES_MAX = 32 << 20
 """Largest number of bytes read of all files of a side, as several may be copies of one log."""
 GAP_S = 1.0
-"""Pause between two reports of new logs: if many begin at once, some of them are enough."""
+"""Pause between two reports of new logs: if many begin at once, a few suffice."""
 ASK_S = 2.0
 ANSWER_S = 10.0
-"""Longest wait of a command for the registry."""
+"""Longest time that a command waits for the registry."""
 
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
 """Keeps samples; returns all that are kept."""
@@ -87,7 +87,7 @@ class Logs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record, and what is derived from it now."""
+    """A record, and the values now derived from it."""
 
     sample: c.Sample
     file: LogFile
@@ -120,7 +120,9 @@ async def same_samples(settings: Settings, base: Path, join: str, datacentre: st
     """Like `compare_here`, for the samples in the registry. Raises UsageError."""
     known = await registry.recovery.keep_samples(join, datacentre, (), timeout=ANSWER_S)
     if isinstance(known, Refusal):
-        raise PhotonError(f"the registry does not say how records were read before ({known.reason}); run this again")
+        raise PhotonError(
+            f"the registry did not return the samples of earlier readings ({known.reason}); run this again"
+        )
     await asyncio.to_thread(compare_here, settings, base, join, known)
 
 
@@ -150,7 +152,7 @@ class Samples:
         """Compares with the kept samples. False if ``stop`` came first. Raises UsageError if something differs."""
         if not self._own_code:
             return True
-        log.info("audit", request="runs the code of an adapter", join=self._join, adapter=code_of(self._adapter))
+        log.info("audit", request="runs an adapter's code", join=self._join, adapter=code_of(self._adapter))
         known = await self._asked((), stop)
         if known is None:
             return False
@@ -165,7 +167,7 @@ class Samples:
         await self.keep(await asyncio.to_thread(self._first, side), stop)
 
     def began(self, side: Side, blocks: Sequence[Block]) -> list[Found]:
-        """Samples to keep before working on these blocks: a record of each log that begins with one of them."""
+        """Returns samples to keep before working on these blocks: a record of each log that begins in one of them."""
         if not self._own_code or not any(map(_is_begin, blocks)) or self._is_early(side):
             return []
         found = []
@@ -212,13 +214,14 @@ class Samples:
             if (before.side, before.record) == (now.side, now.record) and (differs := difference(before, now)):
                 shown = shown_record(self._adapter, made.record, made.file)
                 raise UsageError(
-                    f"join {self._join}: the adapter gives another {differs} of the record {_text(shown or b'')} in "
-                    f"{made.file.path}; with it events would be joined twice or not at all: restart with the adapter "
-                    "as it was, or write the join under a new name"
+                    f"join {self._join}: the adapter now derives another {differs} from the record "
+                    f"{_text(shown or b'')} in {made.file.path}, so events would be joined twice or not at all: "
+                    "restart with "
+                    f"the former adapter, or give the join a new name"
                 )
 
     def _first(self, side: Side) -> list[Found]:
-        """The first event of each log here."""
+        """Returns the first event of each log here."""
         found: dict[str, Found] = {}
         for file, record in self._first_records(side, None):
             if file.path not in found and (made := self.made(side, file, record)) is not None:
@@ -226,7 +229,7 @@ class Samples:
         return list(found.values())
 
     def made(self, side: Side, file: LogFile, record: bytes) -> Found | None:
-        """`None` if it is no event, or cannot be read."""
+        """Derives the values of a record; `None` if it is not an event, or unreadable."""
         adapter, digest = self._adapter, self._digester.digest
         event_id: bytes | None = None
         if side == "foreign":
@@ -256,7 +259,7 @@ class Samples:
         return self._digester.digest(b"\0".join((log_name(file.path).encode(), file.header, record)))
 
     def _first_records(self, side: Side, names: set[str] | None) -> Iterator[tuple[LogFile, bytes]]:
-        """First records of the logs with these names, or of all."""
+        """Returns the first records of the logs with these names, or of all."""
         adapter, (directory, patterns) = self._adapter, self._logs[side]
         primary = side == "primary"
         has_header = adapter.primary_has_header if primary else adapter.foreign_has_header
@@ -265,7 +268,7 @@ class Samples:
         try:
             files = discover(directory, compile_patterns(patterns), ProblemReporter(None), links=links)
         except (OSError, LogDirectoryError):
-            return  # the process that has to read it reports errors
+            return  # its reader reports errors
         named = [each for each in files if names is None or _name(each.path) in names]
         chosen = sorted(named, key=lambda each: each.mtime_ns)[-FILES_MAX:]
         if not chosen:

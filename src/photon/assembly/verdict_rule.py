@@ -1,7 +1,7 @@
-"""Withholds the verdict *unmatched* while a process of the datacentre works under an older file than another one.
+"""Withholds the verdict *unmatched* while processes of the datacentre work under different deployment files.
 
 Event stores, dispatchers and joiners announce the settings that decide this verdict when they start; the registry
-says which are the newest (``idregistry/core/verdict_rules.py``). The joiner, which every verdict passes through, asks
+knows the newest ones (``idregistry/core/verdict_rules.py``). The joiner, which every verdict passes through, asks
 again every few seconds. Events with a primary event are joined meanwhile.
 """
 
@@ -32,8 +32,8 @@ SETTINGS = (
     *("match", "within", "unmatched", "unmatched_after"),
 )
 DIGEST_BYTES = 6  # of each setting
-ASK_S = 2.0  # between two questions
-ANSWER_S = 2.0  # until one of them is given up
+ASK_S = 2.0  # between two requests
+ANSWER_S = 2.0  # time limit of a request
 TODO = "restart each process of an older file with the newer one"
 HEARD_S = 30.0  # after this time without an answer there may be a newer rule
 
@@ -66,7 +66,7 @@ def named(kind: str, datacentre: str, member: str = "") -> str:
 
 
 class Unmatched:
-    """Says why a process gives no verdict *unmatched* now. Call ``begin`` before it works; then ``run``."""
+    """Tells why a process withholds the verdict *unmatched*. Call ``begin`` before it works; then ``run``."""
 
     def __init__(
         self,
@@ -89,17 +89,17 @@ class Unmatched:
             rule,
             others,
         )
-        self._waits, self._heard = "the registry has not said yet which file is the newest", clock.monotonic()
+        self._waits, self._heard = "the registry has not reported the newest file yet", clock.monotonic()
 
     @property
     def waits(self) -> str:
-        """One line; empty if it gives such verdicts."""
+        """Returns the reason on one line; empty if it gives such verdicts."""
         if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
-            return "the registry does not say which file is the newest"
+            return "the registry does not report the newest file"
         return self._waits
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Announces the rule, however long that takes. False if ``stop`` came first."""
+        """Announces the rule, regardless of how long that takes. False if ``stop`` came first."""
         return await answered(self._ask, stop, ASK_S) is not None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -108,9 +108,9 @@ class Unmatched:
             if self.waits != said:
                 said = self.waits
                 if said:
-                    log.warning("no event is called unmatched now", join=self._join, why=said, todo=TODO)
+                    log.warning("no event is declared unmatched for now", join=self._join, why=said, todo=TODO)
                 else:
-                    log.info("events are called unmatched again", join=self._join)
+                    log.info("events are declared unmatched again", join=self._join)
             await until(stop, ASK_S)
             await self._ask()
 
@@ -127,7 +127,7 @@ class Unmatched:
 
 
 def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[str]) -> Iterator[str]:
-    """A line for each process that works under an older rule: ``process`` under ``rule``, and ``others``."""
+    """Returns a line for each process that works under an older rule: ``process`` under ``rule``, and ``others``."""
     for name in (process, *others):
         its = rule if name == process else known.processes.get(name, known.newest)
         if its != known.newest:

@@ -74,17 +74,19 @@ def test(
             total = len(trials["foreign"].read)
             click.echo(f"{found} of {total} foreign records name one of these primary records")
             if total and not found:
-                click.echo(f"  the first {records} of each file may be of different hours: try more with -n")
+                click.echo(f"  the first {records} of each file may cover different hours: try more with -n")
         if apart:
             one_of, why = apart[0]
-            click.echo(f"  {len(apart)} of them are no pair with it: line {one_of.line}: {why}")
+            click.echo(f"  {len(apart)} of them do not pair with it: line {one_of.line}: {why}")
         if shared:
             one, two = shared[0]
             many = "1 key has" if len(shared) == 1 else f"{len(shared)} keys have"
             where = (
                 f"{trials['primary'].path}, offsets {one.offset} and {two.offset} (lines {one.line} and {two.line})"
             )
-            click.echo(f"{many} several different primary records: {_shown(one.key)!r} stands in {where}")
+            click.echo(
+                f"{many} keys belong to several different primary records: {_shown(one.key)!r} stands in {where}"
+            )
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
 
@@ -99,7 +101,7 @@ def test(
 @click.command()
 @formatted
 def show(out: Printed) -> int:
-    """List the formats that need no code, and the adapters that installed packages bring.
+    """List the formats that need no code, and the adapters of installed packages.
 
     \b
     Example:
@@ -127,7 +129,7 @@ def show(out: Printed) -> int:
         says = f": {says}" if says else ""
         people.append(f"adapter {each.name}: {each.target}, {each.package} {each.version}{says}")
     if not found:
-        people.append("no installed package brings an adapter (entry points of the group photon.adapters)")
+        people.append("no installed package has an adapter (entry points of the group photon.adapters)")
     out.show({"formats": FORMATS, "adapters": rows}, "\n".join(people))
     return ATTENTION if any(each.fault for each in found) else DONE
 
@@ -195,7 +197,7 @@ def _print(side: str, trial: Trial) -> None:
 
 
 def _print_rejected(same: list[Tried]) -> None:
-    """Records that are rejected for one reason: shows the first one, and where it stops matching."""
+    """Records that are rejected for one reason: shows the first one, and where the pattern stops matching."""
     first, others = same[0], [str(each.line) for each in same[1:]]
     left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
     are = "so is line" if len(others) == 1 else "so are lines"

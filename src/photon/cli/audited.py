@@ -1,8 +1,8 @@
 """The audit trail of this machine's command line: a file of JSON lines next to the deployment file.
 
-A changing command writes a line before it begins and one after it has ended, so that a killed one shows too. If the
+A changing command writes a line before it begins and one after it has ended, so that killed commands show too. If the
 first line cannot be written, nothing is done. The processes that serve an operator's calls also log them
-(photon.config.audit); this file has what no process serves.
+(photon.config.audit); this file has the rest.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dic
         try:
             _append(path, {"id": number, "outcome": outcome, **ended})
         except OSError as error:
-            click.echo(f"photon: {path}: the end could not be noted ({error.strerror})", err=True)
+            click.echo(f"photon: {path}: the end of the command could not be recorded ({error.strerror})", err=True)
 
 
 def hidden(words: Sequence[str]) -> list[str]:

@@ -26,10 +26,13 @@ DAYS = click.IntRange(min=1, max=36_500)
               "name, by default photon.")  # fmt: skip
 @click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY instead.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
-@click.option("--ca", "authority", type=PATH, help="The authority's directory, if it is another one.")
+@click.option("--ca", "authority", type=PATH, help="The authority's directory, if not DIRECTORY.")
 @click.option("--days", type=DAYS, help="Days for which it is valid; default: 365, an authority 3650.")
-@click.option("--force", is_flag=True,
-              help="Replace the existing one; after an authority's all certificates of it are useless.")  # fmt: skip
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace the existing one; replacing an authority makes all its certificates useless.",
+)
 @formatted
 def certs_issue(
     directory: Path, identity: str | None, new: bool, hosts: tuple[str, ...], authority: Path | None,
@@ -77,7 +80,7 @@ def certs_for(
     at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,
 ) -> None:  # fmt: skip
-    """Issue all certificates that a deployment lacks, into the directory of [tls].
+    """Issue a deployment's missing certificates, into the directory of [tls].
 
     Can be repeated: existing ones of this authority are kept. A process uses a renewed certificate after a restart.
 

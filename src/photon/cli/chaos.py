@@ -58,23 +58,25 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run")
 @click.argument("scenario", required=False)
 @click.option("--list", "listing", is_flag=True, help="Instead of running one: show the scenarios of Photon.")
-@click.option("--random", "drawn", is_flag=True, help="Random faults instead of a scenario: a new one every 15 s.")
+@click.option(
+    "--random", "drawn", is_flag=True, help="Inject a random fault every 15 s instead of running a scenario."
+)
 @click.option("--seed", type=int, help="Seed of faults and traffic; default: drawn and shown.")
-@click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="How long; only with random faults.")
+@click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="Duration; with random faults only.")
 @click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second; default: the scenario's.")
 @config_option
 @run_option
 @project_option
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
-              help="With --config: write own lines, or use what arrives.  [default: existing]")  # fmt: skip
+              help="With --config: write own lines, or use the existing traffic.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
               help="Without --config: joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
+@click.option("--dry-run", is_flag=True, help="Show the schedule only.")
 @formatted
 @audited
 def run(
@@ -190,7 +192,7 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
 
 def _said_of(report: Report) -> Iterator[tuple[str, str]]:
     if report.good:
-        good = f"every one of {report.events:,} events exactly once" if report.events else "all is right"
+        good = f"every one of {report.events:,} events came out exactly once" if report.events else "all is right"
         yield "verdict", click.style(good, fg="green")
     else:
         yield "verdict", click.style(f"{len(report.problems)} problems", fg="red", bold=True)

@@ -46,7 +46,7 @@ _state = click.option(
 @click.option(
     "--durable/--not-durable",
     default=None,
-    help="Your word that this HBase keeps what it acknowledged, as on HDFS; or go on although it does not.",
+    help="Assert that this HBase keeps acknowledged writes (it runs on HDFS), or continue although it may not.",
 )
 @formatted
 def init(
@@ -56,30 +56,30 @@ def init(
     """Keep the state of a FILE's topology in HBase, and say which intervals of keys this machine has.
 
     For several machines: each does this once, with a --state of its own, and then runs it. An interval that another
-    machine had is taken over: what still runs there writes nothing more. Run again, it names other servers or
-    intervals. HBase keeps what it acknowledged through a crash only on HDFS, and does not say on what it stands: so
-    you do.
+    machine had is taken over: its former processes can no longer write. Run again, it names other servers or
+    intervals. Acknowledged writes survive a crash of HBase only on HDFS. HBase does not report its file system, so
+    state it here.
 
     \b
     Examples:
       photon compute init spend.py --hbase hbase1:9090 --hbase hbase2:9090 --durable --processes 4 --intervals i0,i1
       photon compute init spend.py --hbase hbase1:9090 --durable --intervals i2,i3
       photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
-    Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, or neither --durable nor --not-durable was given.
     """
     from photon.assembly.computing import site_of
     from photon.computing.site import keep_in_hbase
 
     if durable is None:
         raise UsageError(
-            f"HBase at {thrift[0]} keeps what it acknowledged only on HDFS: say --durable if it stands there; with "
-            "--not-durable a crash of HBase may set computations back, behind what they published"
+            f"HBase at {thrift[0]} keeps acknowledged writes only if it runs on HDFS: give --durable if it does; "
+            "with --not-durable, a crash of HBase may set computations back behind their published records"
         )
     site = site_of(file, state)
     named = [each.strip() for each in (intervals or "").split(",") if each.strip()]
     here, made = keep_in_hbase(site, thrift, table, processes, named, durable=durable)
     document = {"topology": site.topology.name, "table": table, "made": made, "durable": durable, "intervals": here}
-    word = "" if durable else "; NOT durable: a crash of HBase may set it back"
+    word = "" if durable else "; NOT durable: a crash of HBase may lose recent state"
     out.show(document, f"HBase, table {table}: {site.topology.name} has {', '.join(here)} here{word}")
     return DONE
 
@@ -87,20 +87,20 @@ def init(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="Read what is published now, call all timers, and end. A later run "
-                                           "computes newer records.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end. A later "
+                                           "run continues from there.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of intervals for the keys of a new state, each with a process; an existing state keeps "
               "its own (see photon compute rescale).")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
-              help="spark: the same by Structured Streaming, on a cluster; its state is another one.")  # fmt: skip
+              help="spark: run on a cluster with Structured Streaming; keeps a separate state.")  # fmt: skip
 @on_spark
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
               help="On Spark: number of parts for the keys of a new state; it cannot be changed.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
-              help="On Spark: records that a batch reads at most, about.")  # fmt: skip
-@click.option("--share", type=(int, int), hidden=True, help="Which process of how many this one is.")
+              help="On Spark: approximate maximum of records per batch.")  # fmt: skip
+@click.option("--share", type=(int, int), hidden=True, help="This process's number, and the number of processes.")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
@@ -120,8 +120,8 @@ def run(
       photon compute run spend.py --once
       photon compute run zeitgeist.py --processes 4 --state /var/lib/zeitgeist
       photon compute run spend.py --on spark --master spark://host:7077 --state /mnt/shared/spend
-    Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
-    them, as said; 1 failed, 2 wrong usage.
+    Exit codes: 0 done, or ended by SIGTERM; 3 the same, but records were put aside because a computation failed on
+    them; 1 failed, 2 wrong usage.
     """
     from photon.computing.journal import put_status
     from photon.config.stopping import stop_flag
@@ -250,11 +250,11 @@ def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
 @_state
 @click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Target number of intervals.")
 @click.option("--split", metavar="INTERVAL", help="Divide one in two.")
-@click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); default: "
-                                           "in the middle.")  # fmt: skip
-@click.option("--merge", nargs=2, metavar="INTERVAL INTERVAL", help="Make one of two neighbours.")
+@click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); "
+                                           "default: the middle.")  # fmt: skip
+@click.option("--merge", nargs=2, metavar="INTERVAL INTERVAL", help="Merge two neighbouring intervals.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=300.0, show_default=True,
-              help="Seconds for each split or merge.")  # fmt: skip
+              help="Time limit for each split or merge, in seconds.")  # fmt: skip
 @dry_run
 @formatted
 def rescale(
@@ -264,8 +264,8 @@ def rescale(
     """Divide the keys of FILE's topology among more or fewer processes, while it runs or while it does not.
 
     Each process owns an interval of hashes of keys. A split or a merge ends the processes concerned, moves their
-    state, and starts the new ones; the others go on. No record is lost or counted twice. One that was interrupted is
-    made by photon compute run before anything else. Shows the intervals.
+    state, and starts the new ones; the others go on. No record is lost or counted twice. An interrupted one is
+    completed by the next photon compute run before anything else. Shows the intervals.
 
     \b
     Examples:
@@ -317,13 +317,13 @@ def _hash(text: str | None) -> int | None:
 @click.argument("file", type=PATH)
 @_state
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
-              help="Seconds until all processes run it.")  # fmt: skip
+              help="Time limit until all processes run it, in seconds.")  # fmt: skip
 @formatted
 def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
-    """Make a running photon compute run apply its changed FILE: computations and streams added, taken out, mended.
+    """Make a running photon compute run apply its changed FILE: computations and streams added, removed, corrected.
 
-    FILE is read and checked first; one with a mistake changes nothing. What is new sees what comes from then on; the
-    state of what was taken out stays, for the day it is added again. Where nothing runs, the next start applies it.
+    FILE is read and checked first; one with a mistake changes nothing. New computations see records from then on; the
+    state of removed ones is kept in case they are added again. If nothing runs, the next start applies the file.
 
     \b
     Example:
@@ -345,15 +345,15 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("file", type=PATH)
-@click.option("--name", required=True, metavar="NAME", help="Of the replay: its streams are in DIRECTORY.NAME.")
+@click.option("--name", required=True, metavar="NAME", help="Name of the replay: its streams are in DIRECTORY.NAME.")
 @click.option("--from", "since", metavar="TIME",
               help="Publish results with this event time or a later one: 2026-11-21T09, epoch seconds, 2d (ago); "
               "needed once.")  # fmt: skip
 @_state
-@click.option("--once", is_flag=True, help="Read what is published now, call all timers, and end.")
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of intervals for the keys of a new replay.")  # fmt: skip
-@click.option("--in-place", is_flag=True, help="Then put it in place of the streams published so far, and end.")
+@click.option("--in-place", is_flag=True, help="Then replace the published streams with the replay's, and end.")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 def replay(
@@ -362,10 +362,10 @@ def replay(
 ) -> int:  # fmt: skip
     """Compute again after a bug in FILE was fixed: from the beginning of all sources, into new streams.
 
-    A state of its own is made, and what has an event time from TIME on is published in DIRECTORY.NAME for each
-    published DIRECTORY. Run again, it continues. --in-place retires the old streams, whose run must be ended: their
-    records before TIME stand, and readers at their end are told where to go on. From then on photon compute run goes
-    on with the new ones.
+    It has a state of its own, and publishes records with event times from TIME on in DIRECTORY.NAME, for each
+    published DIRECTORY. Run again, it continues. --in-place retires the old streams, whose run must have ended: their
+    records before TIME stay valid, and readers at their end are told where to continue. From then on photon compute
+    run continues the new ones.
 
     \b
     Examples:
@@ -388,7 +388,7 @@ def replay(
         placed = compute_here.put_in_place(
             file, state, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
         )
-        said = "in place: photon compute run goes on with it" if placed else "not in place yet: run this again"
+        said = "in place: photon compute run continues from it" if placed else "not in place yet: run this again"
         out.show({"state": str(state), "placed": placed}, f"{state}: {said}")
         return DONE
     compute_here.run(

@@ -31,9 +31,12 @@ class Checked(NamedTuple):
 
     settings: Settings
     survives: list[str]
-    """The losses that the registry survives, in words."""
+    """The losses that the registry survives, as a sentence."""
     hints: list[str]
-    """Things outside this machine that are made once; their existence is not checked here. And what runs apart."""
+    """Things outside this machine that are made once; their existence is not checked here.
+
+    Also lists processes that run separately.
+    """
     missing: list[str]
     """Things to be made before the services can start."""
 

@@ -106,7 +106,7 @@ def _registry_line(seen: Observation) -> str:
 
 def _latency_line(seen: Observation) -> str:
     p50, p90, p99 = seen.latencies_ms
-    return f"click written to joined: p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"
+    return f"time from click to join: p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"
 
 
 def _lines(seen: Observation) -> list[str]:
@@ -155,8 +155,8 @@ def _result(report: Report, directory: Path, *, kept: bool) -> Iterator[str | Pa
     if report.killed:
         said += [("kill -9", report.killed), ("return", report.catch_up)]
     said += [
-        ("click written to joined", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"),
-        ("every click exactly once", "yes, over both datacentres" if report.good else "NO"),
+        ("time from click to join", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"),
+        ("every click joined exactly once", "yes, over both datacentres" if report.good else "NO"),
         *(("problem", problem) for problem in report.problems),
         ("output", f"{directory}" if kept else "removed (keep it with --keep DIR)"),
         ("took", f"{report.seconds:.0f} s"),

@@ -39,8 +39,8 @@ class Silent(PhotonError):
 
 def lag(at: Deployed) -> int:
     """Shows sums, and the logs that wait longest; how many events wait in the retry store, since when, and if joiners
-    fail. A log's last line without its newline is not lag. Seconds: since the oldest unread byte was written, as far
-    as file times tell. Exit code 3: not all of several dispatchers answer."""
+    fail. A log's last line without its newline is not lag. Seconds: since the oldest unread byte was written, judged
+    by file times. Exit code 3: some dispatcher does not answer."""
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
     sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
@@ -103,14 +103,19 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 @click.option("--to", "to", metavar="now|TIME", required=True,
               help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @sure
-@click.option("--reader", "readers", multiple=True, metavar="NAME",
-              help="This other datacentre reads the logs, even if its dispatcher does not answer.")  # fmt: skip
+@click.option(
+    "--reader",
+    "readers",
+    multiple=True,
+    metavar="NAME",
+    help="Assume that this other datacentre reads the logs, even if its dispatcher does not answer.",
+)
 @audited
 def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
     """Skip what a stopped dispatcher, or join on Spark, has not read, because another datacentre reads it.
 
-    For one that lost its state or is too far behind. What is skipped gets its verdict from the other
-    datacentre and is not counted in this one's ledger. Where records are not in the order of their event time,
+    For one that lost its state or is too far behind. Skipped events get their verdict from the other
+    datacentre and are not counted in this one's ledger. Where records are not in the order of their event time,
     less is skipped. Compressed files are read through to find the place.
 
     \b
@@ -123,10 +128,10 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
 
     settings, datacentre = at.settings, at.datacentre or ""
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
-    must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
+    must_be_said(f"skipped by datacentre {datacentre}", dry_run=dry_run, yes=yes)
     answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
     if not (dry_run or yes or answer.refusal):
-        ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
+        ask(f"{_total(answer)} are skipped and never read by datacentre {datacentre}. Skip them?", yes=yes)
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
     document = _skips_json(answer)
     at.show(document, Part("logs", document["logs"], SKIPS, ""), _skipped(answer))
@@ -173,10 +178,10 @@ def _skips_json(answer: SkipAnswer) -> dict[str, Any]:
 def _skipped(answer: SkipAnswer) -> str:
     total = _total(answer)
     if answer.applied:
-        return f"{total} are left out by datacentre {answer.datacentre}"
+        return f"{total} were skipped by datacentre {answer.datacentre}"
     reading = [name for name, reads in answer.readers.items() if reads]
-    who = f"{', '.join(reading)} reads on" if reading else f"no answer from {', '.join(answer.readers)}"
-    return f"{total} would be left out ({who}); nothing was changed"
+    who = f"{', '.join(reading)} continues reading" if reading else f"no answer from {', '.join(answer.readers)}"
+    return f"{total} would be skipped ({who}); nothing was changed"
 
 
 def _total(answer: SkipAnswer) -> str:
@@ -205,8 +210,8 @@ def replay(
     """Dispatch the events of a time range again.
 
     Safe at any time: events with a verdict are left alone, others get one. The ledger
-    counts all as reread. The request is kept in the state of the dispatcher, or of the join on Spark: one that runs
-    takes it up within seconds, a stopped one when it starts, and a killed one continues.
+    counts all as reread. The request is kept in the state of the dispatcher, or of the join on Spark. A running one
+    picks it up within seconds, a stopped one at its next start, and a killed one continues.
 
     \b
     Examples:
@@ -226,7 +231,7 @@ def replay(
         return _cancel(at, replays, cancelled, dry_run=dry_run)
     if show:
         rows = [_replay_row(each) for each in replays.progress()]
-        none = f"no replay was asked of datacentre {datacentre}"
+        none = f"no replay was requested of datacentre {datacentre}"
         at.part(Part("replays", rows, REPLAYS, none), datacentre=datacentre)
         return DONE
     now_ns = time.time_ns()
@@ -237,7 +242,7 @@ def replay(
     number = None if dry_run else replays.ask(from_ns, to_ns, pattern)
     rows = [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs]
     total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
-    said = f"{total} would be read again; nothing was asked for"
+    said = f"{total} would be read again; no replay was requested"
     if number is not None:
         said = f"replay {number}: {total} are read again when {replays.who} runs; --status shows it"
     answer = {

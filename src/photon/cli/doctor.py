@@ -25,17 +25,22 @@ COLUMNS = (*map(Column, ("area", "level", "where", "what")), Column("what to do"
 
 @click.command()
 @click.argument("part", required=False, type=click.Choice(["config", "registry"]), metavar="[PART]")
-@click.option("--datacentre", "here", multiple=True, metavar="NAME",
-              help="It is on this machine; default: judged by addresses and directories.")  # fmt: skip
-@deployed(required=False, help="The deployment file; without it only this machine.")
+@click.option(
+    "--datacentre",
+    "here",
+    multiple=True,
+    metavar="NAME",
+    help="This datacentre runs on this machine; default: guessed from addresses and directories.",
+)
+@deployed(required=False, help="The deployment file; without it, only this machine is checked.")
 def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     """Find what is wrong, or soon will be, before a deployment is started or while it runs, and say what to do.
 
     \b
     Checks configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
-    directories, open files, ports, certificates and key files, the registry, watermarks that stand still, tables.
+    directories, open files, ports, certificates and key files, the registry, stalled watermarks, tables.
     Parts:
-      config    only whether the deployment file and each adapter that it names are good, and what it survives
+      config    only whether the deployment file and its adapters are valid, and which failures it survives
       registry  only the registry: silent replicas, groups without a leader, replicas far behind, memberships that
                 differ, clocks, disk space, alarms, closed shards, certificates that expire
     Examples:
@@ -77,7 +82,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 
 def _look(at: Deployed, here: tuple[str, ...], tell: Callable[[str], None]) -> Look:
-    """All that can be found out: with a mistake in the file, only this machine."""
+    """Runs all possible checks; with a mistake in the file, only those of this machine."""
     from photon.fleet.here import Here, machine
     from photon.fleet.look import Look, whole
 

@@ -49,7 +49,7 @@ class OneLineErrors(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Names the likely command if there is none of that name, as click does for options."""
+        """Suggests the likely command for an unknown name, as click does for options."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -85,12 +85,12 @@ class OneLineErrors(click.Group):
                 raise
             if said := _of_executors(error):
                 fail(said, FAILED)
-            fail(f"{type(error).__name__}: {error} (a defect of Photon's: --debug shows where)", FAILED)
+            fail(f"{type(error).__name__}: {error} (a bug in Photon: --debug shows where)", FAILED)
         raise SystemExit(code if isinstance(code, int) else DONE)
 
 
 def _told(error: click.UsageError) -> str:
-    """Names what was probably meant, also where click does not."""
+    """Suggests the probable word, also where click does not."""
     more, context = "", error.ctx
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
         alike = get_close_matches(error.message.partition("'")[2].partition("'")[0], error.param.type.choices)
@@ -106,7 +106,7 @@ def _told(error: click.UsageError) -> str:
 
 
 def _of_executors(error: Exception) -> str | None:
-    """Returns the line of a Spark executor that is behind the error, if there is one."""
+    """Returns the Spark executor's error line that caused this one, if any."""
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
     from photon.spark.worker_python import failure

@@ -67,7 +67,7 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
 
 # -- photon status eventstore ----------------------------------------------------------------------------------------
 def show(at: Deployed) -> int:
-    """Exit code 3: keys wait for logs that cannot be read."""
+    """Shows the event store. Exit code 3: keys wait for logs that cannot be read."""
     details, now_ns = _ask(at, lambda operator: operator.details()), time.time_ns()
     document, ranked = asdict(details), sorted(details.sources, key=lambda e: (e.bytes_read - e.bytes_known, e.path))
     facts = Part("", [document["progress"] | {"now_ns": now_ns}], PROGRESS)
@@ -86,9 +86,9 @@ def _age(row: dict[str, Any]) -> str:
 
     read_past_ns = row["read_past_ns"]
     if read_past_ns == ALL_BUT_ENDS_NS:
-        return "all but last lines without end"
+        return "complete, except for unfinished last lines"
     if read_past_ns == NEVER_NS:
-        return "all there will ever be"
+        return "complete; the logs will not grow"
     return f"{duration(max(row['now_ns'] - read_past_ns, 0) / 1e9)} ago" if read_past_ns > 0 else "not yet"
 
 
@@ -98,12 +98,12 @@ def _left(row: dict[str, Any]) -> float:
 
 def _hits(row: dict[str, Any]) -> str:
     asked = row["cache_hits"] + row["cache_misses"]
-    return f"{row['cache_hits'] / asked:.1%} of {asked:,} keys that are there" if asked else "no key was found yet"
+    return f"{row['cache_hits'] / asked:.1%} of {asked:,} keys found" if asked else "no key was found yet"
 
 
 def _reads(row: dict[str, Any]) -> str:
     each = f", {size(row['log_bytes'] / row['log_reads'])} each" if row["log_reads"] else ""
-    return f"{row['log_reads']:,} places looked at{each}"
+    return f"{row['log_reads']:,} places read{each}"
 
 
 def _ambiguous(row: dict[str, Any]) -> str:
@@ -132,7 +132,7 @@ LOST = (
 # -- forget ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("logs", nargs=-1, metavar="LOG...")
-@click.option("--all", "every", is_flag=True, help="Every log that look-ups needed and whose file is gone.")
+@click.option("--all", "every", is_flag=True, help="All logs that look-ups needed whose files are gone.")
 @sure
 @deployed(datacentre="Whose event store; may be left out if there is one.")
 @audited
@@ -159,7 +159,7 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
     apply = not dry_run
     if apply and not yes:
         named = ", ".join(log.path for log in forgotten(False).logs)
-        ask(f"Keys that stand in {named or 'them'} count as absent from then on. Give them up?", yes=yes)
+        ask(f"Keys found only in {named or 'them'} count as absent from then on. Give them up?", yes=yes)
     said = forgotten(apply)
 
     done, found = "given up" if apply else "would be given up; nothing was changed", asdict(said)

@@ -33,7 +33,7 @@ Searched = Callable[[str, int], None]
 @deployed(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--base64", "raw", is_flag=True, help="EVENT_ID is the event_id_raw_base64 of a record.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="For the whole search; large outputs may need more.")  # fmt: skip
+              help="Time limit of the whole search; large outputs may need more.")  # fmt: skip
 def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout: float) -> int:
     """Tell the story of one event over all datacentres: read, tried, matched or why not, registered, written.
 
@@ -45,8 +45,8 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
       photon explain 10.0.0.7:4711:1760000000000000 --config photon.toml
       photon explain click-000123 out/
       photon explain clicks-3.log:73400320 --config photon.toml -o json
-    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 something could not be
-    asked or searched, and is named.
+    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 a process or file could
+    not be searched; it is named.
     """
     from photon.fleet.explain.question import question_of
 

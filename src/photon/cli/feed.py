@@ -25,9 +25,9 @@ POLL_S = 2.0
     "--seed", type=int, default=1, show_default=True, help="Seed of the first stream; each start begins a new one."
 )
 @click.option("--keep", type=SIZE, default="1GiB", show_default=True,
-              help="Delete the oldest files beyond this size, in each directory.")  # fmt: skip
+              help="Keep at most this size of files in each directory; delete the oldest.")  # fmt: skip
 @click.option("--stop-at", type=SIZE, default="8GiB", show_default=True,
-              help="Write nothing more after this size.")  # fmt: skip
+              help="Stop writing at this size.")  # fmt: skip
 def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_at: int) -> None:
     """Write a stream until SIGTERM.
 
@@ -58,7 +58,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: int, out: Printed) -> None:
     """Write the logs of a whole day in the past, a file for each hour.
 
-    A nightly verification has something to verify at once. `photon feed check` compares what came out.
+    Gives a nightly verification something to verify at once. `photon feed check` compares what came out.
 
     \b
     Examples:
@@ -84,12 +84,12 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="Time to wait for missing events.")
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
-    """Compare outputs with the truth of a stream that was stopped in order.
+    """Compare outputs with the truth of a stream that was stopped cleanly.
 
     \b
     Example:
       photon feed check --of east/logs --output east/output --output west/output --wait 60s
-    Exit codes: 0 every click came out exactly once over all outputs and rightly joined, 1 not.
+    Exit codes: 0 every click came out exactly once over all outputs and was joined correctly, 1 not.
     """
     from photon.lab.demo.check import check as compare
     from photon.lab.demo.endless import truth_of
@@ -97,7 +97,7 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed)
     truth = truth_of(directory)
     findings = waited(lambda: compare(outputs, truth), lambda found: not found.problems, wait, POLL_S)
     clicks = len(truth.joined) + len(truth.unmatched)
-    verdict = "not as it should be" if findings.problems else "each exactly once"
+    verdict = "not as expected" if findings.problems else "each exactly once"
     people = f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"
     said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched,
             "rejected": findings.rejected, "problems": findings.problems}  # fmt: skip

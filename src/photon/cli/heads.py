@@ -61,8 +61,8 @@ class Printed:
             show(*people)
 
     def part(self, part: Part, *lines: Shown, **more: Any) -> None:
-        """Prints its rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below. A part without a
-        name is a plain list of rows."""
+        """Prints the part's rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below. A part
+        without a name is a plain list of rows."""
         self.show({part.name: part.rows, **more} if part.name else part.rows, part, *lines)
 
 
@@ -221,14 +221,14 @@ def _pairs(context: click.Context, parameter: click.Parameter, settings: tuple[s
     for each in settings:
         key, equals, value = each.partition("=")
         if not equals or not key.startswith("spark."):
-            raise UsageError(f"--spark {each}: must be spark.…=VALUE")
+            raise UsageError(f"--spark {each}: must have the form spark.…=VALUE")
         found[key] = value
     return found
 
 
 def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--master`` and ``--spark`` (``spark``: a dict)."""
-    default = "default: as spark-submit says, else local[*]"
+    default = "default: that of spark-submit, else local[*]"
     master = click.option("--master", metavar="URL", help=f"Spark's master; {default}.")
     spark = click.option("--spark", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="A Spark setting.")
     return added(command, [master, spark])
@@ -301,11 +301,11 @@ def can_be_asked() -> bool:
 def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
     """The first step of a command that cannot be undone, before anything is read.
 
-    ``what``: the action as a sentence begins: ``retiring slot east-1``. Raises UsageError if nobody can be asked and
-    neither option was given.
+    ``what``: the action as the beginning of a sentence: ``retiring slot east-1``. Raises UsageError if nobody can be
+    asked and neither option was given.
     """
     if not (dry_run or yes or can_be_asked()):
-        raise UsageError(f"{what} cannot be taken back: --yes does it, --dry-run shows what would be done")
+        raise UsageError(f"{what} cannot be undone: confirm with --yes, or preview it with --dry-run")
 
 
 def ask(question: str, *, yes: bool) -> None:

@@ -30,7 +30,7 @@ NAMED = 3
               help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
 @click.option("--foreign", type=PLACE, required=True, help="The foreign logs, likewise.")
 @click.option("--kafka-client", type=PATH, metavar="FILE",
-              help="For kafka://…: properties of Kafka's clients, as librdkafka names them.")  # fmt: skip
+              help="For kafka://…: client properties, in librdkafka's spelling.")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
               help="For kafka://…: skip messages that Kafka removed before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
@@ -39,21 +39,23 @@ NAMED = 3
 @click.option("--primary-key", multiple=True, metavar="FIELD", help="Use this field of primary records as the key.")
 @click.option("--foreign-key", multiple=True, metavar="FIELD", help="Use this field of foreign records as the key.")
 @click.option("--id", metavar="FIELD", help="Use this field as the foreign event's own unique id.")
-@click.option("--time", metavar="FIELD", help="Use this field as the foreign event time; its unit is found.")
+@click.option("--time", metavar="FIELD", help="Use this field as the foreign event time; its unit is detected.")
 @click.option("--unit", metavar="UNIT", help="Read --time in this unit (s, ms, us, ns) or format (iso8601, …).")
 @click.option("--format", "forms", multiple=True, metavar="FORMAT",
               help="Read the logs in this format, or primary=FORMAT and foreign=FORMAT.")  # fmt: skip
 @click.option("--config", type=PATH, help="Read the logs as this file says; default: infer it from the logs.")
 @click.option("--join", metavar="NAME", help="The join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
-@click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
+@click.option(
+    "--keep-pending", is_flag=True, help="With --once: events without a primary event wait for the next run."
+)
 @click.option("--max-rejected", type=click.IntRange(min=0), default=0, show_default=True,
-              help="More rejected records than this end in exit code 3.")  # fmt: skip
+              help="Exit with code 3 if more records than this are rejected.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stages", type=PATH, help="Write a profile of the stages to this file.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
+@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def join(
     once: bool, keep_pending: bool, max_rejected: int, quiet: bool, out: Printed,
     stop_with_parent: bool, key: tuple[str, ...], primary_key: tuple[str, ...], foreign_key: tuple[str, ...],
@@ -71,17 +73,19 @@ def join(
       photon join --primary orders.csv --foreign 'logs/**/clicks-*.gz' --output out/ --once
       photon join --primary P --foreign F --output O --once --primary-key id --foreign-key order_id
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, a log was not read
-    to its end, or what was found in the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
+    to its end, or a guess about the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
     """
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     if stop_with_parent and Path("-") in (named["primary"], named["foreign"]):
-        raise UsageError("--stop-with-parent: it watches standard input, which is a log here; leave one of them out")
+        raise UsageError(
+            "--stop-with-parent: standard input is a log here and cannot also be watched; leave out one of them"
+        )
     told = {"--key": key, "--primary-key": primary_key, "--foreign-key": foreign_key, "--id": id, "--time": time,
             "--unit": unit, "--format": forms}  # fmt: skip
     options_told = [name for name, value in told.items() if value]
     if named["config"] is not None and options_told:
-        raise UsageError(f"--config and {', '.join(options_told)} say the same; write all of it in one of them")
+        raise UsageError(f"--config and {', '.join(options_told)} both describe the join; use only one of them")
     ended = _in_a_child(named)
     if ended is not None:
         return ended
@@ -158,24 +162,25 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
 
     ledger = result.ledger
     if not balances(ledger):
-        return FAILED, "the ledger does not balance; this is a defect, keep the output directory"
+        return FAILED, "the ledger does not balance; this is a bug in Photon: keep the output directory and report it"
     if result.unowned:
         return FAILED, f"{result.unowned} output records are not owned in the registry; keep the output directory"
     if result.stopped and options.once:
-        return FAILED, "interrupted before all had a verdict; run this again to go on"
+        return FAILED, "interrupted before every event had a verdict; run this again to continue"
     if result.unread:
         many = "1 foreign log was" if len(result.unread) == 1 else f"{len(result.unread)} foreign logs were"
         return ATTENTION, f"{many} not read to the end: {_named(result.unread)}; correct this and run this again"
     if result.alike:
         many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
-        what = "cannot be told from another log, or from what the file held before: lines without ids count once up "
-        what += "to the first difference, and as new lines behind it"
+        what = "cannot be distinguished from another log, or from the file's former content: lines without ids "
+        what += "count once up to the first difference, and as new lines after it"
         return ATTENTION, f"{many} {what}: {_named(result.alike)}; name an id if the lines have one"
     if result.conflicting:
         lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
         return ATTENTION, (
-            f"{lost} dropped as duplicates though their content differs (conflicting, as said above): the event id "
-            "that was found names something else; start a new --output with --id or a configuration without an id"
+            f"{lost} dropped as duplicates although their contents differ (see conflicting above): the "
+            "detected event id does not identify events; start a new --output with --id or a configuration without "
+            "an id"
         )
     if result.rejected > max_rejected:
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
@@ -183,16 +188,16 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
     if result.missing:
         many = "1 primary log has" if result.missing == 1 else f"{result.missing} primary logs have"
-        return ATTENTION, f"{many} records that cannot be read, as said above; correct this and run this again"
+        return ATTENTION, f"{many} unreadable records, listed above; correct them and run this again"
     if result.ambiguous:
         many = "1 key has" if result.ambiguous == 1 else f"{result.ambiguous} keys have"
-        doubt = f"{many} several different primary events, so the key that was found may be wrong"
+        doubt = f"{many} several different primary events, so the detected key may be wrong"
         return ATTENTION, f"{doubt}; name the right one by --key, with a new --output"
     if result.unended and not options.keep_pending:
         many = "1 foreign log ends" if len(result.unended) == 1 else f"{len(result.unended)} foreign logs end"
-        return ATTENTION, f"{many} in a line that waits for its end, as said above; run this again"
+        return ATTENTION, f"{many} in an unfinished line, listed above; run this again once it is complete"
     if ledger["pending"] and options.once and not options.keep_pending:
-        return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
+        return ATTENTION, f"{ledger['pending']} events have no verdict yet, for the reasons above; run this again"
     return DONE, ""
 
 

@@ -56,7 +56,7 @@ def _tell(seen: _Seen) -> int:
         say(each)
     if seen.unbalanced:
         hours = ", ".join(seen.unbalanced)
-        say(f"the ledger does not balance in {hours}; this is a defect, keep the directory")
+        say(f"the ledger does not balance in {hours}; this is a bug in Photon: keep the directory and report it")
         return ATTENTION
     return DONE
 
@@ -90,11 +90,11 @@ def _all(at: Deployed) -> _Seen:
     found = accounts(at.settings, at.base)
     missing = [f"datacentre {each.datacentre}: {each.missing}" for each in found if each.total is None]
     if len(missing) == len(found):
-        raise UsageError(f"{'; '.join(missing)}; run this where one of them is")
+        raise UsageError(f"{'; '.join(missing)}; run this on a machine that has one of them")
     unbalanced = [f"{hour} of {each.datacentre}" for each in found for hour in each.unbalanced]
     notes = ["all: each event has its verdict in one datacentre; the others that read it count it as elsewhere"]
     notes += [
-        f"{each.datacentre}: sums as its dispatcher says; its hours lie where it runs"
+        f"{each.datacentre}: totals reported by its dispatcher; hours are shown on its machine only"
         for each in found
         if each.total is not None and each.whole is None
     ]

@@ -44,7 +44,7 @@ def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
 
 @contextmanager
 def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
-    """The named datacentres (all, if none is named), and a function that asks all their processes with the
+    """Returns the named datacentres (all, if none is named), and a function that asks all their processes with the
     operator's certificate. Raises UsageError."""
     from photon.fleet.access import pipelines_named
     from photon.fleet.look import Asker
@@ -59,7 +59,7 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
 
 
 def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float, pause_s: float) -> T:
-    """Looks until it is so, or the time is over. Returns the last look."""
+    """Looks until the condition holds, or the time is over. Returns the last look."""
     until_s = time.monotonic() + timeout_s
     while not is_so(found := look()) and time.monotonic() < until_s:
         time.sleep(pause_s)
@@ -70,7 +70,10 @@ class Progress:
     """Progress on standard error: in place on a terminal, elsewhere a line for each step."""
 
     def __init__(self, *, passing: bool = False, after_s: float = 0.0, every_s: float = 0.0) -> None:
-        """``passing``: only on a terminal, and gone at the end. ``after_s``, ``every_s``: first and next lines."""
+        """``passing``: shown on terminals only, and erased at the end.
+
+        ``after_s``, ``every_s``: first and next lines.
+        """
         self._passing, self._every_s = passing, every_s
         self._due_s, self._step, self._open = time.monotonic() + after_s, "", False
 

@@ -1,7 +1,7 @@
 """The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
 
-A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
-KIND of ``photon serve``; any action is ``photon NOUN VERB``, a line in ``TASKS``.
+A read-only command is a PART of ``photon status`` or ``photon doctor``, a server process is a KIND of ``photon
+serve``; any action is ``photon NOUN VERB``, a line in ``TASKS``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from photon.cli.errors import DONE, OneLineErrors
 from photon.cli.heads import Printed, formatted
 from photon.config.garbage import collect_rarely
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to people is a one-line error of ours
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # users get our one-line error instead
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
 NOT_FOR_OTHERS = 0o027
@@ -49,7 +49,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             "parquet out/ --into lake/clicks",
         ),
         "compute": Noun(
-            "Run computations over what was joined.",
+            "Run computations over joined records.",
             {
                 "init": "compute:init",
                 "run": "compute:run",
@@ -60,7 +60,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             "run spend.py",
         ),
         "table": Noun(
-            "Keep tables up to date by transactions and observers; look into them.",
+            "Run observers that keep tables up to date; inspect tables.",
             {"init": "table:init", "scan": "table:scan", "observe": "table:observe", "verify": "table:verify"},
             "scan clusters --database clicks.db",
         ),
@@ -70,7 +70,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "up": Noun("Run all processes of a deployment on this machine.", "up:up"),
         "down": Noun("End the processes of a deployment.", "running:down"),
         "restart": Noun("Restart processes, one after the other.", "running:restart"),
-        "hold": Noun("End processes until they are released.", "running:hold"),
+        "hold": Noun("Stop processes until they are released.", "running:hold"),
         "release": Noun("Start held processes again.", "running:release"),
         "reload": Noun("Apply a changed deployment file.", "running:reload"),
         "serve": Noun("Run one process of a deployment.", "serve:serve"),
@@ -79,13 +79,13 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             {"issue": "certs:certs_issue", "for": "certs:certs_for"},
             "for photon.toml",
         ),
-        "health": Noun("Ask one process whether it serves.", "main:health"),
+        "health": Noun("Check that a process is serving.", "main:health"),
     },
     "Look": {
         "status": Noun("Show what a deployment, or a part of it, is doing.", "status:status"),
         "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
         "explain": Noun("Tell the story of one event.", "explain:explain"),
-        "doctor": Noun("Find what is wrong, or soon will be.", "doctor:doctor"),
+        "doctor": Noun("Find present and coming problems.", "doctor:doctor"),
         "help": Noun("Explain a counter, a metric or a command.", "help:help_"),
     },
     "Repair": {
@@ -153,14 +153,14 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             "set east west --round-trip 100ms --control 127.0.0.1:7100",
         ),
         "feed": Noun(
-            "Write a generated stream, and check what became of it.",
+            "Generate a stream, and check how it was joined.",
             {"serve": "feed:serve", "day": "feed:day", "check": "feed:check"},
             "serve --into east/logs --into west/logs --rate 50",
         ),
     },
     "Build": {
         "adapter": Noun(
-            "Try how logs are read; start an adapter of your own.",
+            "Test how logs are read; create an adapter.",
             {"test": "adapter:test", "show": "adapter:show", "init": "adapter:init"},
             "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
         ),
@@ -173,7 +173,7 @@ NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, no
 
 
 class Tree(OneLineErrors):
-    """A group whose commands are imported when they are called. ``lazily``: name -> noun, or where the command is."""
+    """A group whose commands are imported when they are called. ``lazily``: name -> noun, or the command's place."""
 
     def __init__(self, *args: Any, lazily: Mapping[str, Noun | str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -245,13 +245,13 @@ def main(debug: bool) -> None:
               help="Directory with ca.crt and the process's own pair; without it plain text.")  # fmt: skip
 @click.option("--identity", metavar="NAME", help="The pair of --tls, if it has several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
-@click.option("--alive", is_flag=True, help="Any answer will do: a replica without a majority does not serve, and a "
-                                           "restart helps it not.")  # fmt: skip
+@click.option("--alive", is_flag=True, help="Succeed if the process answers at all. For liveness: restarting a "
+                                           "replica without a majority does not help.")  # fmt: skip
 @formatted
 def health(
     address: str, certificates: Path | None, identity: str | None, timeout: float, alive: bool, out: Printed
 ) -> None:
-    """Ask the process at HOST:PORT whether it serves; silent when it does. A container's health check.
+    """Check that the process at HOST:PORT is serving; silent if it is. A container's health check.
 
     \b
     It uses the process's own certificate, so run it in the process's container or on its machine.
@@ -263,7 +263,7 @@ def health(
 
     probe(address, certificates, identity, timeout, alive=alive)
     if out.json:
-        import json  # standard library, like all that a health check imports
+        import json  # standard library only, as for all imports of a health check
 
         click.echo(json.dumps({"address": address, "alive" if alive else "serving": True}))
 
@@ -283,7 +283,7 @@ def completion(shell: str, out: Printed) -> int:
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
-    assert kind is not None, "click knows all of these"
+    assert kind is not None, "all are known to click"
     script = kind(main, {}, "photon", "_PHOTON_COMPLETE").source()
     out.show({"shell": shell, "script": script}, script)
     return DONE

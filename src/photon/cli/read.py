@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
+@click.option("--follow", is_flag=True, help="Keep reading new records until SIGTERM.")
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
               help="Begin at the cursor in FILE, and update it.")  # fmt: skip
-@click.option("--with-cursor", is_flag=True, help="Print the cursor first, and after each block of records.")
+@click.option("--with-cursor", is_flag=True, help="Print the cursor at the start, and after each block of records.")
 @click.option("--with-watermark", is_flag=True,
-              help="Print the watermark whenever it has moved and all is read.")  # fmt: skip
+              help="Print the watermark when it has moved and all records are read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
 @click.option(
-    "--cleared-only", is_flag=True, help="Only cleared records: valid even if a slot is retired; a little later."
+    "--cleared-only",
+    is_flag=True,
+    help="Only cleared records: valid even if a slot is retired, but slightly delayed.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
@@ -51,7 +53,7 @@ def read(
 ) -> int:  # fmt: skip
     """Print the records of an output, each exactly once from one cursor to the next.
 
-    Reads only what is published, which no crash takes back. OUTPUT is an output of photon join, or a URL below which
+    Reads only published records, which no crash takes back. OUTPUT is an output of photon join, or a URL below which
     photon sink objects has put one.
 
     \b
@@ -61,7 +63,7 @@ def read(
       photon read s3://lake/clicks --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
     Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
-    to some files; or OUTPUT is a stream that was replayed: its end says where to go on; 1 failed; 2 wrong usage.
+    to some files; or OUTPUT is a replayed stream, whose end names its successor; 1 failed; 2 wrong usage.
     """
     from photon.objects.disk import UrlDisk
     from photon.outputs import Reader
@@ -89,8 +91,8 @@ def read(
 def named_place(
     output: Path | None, config: Path | None, datacentre: str | None, *, follow: bool = False
 ) -> OutputPlace:
-    """The place that OUTPUT, or --config and --datacentre, name; with ``follow`` also one where no output is yet.
-    Raises UsageError, ConfigError."""
+    """Returns the place named by OUTPUT, or by --config and --datacentre; with ``follow``, even before there is an
+    output. Raises UsageError, ConfigError."""
     from photon.outputs.output_places import NotBegun
 
     try:
@@ -134,21 +136,21 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     else:
         raise UsageError(f"--from {begin}: neither beginning nor end nor a cursor, which begins with {{")
     if kept is not None:
-        kept.save(start)  # the end is the present end, not that of the next call
+        kept.save(start)  # the present end, not that at the next call
     return start
 
 
 def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
-    """Watermarks from its journal, or from the datacentre's verifier if that is on another machine. Raises
-    UsageError."""
+    """Reads watermarks from the output's journal, or from the datacentre's verifier if that is on another machine.
+    Raises UsageError."""
     from photon.config.disk import RealDisk
     from photon.objects.paths import ObjectPath
     from photon.outputs.watermarks import WatermarkTail
 
     if isinstance(place.output, ObjectPath):
-        raise UsageError(f"--with-watermark: {place.output} does not say it; read the output itself for that")
+        raise UsageError(f"--with-watermark: {place.output} has no watermark; read the original output")
     if config is None or place.state.is_dir():
         moved = WatermarkTail(RealDisk(), place.state, kinds).moved
     else:
@@ -190,7 +192,7 @@ def _pass_on(
         objected += len(held_back)
         for name, lines in held_back.items():
             many = "1 line" if lines == 1 else f"{lines} lines"
-            say(f"{name}: not read on, the verifier objects to {many} of it (docs/verification.md)")
+            say(f"{name}: not read further: the verifier objects to {many} of it (docs/verification.md)")
 
     descriptor = sys.stdout.fileno()
     signals = Signals(descriptor)

@@ -10,7 +10,7 @@ import time
 from types import FrameType
 
 LINE_GRACE_S = 1.0
-"""Time for the other side to take the rest of a begun line."""
+"""Time limit for the reader to take the rest of an unfinished line."""
 WRITE_BYTES = 1 << 20
 _NEWLINE = ord("\n")
 
@@ -40,7 +40,7 @@ class Signals:
         return self._wake
 
     def wait(self, seconds: float) -> None:
-        """Waits for ``seconds``, or until a stop is requested. Raises BrokenPipeError if nobody reads the output any
+        """Waits ``seconds``, or until a stop is requested. Raises BrokenPipeError if nobody reads the output any
         more."""
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._output:
@@ -62,8 +62,8 @@ class OutputSink:
         self._poll_or_stop.register(signals.descriptor, select.POLLIN)
 
     def write(self, data: bytes) -> int:
-        """Returns the number of bytes written: all of them unless a stop is requested; then up to a line's end, if
-        the reader takes them."""
+        """Returns the number of bytes written: all of them unless a stop is requested; then up to the end of a line,
+        if the reader takes that much."""
         view, done, end, deadline = memoryview(data), 0, len(data), None
         while done < end:
             if self._signals.asked and deadline is None:
@@ -78,7 +78,7 @@ class OutputSink:
         return done
 
     def _writable(self, deadline: float | None) -> bool:
-        """False if a stop is requested first, or it is too late."""
+        """Waits until it can be written; False if a stop is requested first, or time is up."""
         if self._is_file:
             return True
         if deadline is None:
@@ -88,6 +88,6 @@ class OutputSink:
         return any(descriptor == self._descriptor for descriptor, _ in ready)
 
     def flush(self) -> None:
-        """Makes a file durable; bytes in a pipe belong to the other side."""
+        """Makes a file durable; does nothing for a pipe."""
         if self._is_file:
             os.fsync(self._descriptor)

@@ -59,7 +59,7 @@ def wait_for(
     from photon.supervision.states import USAGE_EXIT
 
     began = told = time.monotonic()
-    refused_before: int | None = None  # restarts until then
+    refused_before: int | None = None  # it restarts until then
     while True:
         state = tell(directory, "ps", [name])[0]
         if state.state == is_so if isinstance(is_so, str) else is_so(state):
@@ -112,8 +112,8 @@ PROCESSES = (
 
 # -- restart, hold, release ------------------------------------------------------------------------------------------
 def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., Any]]:
-    """The head of a command on some processes: FILE [NAME]..., --datacentre. The command gets the run directory and
-    the names of these processes; ``done``, JSON's word for the action on them, is printed."""
+    """Declares FILE [NAME]... and --datacentre. The command gets the run directory and the names of the processes;
+    ``done`` is the JSON key of the result."""
 
     def add(command: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -148,7 +148,7 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
     """Restart processes that photon up keeps running, one after the other.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named. Each one ends in order and is up again before the next one ends;
+    processes is skipped if others are named. Each one ends cleanly and is up again before the next one ends;
     it then has the new release, settings and certificates. Replicas go first, then one datacentre after the other.
 
     \b
@@ -186,7 +186,7 @@ def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) 
 @click.command()
 @_on_processes("held")
 def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
-    """End processes that photon up keeps running; they stay down until photon release.
+    """Stop processes that photon up keeps running, until photon release.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
 
@@ -230,7 +230,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
         )
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:
-        raise UsageError(f"--datacentre {datacentre}: no process is lost with it")
+        raise UsageError(f"--datacentre {datacentre}: it has no processes of its own")
     chosen: list[str] = []
     for name in names or known:
         found = [each for each in known if name in (each, each.replace(" ", "-"), each.partition(" ")[0])]
@@ -250,12 +250,12 @@ def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[
 
 @click.command()
 @click.argument("name")
-@click.option("--last", is_flag=True, help="Even if it is the last one up: its datacentre's events then wait.")
+@click.option("--last", is_flag=True, help="Drain the last joiner too; events of its datacentre then wait.")
 @_takes_out()
 def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
     """Take joiner NAME out of service: it gets no new events, finishes what it has, and is held.
 
-    Its datacentre's other joiners get the events from then on. Refused where none of them is up. It stays down until
+    Its datacentre's other joiners get the events from then on. Refused if no other joiner is up. It stays down until
     photon release, or until photon up is started again. In containers: docker-compose stop.
 
     \b
@@ -305,7 +305,7 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
     chosen = dispatchers_of(states, at.datacentre)
     names, others = [state.name for state in chosen], readers_left(states, chosen)
     if not others:
-        click.echo("photon: nobody else reads here: a log that is deleted meanwhile is never read", err=True)
+        click.echo("photon: no other datacentre reads these logs: a log deleted meanwhile is never read", err=True)
     said = {"dispatchers": names, "reading_on": others, "dry_run": dry_run}
     if dry_run:
         return _say(at, said, f"would be paused: {', '.join(names)}")
@@ -355,11 +355,11 @@ def _say(at: Deployed, found: dict[str, object], line: str) -> int:
 def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again: bool, dry_run: bool) -> int:
     """Make the running photon up apply its changed deployment file and the operator's certificate.
 
-    Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process is
-    reported as changed if it read a changed key at its start: it takes its new settings when it is restarted.
+    Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process that
+    read a changed key at its start is reported as changed; it needs a restart to take the new settings.
     --restart does that, one process after the other: replicas, then one datacentre after the other, each only while
-    another one joins. It says first which, and how long their last starts took together (--dry-run: only that). A
-    file with a mistake changes nothing.
+    another one joins. It first lists them, and how long their last starts took in total (--dry-run: only that). An
+    invalid file changes nothing.
 
     \b
     Examples:
@@ -376,11 +376,11 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     rows = {"started": changes.started, "ended": changes.ended, "changed": [state.name for state in turn],
             "keys": changes.keys}  # fmt: skip
     took_s = round(sum(state.start_s or 0.0 for state in turn), 1)
-    last = f"restarted in turn, in some {took_s:.0f} s" if again else "changed, when they are restarted"
+    last = f"restarted in turn, in some {took_s:.0f} s" if again else "changed; take effect at a restart"
     words = {"started": "started", "ended": "ended", "changed": last}
     people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
     people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
-    people += ["this is what would be done; nothing was changed"] if dry_run else []
+    people += ["nothing was changed"] if dry_run else []
     if not at.json:
         click.echo("\n".join(people))
     for name in () if no_wait or dry_run else changes.started:
@@ -401,8 +401,8 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
     while why := nobody_joins(tell(directory, "ps"), state):
         if time.monotonic() > until:
             raise PhotonError(
-                f"{state.name} is left as it was: nothing would join meanwhile, as {why}; correct that, or restart "
-                f"it all the same: photon restart {file} '{state.name}'"
+                f"{state.name} was not restarted, as nothing would join meanwhile: {why}; correct that, or "
+                f"restart it anyway: photon restart {file} '{state.name}'"
             )
         time.sleep(POLL_S)
 
@@ -417,8 +417,7 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
 def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
     """End what photon up runs: dispatchers, joiners, event stores, caches, registry, proxy, in this order.
 
-    Nothing is lost: photon up with the same file continues. What a killed photon up may have left
-    is ended too.
+    Nothing is lost: photon up with the same file continues. Processes left by a killed photon up are ended too.
 
     \b
     Example:

@@ -42,16 +42,20 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Format of its log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Where to listen, if that is not where others reach it: at --address (joiner, dispatcher), or "
-              "as the file says.")  # fmt: skip
+              help="Where to listen; default: --address (joiner, dispatcher), else the file's address.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where others reach it, if not in the file; "
                                                      "auto:PORT: this machine's host name.")  # fmt: skip
-@click.option("--accept-damaged-log", is_flag=True,
-              help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what "
-              "it owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
-@click.option("--accept-lost-offsets", is_flag=True,
-              help="Relay: go on behind messages of a topic that were gone before they were read "
-              "(docs/kafka.md).")  # fmt: skip
+@click.option(
+    "--accept-damaged-log",
+    is_flag=True,
+    help="Joiner: start although a part of the slot's redo log is unreadable: set it aside, give up "
+    "its unwritten registrations, and let their events be joined again (docs/verification.md).",
+)
+@click.option(
+    "--accept-lost-offsets",
+    is_flag=True,
+    help="Relay: continue after messages that a topic lost before they were read (docs/kafka.md).",
+)
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
               help="Dispatcher: where to begin in existing logs without state; TIME: 2h (ago), ISO, "
               "epoch seconds.")  # fmt: skip
@@ -59,8 +63,8 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--primary", type=PLACE, help="Event store without --datacentre: the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")
 @click.option("--once", is_flag=True, help="Event store: the logs will not grow.")
-@click.option("--may-be-empty", is_flag=True, help="With --once: having no primary record is no error.")
-@click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
+@click.option("--may-be-empty", is_flag=True, help="With --once: succeed even without any primary record.")
+@click.option("--stages", type=PATH, help="Event store: write samples of each stage to this file.")
 def serve(
     kind: str, name: str | None, config: Path | None, overrides: tuple[str, ...], datacentre: str | None,
     stop_with_parent: bool, log_format: str, **options: Any,
@@ -70,21 +74,21 @@ def serve(
     \b
     Kinds:
       registry NAME      a replica of the registry
-      datacentre [NAME]  all of the kinds below up to `status` that are not `apart` in the file, in one process: less
-                         memory and work for each event, on one core
+      datacentre [NAME] all kinds below, except those `apart` in the file, in one process: less memory and less work
+                         per event, on one core
       eventstore         reads primary logs and answers look-ups
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
       joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
                          name (docs/dispatcher.md, Scaling)
       dispatcher [KofN]  reads foreign logs; KofN (2of4): of several, the one that reads its share of them
       verifier           verifies all slots of a datacentre that are on this machine
-      relay              what other joins have published, as logs of a join that builds on them (docs/chains.md), and
+      relay other joins' published records, as logs of a join that builds on them (docs/chains.md), and
                          topics of Kafka as logs (docs/kafka.md)
       observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       spark              joins a datacentre's logs on Spark, in place of dispatcher and joiners (docs/spark.md)
-      compute [NAME]     computations over what is published, and how they stand (docs/computations.md)
-      sink [NAME]        what is published, to where [sink.NAME] says (docs/objects.md)
+      compute [NAME] computations over published records, and their status (docs/computations.md)
+      sink [NAME] writes published records where [sink.NAME] says (docs/objects.md)
       status             a page, /status.json, /metrics for Prometheus, /healthz
     Examples:
       photon serve registry r1 --config photon.toml
@@ -95,8 +99,8 @@ def serve(
       photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
       photon serve observe dedup-1 --config photon.toml
       photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
-    Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
-    that.
+    Exit codes: 0 at SIGTERM; 3 at SIGTERM, but a joiner could not decide all events in time: its next start completes
+    them.
     """
     from photon.assembly.room import Room, reporter
     from photon.assembly.telemetry import exporting, labels_of

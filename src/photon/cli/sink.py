@@ -29,7 +29,7 @@ _NAME = click.option(
 )  # fmt: skip
 _COMMIT_AGE = click.option(
     "--commit-age", type=DURATION, default="1s", show_default=True,
-    help="Commit this long after the first record, or after 8 MiB of them.",
+    help="Commit this long after a batch's first record, or at 8 MiB.",
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
-              help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
+              help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names the valid ones.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["struct", "flat"]),
               help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
               "Default: as in DIR; structs in a new one.")  # fmt: skip
@@ -104,7 +104,7 @@ def parquet(
 ) -> int:
     """Write published records as rolled Parquet files, each record once.
 
-    It may be ended at any moment and continues: what the manifest does not name is written again.
+    It may be stopped at any moment and continues: records of files that the manifest does not name are written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
 
     \b
@@ -138,7 +138,7 @@ def parquet(
 @click.option("--into", required=True, metavar="ADDRESS",
               help="postgresql://USER@HOST/DATABASE, or another form that libpq knows; the password in PGPASSWORD "
               "or ~/.pgpass.")  # fmt: skip
-@click.option("--table", required=True, help="TABLE or SCHEMA.TABLE; made if it is not there.")
+@click.option("--table", required=True, help="TABLE or SCHEMA.TABLE; created if missing.")
 @_NAME
 @_COMMIT_AGE
 def postgres(source: _Published, into: str, table: str, name: str, commit_age: float) -> int:
@@ -162,13 +162,13 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
 
 @click.command()
 @_published
-@click.option("--into", required=True, metavar="ADDRESS", help="kafka://HOST:PORT/TOPIC; the topic has to be there.")
+@click.option("--into", required=True, metavar="ADDRESS", help="kafka://HOST:PORT/TOPIC; the topic must exist.")
 @click.option("--client", type=PATH, metavar="FILE",
               help="Properties of Kafka's clients, as librdkafka names them: security.protocol=SSL.")  # fmt: skip
 @_NAME
 @_COMMIT_AGE
 def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
-    """Write published records into a topic of Kafka, each record once for who reads committed ones.
+    """Write published records into a topic of Kafka, each record once for readers of committed messages.
 
     Records and cursor (topic TOPIC-photon-cursors) are one transaction; it may be ended at any moment, and with
     --follow brokers too. OUTPUT is an output of photon join. Needs pip install 'photon-join[kafka]'.
@@ -189,7 +189,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
 
 
 def _say(problem: str) -> None:
-    """Empty means that it goes on."""
+    """An empty string means that it continues."""
     if problem:
         say(problem)
 
@@ -210,20 +210,26 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 @click.argument("output", type=PATH, required=False)
 @deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
           datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
-@click.option("--into", type=PLACE, required=True, metavar="URL",
-              help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
+@click.option(
+    "--into",
+    type=PLACE,
+    required=True,
+    metavar="URL",
+    help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which names the valid ones.",
+)
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--removable", is_flag=True,
-              help="Write nothing; list the final files here that the manifest names.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
+              help="Write nothing; list the local final files that the manifest names.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Keep writing new files until SIGTERM.")
 def objects(
     at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], removable: bool, follow: bool
 ) -> int:
-    """Write output files to an object store, each whole, and a manifest of those that count.
+    """Write output files to an object store, each whole, and a manifest of the valid ones. It may be stopped at any
 
-    It may be ended at any moment and continues: what is there is not written again. With --follow files come once
-    they are final (output.roll_age), and what others hold at its end. Needs pip install 'photon-join[objects]'.
+    moment and continues without writing anything twice. With --follow, files are written once they are final
+
+    (output.roll_age), and unfinished ones at its end. Needs pip install 'photon-join[objects]'.
 
     \b
     Examples:

@@ -75,7 +75,7 @@ def _lines(row: SlotRow) -> Iterator[str]:
     if known is not None:
         yield f"incarnation {known.newest}, opened {known.openings} times, last by {known.address}"
     if row.disk is None:
-        yield "no directory of it is on this machine"
+        yield "its directory is not on this machine"
     else:
         yield f"{row.disk.directory}: {_disk_line(row.disk)}"
 
@@ -87,7 +87,7 @@ def _owned(counts: Sequence[dict[str, Any]], none: str = "") -> Part:
 def _disk_line(disk: OnDisk) -> str:
     if disk.unreadable:
         return disk.unreadable
-    lines = f"; {disk.trouble} lines the verifier objects to" if disk.trouble else ""
+    lines = f"; the verifier objects to {disk.trouble} lines" if disk.trouble else ""
     return (
         f"{'held by a process' if disk.held else 'free'}, redo log {disk.redo_bytes:,} bytes, "
         f"published {disk.published:,}, cleared {disk.cleared:,}{lines}"
@@ -165,12 +165,12 @@ def _witness_json(each: WitnessRow) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @click.option("--copy", type=PATH, metavar="DIR",
-              help="A surviving copy of the slot's output (with joined/ ...), which stays valid.")  # fmt: skip
+              help="A surviving copy of the slot's output (the directory with joined/).")  # fmt: skip
 @click.option("--ids", type=PATH, metavar="FILE",
               help="File for the list of ids; default: in the slot's state, or the working directory.")  # fmt: skip
 @sure
 @click.option("--wait", type=DURATION, default="5min", show_default=True,
-              help="Seconds for which each step waits for the registry.")  # fmt: skip
+              help="Time limit of each step for the registry's answers, in seconds.")  # fmt: skip
 @deployed()
 @audited
 def retire(
@@ -179,10 +179,10 @@ def retire(
     """Retire slot NAME, whose disk is permanently gone: fence it, and give up the ids that it owned.
 
     \b
-    Refused while its joiner lives or its directory can be read on this machine: starting a joiner there loses
-    nothing, and this may. Every dispatcher that still reads the logs takes the ids up again. The list of ids is
-    written first: exactly these may come twice to readers of the slot's uncleared output. Killed
-    anywhere, the command continues when repeated. A retired name is never used again.
+    Refused while its joiner runs or its directory is readable on this machine: starting a joiner there loses nothing,
+    but this may. Every dispatcher that still reads the logs takes the ids up again. The list of ids is
+    written first: readers of the slot's uncleared output may see exactly these twice. If the command is killed, run
+    it again to continue. A retired name is never used again.
     Examples:
       photon slot retire east-1 --config photon.toml --dry-run
       photon slot retire east-1 --config photon.toml --yes
@@ -262,9 +262,9 @@ def _shown(report: Report, readers: dict[str, bool]) -> Iterator[str | Part]:
     yield from _counts(report)
     yield f"slot {report.slot} is retired: {len(report.shards)} shards are fenced"
     if report.copy is not None:
-        yield f"{report.copy.cleared:,} ids of the copy are cleared; readers go on in it"
+        yield f"{report.copy.cleared:,} ids of the copy are cleared; readers continue there"
     if not report.reopened:
-        yield "no id had to be given up, or all had been: done"
+        yield "no ids were left to give up: done"
     else:
         other = f", {report.cleared_meanwhile:,} were cleared meanwhile" if report.cleared_meanwhile else ""
         yield f"{report.reopened:,} ids were given up{other}; dispatchers take them up within seconds"

@@ -35,7 +35,7 @@ class Shows(NamedTuple):
     function: str
     """module:function in photon.cli; it gets a Deployed, and those of its parameters that were given."""
     takes: str
-    """Parameters besides --config and -o."""
+    """Names of parameters other than --config and -o."""
 
 
 OVERVIEW = "overview"
@@ -45,11 +45,12 @@ PARTS: Mapping[str, Shows] = {
         "overrides datacentre urls watch web listen every",
     ),
     "processes": Shows("what photon up keeps running here", "running:show_processes", "run wait timeout"),
-    "registry": Shows("its groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait timeout"),
+    "registry": Shows("the registry's groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait "
+    "timeout"),
     "members": Shows("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
-    "shards": Shows("which event times each holds, and a change", "registry.reshard:shards",
+    "shards": Shows("event times of each shard, and the current change", "registry.reshard:shards",
                    "overrides replica timeout"),
-    "ledger": Shows("what became of all that was read, by hour; NAME: an output", "ledger:ledger",
+    "ledger": Shows("verdicts of all events read, by hour; NAME: an output", "ledger:ledger",
                    "datacentre name watch every"),
     "lag": Shows("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
     "eventstore": Shows("how far primary logs are read, and missing ones", "eventstore:show",
@@ -59,9 +60,9 @@ PARTS: Mapping[str, Shows] = {
     "compute": Shows("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
     "slots": Shows("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
     "oracle": Shows("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
-    "wan": Shows("how bytes travel between regions", "wan:directions", "control"),
+    "wan": Shows("delays and cuts between regions", "wan:directions", "control"),
     "certificates": Shows("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
-    "top": Shows("the busiest; NAME: processes, slots, logs or shards", "top:top",
+    "top": Shows("the busiest parts; NAME: processes, slots, logs or shards", "top:top",
                 "overrides datacentre name sort limit watch every"),
     "audit": Shows("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
 }  # fmt: skip
@@ -71,7 +72,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.command(
     help=f"""Show what a deployment, or a PART of it, is doing.
 
-    Asks the processes of the file, with the operator's certificate; some parts are read from files of this machine.
+    Asks the processes of the file, with the operator's certificate; some parts read files of this machine.
 
     \b
     Parts:
@@ -80,7 +81,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
     \b
     Registry groups: 0 is the config group, the others are shards; lag is in entries, committed but not applied
     there. Process states: up (healthy) · starting · restarting in n s · failing: the last line of its log (it is
-    tried again) · not serving and silent (it was up) · held and paused (by an operator) · ended (photon up stops)
+    restarted) · not serving and silent (it was up) · held and paused (by an operator) · ended (photon up stops)
     Top: cpu is in cores. A process's rate is per second: events read (dispatchers of one state show their common
     count), events answered (joiners), events indexed and keys looked up (event stores, cache nodes), ids registered
     (the registry's leaders). Logs are those that are behind.
@@ -95,8 +96,8 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
       photon status ledger out/
       photon status top shards --config photon.toml --sort memory --watch
       photon status certificates certs/
-    Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, a
-    change under way, a ledger that does not balance, a certificate that expires within 30 days), 1 nothing answers,
+    Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, an
+    unfinished change, a ledger that does not balance, a certificate that expires within 30 days), 1 nothing answers,
     2 wrong usage.
     """
 )
@@ -110,12 +111,17 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
               help="The interval of --watch and of top's figures.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
 @click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
-@click.option("--wait", is_flag=True, help="processes: until all are up; registry: until it is whole.")
-@click.option("--timeout", type=DURATION,
-              help="With --wait: at most (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
+@click.option(
+    "--wait", is_flag=True, help="processes: until all are up; registry: until every replica has caught up."
+)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    help="With --wait: time limit (processes 3min, registry 2min); shards: time limit of an answer (10s).",
+)
 @click.option("--replica", metavar="NAME", help="shards: ask this replica instead of the config group's leader.")
 @click.option("--sort", type=click.Choice(["cpu", "memory", "rate", "name"]),
-              help="top: largest first; default: cpu for processes, else rate.")  # fmt: skip
+              help="top: sort by this, largest first; default: cpu for processes, else rate.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1),
               help="audit: number of entries (50); top: number of lines; default: those that fit.")  # fmt: skip
 @run_option
@@ -199,7 +205,7 @@ def _show(at: Deployed, look: Look, every: float | None) -> int:
 
 @contextmanager
 def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look]:
-    """Looks twice at first: rates need it."""
+    """Takes two looks at first, as rates need two."""
     if urls:
         yield lambda: [_fetched(url) for url in urls]
         return
@@ -232,8 +238,8 @@ def _fetched(url: str) -> dict[str, Any]:
         with urllib.request.urlopen(address, timeout=FETCH_S) as reply:
             said = orjson.loads(reply.read(PAGE_BYTES_MAX))
     except (OSError, ValueError) as error:
-        raise PhotonError(f"{address}: no status there ({error}); does photon serve status run?") from None
+        raise PhotonError(f"{address}: no status page answers ({error}); is photon serve status running?") from None
     if not isinstance(said, dict) or "processes" not in said:
-        raise PhotonError(f"{address}: answers, but is no status of Photon")
+        raise PhotonError(f"{address}: answers, but is not a status page of Photon")
     said.pop("parts", None)  # the page's tables, in words
     return said

@@ -56,36 +56,37 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
 
 
 def _existing(path: Path) -> Path:
-    """Checks that the file exists: looking must not make it. Raises UsageError."""
+    """Checks that the file exists: opening it would create it. Raises UsageError."""
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; a program that opens it makes it, or photon table init")
+        raise UsageError(f"{path}: no such file; run a program that opens it, or photon table init, to create it")
     return path
 
 
 # -- init ------------------------------------------------------------------------------------------------------------
 @click.command()
-@click.option("--not-durable", is_flag=True, help="On HBase: go on although acknowledged changes may be lost.")
+@click.option("--not-durable", is_flag=True, help="On HBase: continue although acknowledged changes may be lost.")
 @deployed(sets=False)
 def init(at: Deployed, not_durable: bool) -> int:
-    """Make what tables are kept in: a SQLite file, or a table of HBase.
+    """Create the store of tables: a SQLite file, or a table of HBase. Acknowledged writes survive a crash of HBase
 
-    HBase keeps what it acknowledged through a crash only on HDFS; on a local file system transactions
-    may be half there after one. HBase does not say on what it stands, so you do: tables.durable = true, or
-    --not-durable.
+    only on HDFS; on a local file system, a crash may leave half a transaction. HBase does not report its file
+
+    system, so state it: tables.durable = true, or --not-durable.
 
     \b
     Examples:
       photon table init --config photon.toml
       photon table init --not-durable --config photon.toml
-    Exit codes: 0 it exists, 1 failed, 2 wrong usage, or nobody says that HBase is durable.
+    Exit codes: 0 it exists, 1 failed, 2 wrong usage, or the durability of HBase is not stated.
     """
     from photon.tables.configured import open_tables
 
     settings = at.settings.tables
     if settings is not None and settings.thrift and not (settings.durable or not_durable):
         raise UsageError(
-            f"tables.durable: is not set: HBase at {settings.thrift[0]} keeps what it acknowledged only on HDFS; "
-            "set tables.durable = true if it stands there; --not-durable makes tables that a crash may leave torn"
+            f"tables.durable: is not set: HBase at {settings.thrift[0]} keeps acknowledged writes only if it "
+            "runs on HDFS; set tables.durable = true if it does; with --not-durable, a crash may leave half a "
+            "transaction"
         )
     with open_tables(at.settings, at.base) as tables:
         assert settings is not None
@@ -118,7 +119,7 @@ def scan(
     """Show the rows of a table, all as of one moment, or one ROW with all its columns or those that are named.
 
     Without TABLE: the names of the tables. With --locks: the locks of transactions that are under way, or whose
-    client died on the way. The next client that meets a lock of a dead one resolves it: at once on the same
+    client died. The next client that meets a lock of a dead one resolves it: at once on the same
     machine, else when it is old.
 
     \b
@@ -210,8 +211,8 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
 @click.option("--collect", type=Duration(), metavar="AGE",
-              help="First remove the versions of all tables that nobody reads who began within the last AGE (10m); "
-              "takes that long. Observers do it by themselves (tables.keep).")  # fmt: skip
+              help="First remove versions that no reader of the last AGE (10m) needs, from all tables; takes "
+              "that long. Observers do so regularly (tables.keep).")  # fmt: skip
 @_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
     """Check every cell: metas, versions and locks fit together, and the oracle is above all of them.
@@ -253,17 +254,20 @@ def _text(value: Any) -> str:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Observers at a time.")
 @click.option("--once", is_flag=True, help="End when nothing is left to do.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve its metrics there, for Prometheus (plain HTTP).")
-@click.option("--retire", metavar="OBSERVER", help="End one that no program has any more, and nothing else: until "
-                                                  "then each change of its column is kept for it.")  # fmt: skip
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics at this address, for Prometheus (plain HTTP).")
+@click.option(
+    "--retire",
+    metavar="OBSERVER",
+    help="Only retire an observer that no program defines any more; "
+    "until then every change of its column is kept for it.",
+)
 @formatted
 def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: str | None, out: Printed) -> int:
     """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
 
-    Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. The
-    first time that an observer runs, it waits until every program has heard of it, some 4 s, and then sees to
-    what is there already. They also remove old versions of the tables. [observe.NAME] of a deployment file keeps
-    them running (photon up).
+    Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. A new
+    observer waits some 4 s until every program knows it, and then processes existing rows. Observers also remove old
+    versions of the tables. [observe.NAME] of a deployment file keeps them running (photon up).
 
     \b
     Examples:
@@ -317,7 +321,7 @@ def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) ->
     if observer not in published:
         raise UsageError(f"--retire {observer}: no such observer; there are {', '.join(sorted(published)) or 'none'}")
     if observer in {each.name for tables in found for each in tables.observers}:
-        raise UsageError(f"--retire {observer}: {file} has it; take it out there first")
+        raise UsageError(f"--retire {observer}: {file} defines it; remove it there first")
     for tables in found:
         tables.system.change(lambda state: without_observer(state, observer))
         tables.close()

@@ -53,7 +53,7 @@ NOW = "now"
 def given_ns(option: str, value: str, now_ns: int) -> int:
     """``now``, ``2h`` (ago), an ISO date or time (UTC without a zone), epoch seconds -> ns UTC.
 
-    ``option``: its name for people. Raises UsageError that says what would be right; also for a time after
+    ``option``: its name for people. Raises UsageError that names valid forms; also for a time after
     ``now_ns``.
     """
     if value.strip() == NOW:

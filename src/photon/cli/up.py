@@ -36,9 +36,9 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--unhealthy-after", type=click.FloatRange(min=0.0), default=30.0, show_default=True, metavar="SECONDS",
               help="Kill and restart a process that was up and has not answered for this long, not counting time "
                    "in which it could not run; 0: never.")  # fmt: skip
-@click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, ends and failures.")
+@click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, stops and failures.")
 @click.option("--helm", type=PATH, metavar="FILE",
-              help="Run nothing: write the values with which deploy/helm/photon runs it on Kubernetes.")  # fmt: skip
+              help="Write the values for deploy/helm/photon, to run it on Kubernetes; run nothing.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
@@ -47,8 +47,8 @@ def up(
 ) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
-    Whatever ends is restarted, after growing waits. In the foreground until Ctrl-C (twice: kill -9), with
-    what the processes write; with --detach until photon down. Missing directories are made, except the logs'
+    A process that ends is restarted, after growing waits. Runs in the foreground until Ctrl-C (twice: kill -9) and
+    shows the processes' logs; with --detach, until photon down. Missing directories are made, except the logs'
     directories and the key.
 
     \b
@@ -63,7 +63,7 @@ def up(
     from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
-    # While it imports, so do we.
+    # Imports in parallel with it.
     from photon.cli.config import checked
     from photon.config.errors import UsageError
     from photon.supervision.run_directory import run_directory

@@ -37,7 +37,7 @@ def show(at: Deployed) -> int:
 @deployed(datacentre="Whose slots; may be left out if there is one.")
 @audited
 def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Acknowledge the alarms that stand. They stay in the slots' alarms.jsonl, as over.
+    """Acknowledge the alarms that stand. They stay in the slots' alarms.jsonl, marked as ended.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) 
     pipeline = _pipeline(at)
     count = standing(RealDisk(), pipeline, slots)
     if not dry_run:
-        ask(f"{count} alarms stand. Have they been dealt with?", yes=yes)
+        ask(f"{count} open alarms. Have they been dealt with?", yes=yes)
         count = acknowledged(RealDisk(), pipeline, slots, time.time_ns())
     people = f"{count} alarms would be acknowledged" if dry_run else f"{count} alarms acknowledged"
     at.show({"alarms": count, "acknowledged": not dry_run}, people)

@@ -62,9 +62,9 @@ def _checked(control: str) -> str:
 
 @click.command("serve")
 @click.option("--routes", type=PATH, help="JSON list of routes.")
-@config(required=False, unless=("routes",), help="Instead: the deployment file, with containers' names.")
+@config(required=False, unless=("routes",), help="Instead of --routes: the deployment file, with containers' names.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Address to listen at for commands.")
-@click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
+@click.option("--round-trip", type=DURATION, default="0s", help="Initial round trip between any two regions.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")
 def wan_serve(
@@ -79,7 +79,7 @@ def wan_serve(
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
-    Or the routes, and its certificate, are those of a deployment in containers (photon up --compose).
+    Or it takes the routes, and its certificate, from a deployment in containers (photon up --compose).
 
     \b
     Example:
@@ -136,14 +136,14 @@ def directions(at: Deployed, control: str | None = None) -> int:
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @_controlled
-@click.option("--round-trip", type=DURATION, help="Between A and B; half of it in each direction.")
-@click.option("--delay", type=DURATION, help="Between A and B, one way, in each direction.")
+@click.option("--round-trip", type=DURATION, help="Round trip between A and B; half of it in each direction.")
+@click.option("--delay", type=DURATION, help="One-way delay between A and B, in each direction.")
 @click.option("--cut", is_flag=True, help="Cut A and B from each other, or A from all others.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
               help="With --cut: hold bytes back silently, reset connections, or refuse new ones.  "
                    "[default: drop]")  # fmt: skip
 @click.option("--from-all", is_flag=True, help="With --cut, instead of B: from every other region.")
-@click.option("--one-way", is_flag=True, help="With --delay or --cut: from A only.")
+@click.option("--one-way", is_flag=True, help="With --delay or --cut: only in the direction from A.")
 @click.option("--heal", is_flag=True, help="Lift the faults between A and B, those of A, or all; delays stay.")
 def wan_set(
     at: Deployed, a: str | None, b: str | None, control: str | None, round_trip: float | None, delay: float | None,
@@ -163,7 +163,7 @@ def wan_set(
     if (round_trip is not None) + (delay is not None) + cut + heal != 1:
         raise UsageError("say --round-trip or --delay, --cut or --heal, one of them")
     if one_way and (heal or round_trip is not None):
-        raise UsageError("--one-way goes with --delay or --cut: a round trip has both ways")
+        raise UsageError("--one-way goes with --delay or --cut: a round trip has both directions")
     if (fault is not None or from_all) and not cut:
         raise UsageError("--fault and --from-all go with --cut")
     kind, both = Fault[(fault or "drop").upper()], not one_way

@@ -38,9 +38,9 @@ def watermark(context: click.Context, at: Deployed, output: Path | None, watch: 
     """Show up to which event time the output is complete, and what holds that back.
 
     \b
-    exact: every record older than it that will ever be published is published. percentile: 99 % of them, as things
-    go; waiting: number of events before the percentile without a verdict. Read in the states of the datacentres; for
-    other machines their verifiers are asked.
+    exact: every record older than this has been published. percentile: about 99 % of them have; waiting: number of
+    events before the percentile without a verdict. Reads the datacentres' states on this machine, and asks the
+    verifiers of the others.
     Examples:
       photon watermark --config photon.toml
       photon watermark --config photon.toml --datacentre east --watch
@@ -123,9 +123,11 @@ def _time(time_ns: int | None) -> str | None:
 @watermark.command()
 @click.argument("moment", metavar="TIME")
 @deployed(required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: all.")
-@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (default).")
 @click.option(
-    "--percentile", "kind", flag_value="percentile", help="Until 99 % of the records before TIME are there."
+    "--final", "kind", flag_value="exact", help="Wait until all records before TIME are published (default)."
+)
+@click.option(
+    "--percentile", "kind", flag_value="percentile", help="Wait until 99 % of the records before TIME are published."
 )
 @click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Longest wait.")
 @_OUTPUT
@@ -133,7 +135,7 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
     """Wait until all, or almost all, records before TIME (event time) are published.
 
     \b
-    TIME: an ISO date or time (UTC if it names no zone), epoch seconds, or 2h (ago). Prints what is still out.
+    TIME: an ISO date or time (UTC if it names no zone), epoch seconds, or 2h (ago). Prints what is missing.
     Examples:
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml && bill-the-hour
       photon watermark wait 10m --percentile --timeout 60 --config photon.toml
@@ -147,8 +149,7 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
         if unset is not None:
             which = f"join.{unset}.written_within" if output is None else f"{unset}: written_within of its join"
             raise UsageError(
-                f"{which} is not set: nothing is promised of lines that are not written yet; "
-                "set it, or wait with --percentile"
+                f"{which} is not set: unwritten lines may have any time; set it, or wait with --percentile"
             )
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:

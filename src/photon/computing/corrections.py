@@ -1,4 +1,4 @@
-"""Corrections of a join: what its records must become after a bug of the adapter.
+"""Corrections of a join: how its records must change after a bug in the adapter.
 
 The logs were joined a second time by the fixed adapter, under another name of the join or in another output. This
 topology compares both outputs by event, and publishes a correction for each record that differs::
@@ -6,8 +6,8 @@ topology compares both outputs by event, and publishes a correction for each rec
     {"what": "replaced", "old": {…}, "new": {…}}     also withdrawn (old alone) and added (new alone)
 
 **Invariant.** Each record of either output enters one comparison, and equal ones cancel out. So the old records,
-less all ``old`` of corrections, plus all ``new``, are the new records, at whichever moments the two were compared: a
-record that comes late is only told as withdrawn here and added there.
+less all ``old`` of corrections, plus all ``new``, are the new records, regardless of when the two were compared: a
+late record is merely reported as withdrawn first and added later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 
 OLD, NEW = "old", "new"
 STREAM = "corrections"
-# Of a record's writing, not of what it says: a second join gives others.
+# Members that depend on the writing of a record: a second join has others.
 WRITING = {"joined_at", "token", "source", "primary_source", "registered_ns", "pair", "pairs"}
 
 
@@ -45,7 +45,7 @@ def corrections(
 
 
 class Compared(Computation):
-    """Keyed by event id. The state has the event's records of either side that were not compared yet."""
+    """Keyed by event id. The state has the event's records of either side not yet compared."""
 
     outputs = (STREAM,)
 
@@ -54,7 +54,7 @@ class Compared(Computation):
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state.setdefault(record.stream, []).append(record.value)
-        ctx.set_timer("compare", record.time_ns + 1)  # all records of its time have come
+        ctx.set_timer("compare", record.time_ns + 1)  # all records of its time have arrived
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
         old, new = ctx.state.pop(OLD, []), ctx.state.pop(NEW, [])
@@ -86,5 +86,5 @@ def _time_ns(text: str, default_ns: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise TopologyError(f'corrections: {text!r} is no time like "2026-11-20" or "2026-11-20T09:00"') from None
+        raise TopologyError(f'corrections: {text!r} is not a time like "2026-11-20" or "2026-11-20T09:00"') from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * SECOND_NS

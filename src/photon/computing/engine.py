@@ -28,7 +28,7 @@ class Counts(NamedTuple):
     """Counters since the engine was made."""
 
     records: int = 0
-    repeated: int = 0  # dropped, as they had been taken before
+    repeated: int = 0  # dropped, as they had been taken already
     late: int = 0  # records before their computation's watermark
     timers: int = 0
     past: int = 0  # timers that were set in the past
@@ -100,12 +100,15 @@ class Engine:
 
     @property
     def inherits(self) -> bool:
-        """True if messages from before a split or a merge are not all delivered."""
+        """True if some messages from before a split or merge are undelivered."""
         return bool(self._standing.inherited)
 
     # -- input
     def position(self, source: str) -> bytes | None:
-        """The position to read on from, including input taken since the last commit. ``None`` means the beginning."""
+        """The position to continue from, including input taken since the last commit.
+
+        ``None`` means the beginning.
+        """
         return self._standing.sources.get(source)
 
     def has_ended(self, source: str) -> bool:
@@ -122,7 +125,7 @@ class Engine:
             self._repeated += len(batch.records)
             return True
         caught_up = self._caught_up(now_ns)
-        self.held = self._held(batch) if caught_up else "what was sent before a merge has not all come"
+        self.held = self._held(batch) if caught_up else "messages from before a merge have not all arrived"
         if self.held:
             return False
         self._standing.sources[batch.source] = batch.end
@@ -137,7 +140,7 @@ class Engine:
         return True
 
     def leave(self, source: str) -> None:
-        """This owner reads nothing of an unshared source: do not wait for its watermark."""
+        """Notes that this owner reads nothing of an unshared source: its watermark is not waited for."""
         self._changed |= self._standing.sources.pop(source, None) is not None
         self._hear(source, ENDED)
 
@@ -156,9 +159,9 @@ class Engine:
     def _receive(self, message: Message, now_ns: int) -> None:
         standing, sender = self._standing, message.sender
         taken = standing.taken(sender, self._interval)
-        newest = message.upto >= least(taken)  # otherwise it is late, and so are its watermarks
+        newest = message.upto >= least(taken)  # otherwise the message is late, and so are its watermarks
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
-            return  # a late duplicate: its items have since come with numbers
+            return  # a late duplicate, whose items have since arrived with numbers
         to_ack = self._to_ack.setdefault((sender, message.owner), [])
         seen = standing.seen.get(sender, {})
         weak = message.weak
@@ -222,7 +225,7 @@ class Engine:
 
     def ready(self, now_ns: int) -> bool:
         """True if it is time to commit: something changed, and no weak production waits for its acknowledgement. An
-        owner that has others to acknowledge waits for nobody, as two owners would wait for each other."""
+        owner with messages to acknowledge does not wait, as two owners would wait for each other."""
         waits = self._weak and not self._to_ack and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
         return self._changed and not waits
 
@@ -314,8 +317,8 @@ class Engine:
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
-        """Adapts to splits or merges of other owners' intervals. Commits before, and after: a message to a new
-        interval must not leave before messages for the old one are addressed to it."""
+        """Adapts to splits or merges of other owners' intervals. Commits before and after: messages to a new interval
+        must not leave before those for the old one are readdressed."""
         if self._changed:
             self.commit()
         self._intervals = intervals
@@ -352,7 +355,7 @@ class Engine:
     def _set(self, topology: Topology, intervals: Intervals) -> None:
         limits = self._given or topology.limits
         for stream in self._outbox.unpublished() - topology.published.keys():
-            raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
+            raise TopologyError(f"the stream {stream!r} is not completely published yet: remove it later")
         if self._stages:
             self._note_shown()  # the directories used so far
         self._topology, self._intervals, self._limits = topology, intervals, limits
@@ -453,7 +456,7 @@ class Engine:
             if stage.part.outputs and not stage.behind:
                 aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
                 if aside and exact_ns < ENDED_NS:
-                    exact_ns = NEVER_NS  # set-aside records may come with any time: it stays where it is
+                    exact_ns = NEVER_NS  # set-aside records may come with any time: so the watermark stays
                 mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, expected + aside)
                 for stream in stage.part.outputs:
                     self._hear(stream, mark)
@@ -539,7 +542,7 @@ class Engine:
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
         if self._outbox.has(target, self._standing.inherited):
-            return {}  # productions from before the split or merge are still on their way, under another name
+            return {}  # productions from before the split or merge are still in flight, under another name
         if target.startswith(PUBLISH):
             stream = target.removeprefix(PUBLISH)
             return {stream: self._marks[stream]} if stream in self._marks else {}

@@ -1,4 +1,5 @@
-"""State of a key entry by entry: each is a row of its own, so that a large map costs what is read and written of it.
+"""State of a key entry by entry: each is a row of its own, so that a large map costs only the entries read and
+written.
 
 Rows are named ``COMPUTATION/NAME:ENTRY``, as chunks of records set aside are.
 """
@@ -21,7 +22,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def changed_type(state: dict[Any, Any]) -> type | None:
-    """A type in the state whose values would come back as another one, as tuples as lists."""
+    """Returns a type in the state whose values would be read back as another type, such as tuples as lists."""
     left: list[Any] = [state]
     for each in left:
         if type(each) is dict:
@@ -51,7 +52,7 @@ class Entries(Protocol):
 
 def checked_part(name: str) -> str:
     if not name or any(sign in name for sign in "/:\0"):
-        raise Misused(f"a map or list is named {name!r}: it must not be empty or hold any of / :")
+        raise Misused(f"a map or list is named {name!r}: it must not be empty or contain / or :")
     return f"{name}:"
 
 
@@ -66,13 +67,13 @@ class _Entries(Generic[V]):
             raise Misused(f"an entry of {self._part[:-1]} has {len(data)} bytes, more than {ENTRY_BYTES_MAX}")
         if self._any and (strange := changed_type({0: value})) is not None:
             raise Misused(
-                f"an entry of {self._part[:-1]} holds a {strange.__name__}, which would not come back as one"
+                f"an entry of {self._part[:-1]} has a {strange.__name__}, which would be read back as another type"
             )
         self._entries.put(self._part, entry, data)
 
 
 class EntryMap(_Entries[V], MutableMapping[Any, V]):
-    """A map from str or int. Iteration and ``len`` read all of it; their order says nothing."""
+    """A map from str or int. Iteration and ``len`` read all of it, in arbitrary order."""
 
     def __getitem__(self, key: str | int) -> V:
         data = self._entries.get(self._part, _named(key))

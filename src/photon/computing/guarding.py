@@ -47,11 +47,11 @@ class Unguarded:
 def reason_of(error: BaseException, computation: Computation, guard: Guard) -> str:
     """One line: the error, and the innermost line of the user's code."""
     if isinstance(error, Hung):
-        return f"it did not come back within {computation.time_limit_s:g} s{getattr(guard, 'where', '')}"
+        return f"it did not return within {computation.time_limit_s:g} s{getattr(guard, 'where', '')}"
     home = type(computation).__module__.partition(".")[0]
     frames = list(traceback.walk_tb(error.__traceback__))
     packages = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames]
-    ours = home == "photon"  # then the functions that ``photon.computing.windows`` was given
+    ours = home == "photon"  # then include the functions passed to ``photon.computing.windows``
     own = [at for at, package in zip(frames, packages, strict=True) if (package == home) is not ours]
     where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in own[-1:])
     what = str(error) if isinstance(error, Misused) else f"{type(error).__name__}: {error}"

@@ -39,7 +39,7 @@ class Reading(Protocol):
 
     @property
     def place(self) -> object:
-        """Equal for all that read the same."""
+        """Equal for readers of the same data."""
         ...
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]: ...
@@ -103,8 +103,8 @@ class Injector:
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
-                f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: "
-                "what was not read there would be lost. Name it until it is retired, or begin with another state"
+                f"the position of {stream} is in {', '.join(sorted(gone))} too, which is no longer configured: "
+                "its unread records would be lost. Keep it until it is retired, or begin with another state"
             )
         self.stream = stream
         self.place: object = (dict(places), tuple(kinds))
@@ -121,12 +121,13 @@ class Injector:
             except OtherOutput as other:
                 raise OtherOutput(
                     f"{stream}: {other.what}, up to which it was computed",
-                    "name that one again, read the new one as another stream, or begin with another --state",
+                    "configure the former one again, read the new one as another stream, or begin with another "
+                    "--state",
                 ) from None
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Everything published now and not yet read, and then the watermark, if it has moved. Of several places the
-        one furthest behind comes first, so that few records of the others must be kept. ``upto``: a position, beyond
+        """Everything published now and not yet read, and then the watermark, if it has moved. Reads first from the
+        place furthest behind, so that few records of others must be kept. ``upto``: a position, beyond
         which nothing is read.
 
         Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after that.
@@ -183,8 +184,8 @@ class Injector:
                 found.append(Record(value, value["event_time_ns"], self.stream))
             except (ValueError, TypeError, KeyError):
                 raise RecordUnreadable(
-                    f"{block.name}: the line at byte {at} is no output record with an event time; photon status "
-                    "verifier says more"
+                    f"{block.name}: the line at byte {at} is not an output record with an event time; see photon "
+                    "status verifier"
                 ) from None
             at += len(line)
         return found
@@ -223,5 +224,5 @@ def _decoded(position: bytes | None) -> dict[str, Cursor]:
     try:
         found = decoded(position, _Position)
     except DECODE_ERRORS as bad:
-        raise UsageError(f"no position of an input ({bad})") from None
+        raise UsageError(f"not a position of an input ({bad})") from None
     return {name: Cursor.decode(bytes(cursor), f"position in {name}") for name, cursor in found.sources.items()}

@@ -90,7 +90,7 @@ def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
     """Raises UsageError."""
     low, high = sorted((intervals.named(one), intervals.named(other)))
     if low.high != high.low:
-        raise UsageError(f"{one} and {other} are no neighbours: in the order of their keys there are "
+        raise UsageError(f"{one} and {other} are not neighbours; in the order of their keys there are "
                          f"{', '.join(intervals.by_id)}")  # fmt: skip
     return Move((low.id, high.id), (Interval(low.low, high.high, f"i{free}"),))
 

@@ -5,7 +5,7 @@ A position is that in each log, as JSON::
     {"photon_logs":1,"logs":[{"identity":"…","path":"clicks.log","offset":120,"header":"","proof":"…"}]}
 
 A log that is read to its end at a moment has all lines whose event time is ``within_ns`` before it: that is the
-watermark, and there is none without such a promise. Lines that cannot be read are left out, counted, and told.
+watermark; without such a promise there is none. Unreadable lines are left out, counted, and reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class _Position(msgspec.Struct, frozen=True, tag_field="photon_logs", tag=1):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where logs are, and how they are read. ``base``: of paths in ``side``; see ``Topology.log`` for the others."""
+    """Where logs are, and how they are read.
+
+    ``base``: directory of paths in ``side``; see ``Topology.log`` for the others.
+    """
 
     directory: Path
     side: SideConfig
@@ -66,8 +69,10 @@ class LogInjector:
         once: bool,
         tell: Callable[[str], None],
     ) -> None:
-        """``position``: ``None`` for the beginning; ``once``: last lines without line end count, if their files are
-        at rest. Raises UsageError, AdapterError."""
+        """``position``: ``None`` for the beginning; ``once``: unfinished last lines count if their files are at rest.
+
+        Raises UsageError, AdapterError.
+        """
         self.stream, self.place = stream, place
         self._clock, self._once, self._tell = clock, once, tell
         self._reader = side_reader(place.side, f"the log {stream}", place.base)
@@ -114,7 +119,7 @@ class LogInjector:
         return Watermark(ENDED_NS, ENDED_NS) if self._complete else self._mark
 
     def held_by(self, *, exact: bool) -> list[str]:
-        """Says what holds the watermark back, for people."""
+        """Describes what holds the watermark back, for people."""
         if self._complete or (self.place.within_ns is not None and not self._read_to.why):
             return []
         why = self._read_to.why or "within_ns is not given, so more lines of any time may be written"
@@ -186,5 +191,5 @@ def logs_of(position: bytes | None) -> list[LogPosition]:
     try:
         return decoded(position, _Position).logs
     except DECODE_ERRORS as bad:
-        raise UsageError(f"no position in logs ({bad}): the stream has read something else; begin with another "
-                         "--state, or name it otherwise") from None  # fmt: skip
+        raise UsageError(f"not a position in logs ({bad}): the stream has read something else; begin with "
+                         "another --state, or rename it") from None  # fmt: skip

@@ -1,8 +1,8 @@
 """The API for users: a computation, and the objects it receives (MillWheel 4 and 5).
 
 A computation runs for one key at a time. Its state is a dict of JSON-like values (None, bool, int, float, str, bytes,
-lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect as
-a whole or not at all. Times are nanoseconds since 1970, UTC.
+lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect
+atomically. Times are nanoseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ def hours(time_ns: int) -> int:
 
 
 class Record(NamedTuple):
-    """A record of a stream. ``process_record`` may change ``value``: other consumers, and a second try, get their own
-    copy."""
+    """A record of a stream.
+
+    ``process_record`` may change ``value``: other consumers and retries get their own copy.
+    """
 
     value: Any
     time_ns: int
@@ -103,7 +105,7 @@ class Context:
         self._time_ns = 0
         self.key = ""
         self.state: dict[Any, Any] = {}  # persistent, for this computation and key
-        self.watermark_ns = 0  # all records before it have come, except late ones
+        self.watermark_ns = 0  # all records before it have arrived, except late ones
         self.now_ns = 0  # the engine's wall clock, not the processor's: the same for everything in one step
         self.events: Timers = {}
         self.walls: Timers = {}
@@ -117,8 +119,8 @@ class Context:
     def map_of(self, name: str, kind: type[V]) -> EntryMap[V]: ...
 
     def map_of(self, name: str, kind: Any = Any) -> EntryMap[Any]:
-        """A map in the state of which each entry is read and written by itself: for more than some hundred. ``kind``:
-        the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
+        """Returns a map in the state whose entries are read and written separately: for more than some hundred.
+        ``kind``: the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
         return EntryMap(self._entries, checked_part(name), kind)
 
     @overload
@@ -128,7 +130,7 @@ class Context:
     def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
 
     def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
-        """A list likewise: ``append``, ``pop_first``. A map and a list need names of their own."""
+        """Returns a list likewise: ``append``, ``pop_first``. Maps and lists need distinct names."""
         return EntryList(self._entries, checked_part(name), kind)
 
     def is_late(self, time_ns: int) -> bool:
@@ -137,16 +139,16 @@ class Context:
 
     def produce(self, stream: str, value: Any, time_ns: int | None = None) -> None:
         """Sends a JSON-like value to the consumers of a stream. ``time_ns`` defaults to the time of the current
-        record or timer; before the watermark it is late for them."""
+        record or timer; if before the watermark, it is late for them."""
         if stream not in self._outputs:
             raise Misused(f"it has no output {stream!r}, only {', '.join(sorted(self._outputs)) or 'none'}")
         time_ns = self._time_ns if time_ns is None else time_ns
         if not _is_time(time_ns):
-            raise Misused(f"the time of what it produces to {stream!r} is no int of nanoseconds: {time_ns!r}")
+            raise Misused(f"the time of its production to {stream!r} is no int of nanoseconds: {time_ns!r}")
         data = _encode(value)
         if len(data) > PRODUCTION_BYTES_MAX:
-            raise Misused(f"what it produces has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
-        if stream in self._published:  # once committed it must be published, so encoding is tried before
+            raise Misused(f"its production has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
+        if stream in self._published:  # must be encodable before the commit, as it is then published
             try:
                 orjson.dumps(_decode(data), as_text, JSON_OPTIONS)
             except TypeError as error:
@@ -174,7 +176,7 @@ class Context:
 
 
 def _is_time(time_ns: object) -> bool:
-    """Also False for the ends of time."""
+    """True for a valid time, other than the ends of time."""
     return type(time_ns) is int and -(1 << 63) < time_ns < (1 << 63) - 1
 
 
@@ -182,7 +184,7 @@ def _moment(tag: str, time_ns: int) -> tuple[int, str]:
     if type(tag) is not str:
         raise Misused(f"the tag of a timer is a {type(tag).__name__}, not str")
     if not _is_time(time_ns):
-        raise Misused(f"the time of the timer {tag!r} is no int of nanoseconds: {time_ns!r}")
+        raise Misused(f"the time of the timer {tag!r} is not an int of nanoseconds: {time_ns!r}")
     return (time_ns, tag)
 
 
@@ -194,8 +196,8 @@ class Computation:
     """
 
     name = ""  # Default: the class's name in lower case. State is stored under it.
-    outputs: tuple[str, ...] = ()  # streams that it has besides those named by ``Topology.add``
-    # True if a repeated record changes nothing more and produces nothing more. Productions may then leave before the
+    outputs: tuple[str, ...] = ()  # streams other than those named by ``Topology.add``
+    # True if a repeated record has no further effect. Productions may then leave before the
     # state is durable (weak productions, MillWheel 6.1.3); all their readers must be idempotent, too.
     idempotent = False
     dedup = True  # False means a record may come twice after a crash
@@ -205,7 +207,7 @@ class Computation:
         raise NotImplementedError
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
-        """The times of one key come in order."""
+        """Called in order of time for each key."""
 
 
 def name_of(computation: Computation) -> str:

@@ -1,9 +1,9 @@
 """Splits and merges of intervals, started by an operator (MillWheel 7.1).
 
-The old owners are fenced first; their rows and their knowledge are put into new stores; then the old stores are
+The old owners are fenced first; their rows and metadata are put into new stores; then the old stores are
 retired, in a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing
-has happened, and an owner that returns meanwhile makes it fail; after it nobody can own the old interval. A merge has
-two such moments: the new store must not be opened before both. An interrupted merge is repeated: until then one of
+has happened, and a returning owner makes it fail; after it the old interval cannot be owned. A merge has two such
+moments, and the new store must not be opened before both. An interrupted merge is repeated: until then one of
 the old stores may be retired and the other not.
 """
 
@@ -50,7 +50,7 @@ def merge(olds: tuple[Store, Store], new_id: str, new_store: NewStore, topology:
     repeated with the same id. Raises ComputingError, Fenced; then the new interval must not be used."""
     low, high = sorted(olds, key=lambda store: store.interval)
     if low.interval.high != high.interval.low:
-        raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are no neighbours")
+        raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are not neighbours")
     interval = Interval(low.interval.low, high.interval.high, new_id)
     retired = [old.successors() for old in (low, high)]
     if retired == [(new_id,), (new_id,)]:
@@ -80,7 +80,7 @@ def _known(store: Store) -> Standing:
 
 
 def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, ...]) -> Standing:
-    """The old owner's knowledge. Both halves get its watermarks; the first half delivers its unacknowledged
+    """Splits the old owner's metadata. Both halves get its watermarks; the first half delivers its unacknowledged
     messages."""
     known, name = _known(old), old.interval.id
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
@@ -99,7 +99,7 @@ def _is_of(row: Row, half: Interval, first: Interval) -> bool:
 
 
 def _of_both(low: Store, high: Store) -> Iterator[Row]:
-    """Rows of both: the keys are distinct, except for records without a key."""
+    """Merges rows of both: keys are distinct, except for records without a key."""
     nowhere: dict[str, Row] = {}
     for row in (row for old in (low, high) for row in old.scan()):
         if row.key != NOWHERE:
@@ -134,7 +134,7 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.heard = {
         sender: _least(one.heard.get(sender, {}), other.heard.get(sender, {})) for sender in one.heard | other.heard
     }
-    merged.heard[names[0]] = other.heard.get(names[0], {})  # messages from one to the other may still be on their way
+    merged.heard[names[0]] = other.heard.get(names[0], {})  # messages from one to the other may still be in flight
     merged.heard[names[1]] = one.heard.get(names[1], {})
     merged.heard[interval.id] = _least(*own)
     merged.ended = (one.ended & other.ended) - set(names)
@@ -159,7 +159,7 @@ def _within(pieces: Iterable[tuple[int, int, int]], half: Interval) -> standings
 
 
 def _least(one: dict[str, Watermark], other: dict[str, Watermark]) -> dict[str, Watermark]:
-    """A watermark that only one side has heard is unknown."""
+    """Returns the lower watermarks; one known to only one side is unknown."""
     return {
         stream: Watermark(
             min(one[stream].exact_ns, other[stream].exact_ns),

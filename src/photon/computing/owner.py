@@ -22,7 +22,7 @@ from photon.outputs.watermarks import pairs_of, read_journal
 
 TURN_S = 0.05  # Seconds of input between commits: bounds both latency and the work of a commit.
 RESEND_S = 2.0
-PARENTS_S = 0.2  # interval at which a published stream is asked again whether its predecessors have ended
+PARENTS_S = 0.2  # interval of checks whether a published stream's predecessors have ended
 FAULTS_MAX = 100  # faults that are remembered, and reported in full
 
 
@@ -34,10 +34,10 @@ class _Source:
         self.ended = ended
         self._reading: Iterator[Input] | None = None
         self._held: Input | None = None
-        self._newest_ns = NEVER_NS  # in the batch read last
+        self._newest_ns = NEVER_NS  # newest time in the last batch
 
     def next(self, upto: bytes | None) -> Input | None:
-        """``None`` means that there is no more now, or up to this position."""
+        """Returns the next batch; ``None`` if there is no more now, or up to this position."""
         if self._held is not None:
             held, self._held = self._held, None
             return held
@@ -54,8 +54,8 @@ class _Source:
         self._held = batch
 
     def reached(self) -> tuple[int, int]:
-        """The one with the least is read first, so that little of the others must be kept: by watermark, and by event
-        time where there is none, or it stands still."""
+        """The source with the least is read first, so that little of the others must be kept: by watermark, or by
+        event time if that is missing or stalled."""
         low_ns = self.injector.mark().percentile_ns
         return (self._newest_ns if low_ns == NEVER_NS else low_ns, self._newest_ns)
 
@@ -84,7 +84,7 @@ class Owner:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``where``, ``since_ns``: see Publisher; ``once``: stop at the
-        data that is present now, or was present when an earlier run with it began; ``tell``: receives one line for
+        data that is present now, or was when an earlier such run began; ``tell``: receives one line for
         each fault of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
@@ -110,7 +110,7 @@ class Owner:
 
     def step(self) -> bool:
         """True if there was anything to do. Raises the errors that end an injector, a publisher or an engine:
-        PhotonError, OSError; then this process must end."""
+        PhotonError, OSError; the process must then end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
         busy |= self._read(now_ns)
@@ -120,20 +120,20 @@ class Owner:
             self.engine.commit()
             busy = True
         self._acknowledge()
-        self._repeat()  # so that unacknowledged items are among the sent ones: see ``ended``
+        self._repeat()  # so that unacknowledged items count as sent: see ``ended``
         busy |= self._send(self.engine.outgoing())
         self._look()
         return busy
 
     def drain(self) -> None:
-        """Commits and publishes the input taken so far. Raises as ``step``."""
+        """Commits and publishes the input taken so far. Raises like ``step``."""
         now_ns = self._clock.now_ns()
         if self.engine.ready(now_ns):
             self.engine.commit()
         self._acknowledge()
         while self._send(self.engine.outgoing()):
             pass
-        # The next start knows which items must be published, and sends none of them
+        # Items up to here are published, so the next start does not send them
         if self.engine.has_acknowledgements:
             self.engine.commit()
         self._look()
@@ -147,7 +147,7 @@ class Owner:
 
     @property
     def rests(self) -> bool:
-        """True if nothing is on its way to another owner or a publisher, and no input is held back."""
+        """True if nothing is in flight to another owner or a publisher, and no input is held back."""
         return not self._sent and not any(each.holds for each in self._sources)
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class Owner:
         nothing."""
         self.drain()
         if self.engine.inherits:
-            raise TopologyError("what was sent before a split or a merge is on its way still")
+            raise TopologyError("messages from before a split or merge are still in flight")
         before, self._publish = self._publish, publish
         self._names = topology.published
         try:
@@ -196,7 +196,7 @@ class Owner:
 
     # -- input
     def _read(self, now_ns: int) -> bool:
-        """Reads one batch once watermarks have moved by received messages: others wait for them."""
+        """Reads one batch, after watermarks have moved by received messages, as others wait for them."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
         left = [each for each in self._sources if not each.ended or each.holds]
         while left:
@@ -223,7 +223,7 @@ class Owner:
                 if not self.engine.awaits(each.target):  # otherwise a lost one would never be sent again
                     self._sent.pop(each.target, None)
             else:
-                self.engine.receive(each, now_ns)  # messages that cannot be taken yet come again
+                self.engine.receive(each, now_ns)  # messages that cannot be taken yet are sent again
             busy = True
         return busy
 
@@ -242,7 +242,7 @@ class Owner:
         return bool(messages)
 
     def _show(self, message: Message, stream: str) -> None:
-        if stream in self._publish:  # otherwise it was removed, and nothing of it is left
+        if stream in self._publish:  # otherwise it was removed and is empty
             if not all(self._has_ended(stream, parent) for parent in message.parents):
                 self._sent.setdefault(message.target, self._clock.monotonic() - RESEND_S + PARENTS_S)
                 return
@@ -255,7 +255,7 @@ class Owner:
         self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
 
     def _said_ns(self, stream: str) -> int:
-        """No record before it should come any more: as this owner has declared, or as readers were told before it
+        """The time before which no record should come: declared by this owner, or reported to readers before it
         began."""
         if stream not in self._told_ns:
             state = self._publish[stream] / EMBEDDED_STATE
@@ -265,7 +265,7 @@ class Owner:
         return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
 
     def _has_ended(self, stream: str, sender: str) -> bool:
-        """True if the sender has ended: its output comes before that of the owners who take over its keys."""
+        """True if the sender has ended: its output precedes that of the owners of its keys' new intervals."""
         place = (self._publish[stream], sender)
         if place not in self._ended and has_ended(self._disk, *place):
             self._ended.add(place)

@@ -67,12 +67,12 @@ class Publisher:
     ) -> None:
         """``state``, ``where``: the id and the place of the sender's state; ``committed``: its last number when it
         started, ``None`` if unknown; ``shown``: the last number that it knows to be published here; ``since_ns``:
-        earlier items are taken, and not published (``photon.computing.replay``). Refuses files of another state, and
-        files that are newer or older than the state: records would be published twice or never. Nothing is cut before
-        that check. Raises NotOfThisState for that, UsageError if another process holds the lock, PublishedDamaged,
-        OSError."""
+        earlier items are accepted but not published (``photon.computing.replay``). Refuses files of another state,
+        and files that are newer or older than the state: records would be published twice or never. Nothing is cut
+        before that check. Raises NotOfThisState for that, UsageError if another process holds the lock,
+        PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
-            raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
+            raise UsageError(f"{sender}: not usable in file names; use letters, digits, _ . and -")
         self._disk, self._directory, self._sender = disk, directory, sender
         self._state, self._since_ns = _state(directory, sender), since_ns
         for each in (self._state, directory / KIND):
@@ -105,8 +105,8 @@ class Publisher:
         known = self._disk.read(path).decode().strip() if self._disk.exists(path) else None
         if known not in (None, state) or (committed is not None and self.taken > committed):
             raise NotOfThisState(
-                f"{self._directory}: was published from another state, or from a newer one than {where}: put that "
-                "back, or publish into an empty directory"
+                f"{self._directory}: was published from another state, or from a newer one than {where}: restore "
+                "that, or publish into an empty directory"
             )
         self._log.expect(shown, where)
         if known is None:
@@ -129,7 +129,7 @@ class Publisher:
         return len(shown)
 
     def _count(self, late: Sequence[Item]) -> None:
-        """Counts before they are shown: items repeated after a crash are counted once."""
+        """Counts late records before they are shown, so that items repeated after a crash are counted once."""
         path = self._state / LATE_NAME
         if self._late is None:
             known = orjson.loads(self._disk.read(path)) if self._disk.exists(path) else {}
@@ -145,7 +145,7 @@ class Publisher:
         self._disk.replace(path, orjson.dumps({**found, "oldest_ns": oldest_ns, "upto": new[-1].number}) + b"\n")
 
     def end(self) -> None:
-        """The sender sends nothing more, and everything was taken: the new owners of its keys may publish here."""
+        """Marks the sender as ended with everything taken: the new owners of its keys may publish here."""
         self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:

@@ -1,13 +1,13 @@
-"""A replay: a topology's computations once more, from the beginning of its sources, into streams of its own.
+"""A replay: a topology's computations repeated from the beginning of its sources, into separate streams.
 
 The replay NAME of the state STATE has the state STATE.NAME, and publishes DIRECTORY.NAME for each DIRECTORY of the
-topology, records from a time on. Two files, one line of JSON each, say what counts::
+topology, records from a time on. Two files, one line of JSON each, decide what is valid::
 
     STATE.NAME/replay.json    {"photon_replay":1,"of":"spend","from_ns":…}
     STATE/placed.json         {"photon_placed":1,"names":["fix1","fix2"]}    put in place, in this order
 
 ``placed.json`` is the moment of a change: from then on the last one of its names is run in place of all others. The
-streams before it are marked as retired after that, by its next start at the latest.
+streams before it are marked as retired after that, at its next start at the latest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Placed(msgspec.Struct, frozen=True, tag_field="photon_placed", tag=1):
 
 @dataclass(frozen=True)
 class Replay:
-    """Which run of a topology a state is; the first one has no name."""
+    """Identifies a state's run of a topology; the first one has no name."""
 
     disk: Disk
     first: Path  # the state of the first run
@@ -50,13 +50,13 @@ class Replay:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The runs that were in place, and last the one that is."""
+        """The runs that were in place, ending with the current one."""
         placed = read_versioned(self.disk, self.first / PLACED_NAME, _Placed, _damaged)
         return ("", *(placed.names if placed is not None else ()))
 
     @property
     def since_ns(self) -> int:
-        """It publishes records from this time on: once in place, all that follow from later input."""
+        """It publishes records from this time on; once in place, all results of later input."""
         return NEVER_NS if self.name in self.order else self.from_ns
 
     def check(self) -> None:
@@ -68,7 +68,7 @@ class Replay:
             )
 
     def directory(self, named: Path) -> Path:
-        """Where it publishes what the topology publishes in ``named``."""
+        """Where it publishes the topology's stream of directory ``named``."""
         return state_of(named, self.name)
 
     def place(self) -> None:
@@ -78,7 +78,7 @@ class Replay:
             self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")
 
     def retire(self, named: Path) -> None:
-        """Marks the stream that it replaces, if it is in place and there is one."""
+        """Marks the stream that it replaces, if any, once it is in place."""
         if self.name not in self.order[1:]:
             return
         before = state_of(named, self.order[self.order.index(self.name) - 1])
@@ -100,32 +100,32 @@ def replay_of(disk: Disk, state: Path) -> Replay:
 
 
 def current(disk: Disk, state: Path) -> Path:
-    """The state that is run if this one is named: itself, or the replay that took its place. Raises UsageError."""
+    """Returns the state run under this name: itself, or the replay that replaced it. Raises UsageError."""
     replay = replay_of(disk, state)
     return state if replay.name else state_of(state, replay.order[-1])
 
 
 def begin(disk: Disk, first: Path, name: str, from_ns: int | None) -> Path:
-    """Returns the state of a replay. ``from_ns``: may be ``None`` if it has begun before. Raises UsageError."""
+    """Returns the state of a replay. ``from_ns``: may be ``None`` if it has already begun. Raises UsageError."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"--name {name}: letters, digits, _ and - make a name")
     if not disk.exists(first):
-        raise UsageError(f"{first}: no state of computations, so there is nothing to replay; photon compute run "
-                         "makes it")  # fmt: skip
+        raise UsageError(f"{first}: no state of computations, so there is nothing to replay; create it with "
+                         "photon compute run")  # fmt: skip
     state = state_of(first, name)
     if disk.exists(state / REPLAY_NAME):
         if (known := replay_of(disk, state).from_ns) != from_ns and from_ns is not None:
-            raise UsageError(f"{state}: the replay {name} is from {known} ns on, not from {from_ns}; give this one "
+            raise UsageError(f"{state}: the replay {name} begins at {known} ns, not at {from_ns}; give this one "
                              "another --name")  # fmt: skip
         return state
     if from_ns is None:
         raise UsageError(f"{state}: no such replay; --from TIME begins one")
     if disk.exists(state):
-        raise UsageError(f"{state}: is no replay; give this one another --name")
+        raise UsageError(f"{state}: is not a replay; choose another --name")
     disk.make_dir(state)
     disk.replace(state / REPLAY_NAME, msgspec.json.encode(_Replay(first.name, from_ns)) + b"\n")
     return state
 
 
 def _damaged(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path}: unreadable ({why}); put it back")
+    return UsageError(f"{path}: unreadable ({why}); restore it")

@@ -1,8 +1,8 @@
-"""Splits and merges of a topology's intervals, made by the process that runs it, or by the command if none does.
+"""Splits and merges of a topology's intervals, carried out by its running process, or by the command if none runs.
 
-A move is first written into the table (``photon.computing.table``). Then its old owners end, it is made
+A move is first written into the table (``photon.computing.table``). Then its old owners end, it is carried out
 (``photon.computing.moving``), and the table gets the new intervals. A kill at any moment leaves the move in the
-table: the next process to run the topology makes it before anything else.
+table: the next process to run the topology first completes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.computing.table import Known
 from photon.config.errors import PhotonError
 
 LEVEL_S = 120.0
-"""Time that two intervals to be merged may take to read up to the same position."""
+"""Time limit for two intervals to read up to the same position before a merge."""
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
     """Runs this process's share of the intervals, and makes their splits and merges, until ``stop``; see ``Running``.
     ``exactly``: only while there are as many intervals as processes. Returns True if all is done. Raises PhotonError,
     OSError."""
-    if share == (1, 1) or (share[0] == 1 and site.shared is not None):  # nobody else makes a split now
+    if share == (1, 1) or (share[0] == 1 and site.shared is not None):  # no other process makes a split now
         _sweep(site)
     until_s = site.clock.monotonic() + LEFT_S
     while not stop.is_set():
@@ -57,7 +57,7 @@ def run(
                     if running.run(stop, look):
                         return True
             until_s = site.clock.monotonic() + LEFT_S
-        except Busy:  # another process ends, or has not followed a split or a merge yet
+        except Busy:  # another process is ending, or has not followed a split or merge yet
             if site.clock.monotonic() >= until_s:
                 raise
             stop.wait(POLL_S)
@@ -72,7 +72,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
         with ExitStack() as held:
             for each in known.move.old:
                 held.enter_context(site.locked(each, LEFT_S))
-            if site.table.look().move != known.move:  # made by the process that had them
+            if site.table.look().move != known.move:  # already made by the process that owned them
                 return
             refused = _made(site, known.intervals, known.move)
             site.table.settle(known.move, refused)
@@ -81,7 +81,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
 
 
 def _made(site: Site, intervals: Intervals, move: Move) -> str:
-    """Why it was not made; empty if it was."""
+    """Carries it out. Returns why it was not made; empty if it was."""
     with ExitStack() as closing:
 
         def opened(interval: Interval) -> Store:
@@ -106,7 +106,7 @@ def _made(site: Site, intervals: Intervals, move: Move) -> str:
                 merge((olds[0], olds[1]), names[0], new, site.topology)
         except (PhotonError, OSError) as error:
             if any(store.successors() for store in olds):
-                raise  # it has begun; the next run completes it
+                raise  # already begun, so the next run completes it
             return " ".join(str(error).split())
     return ""
 
@@ -120,8 +120,8 @@ def _level(site: Site, move: Move) -> None:
 
 
 def _sweep(site: Site) -> None:
-    """Removes stores of intervals that are gone, or that were begun and refused, and reports of owners that are on
-    other machines now. Not while a move is pending: it may be made, but for the table."""
+    """Removes stores of former intervals, or of refused ones, and reports of owners now on other machines. Not while
+    a move is pending, which may lack only the table's update."""
     if site.table.look().move is not None:
         return
     known = site.here()
@@ -139,7 +139,7 @@ def _remove(site: Site, interval: str) -> None:
 
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
-    """Has the running process make a move, or makes it itself. Returns the new intervals. Raises UsageError if
+    """Lets the running process make a move, or makes it directly. Returns the new intervals. Raises UsageError if
     another move is pending, PhotonError if it was refused, and what ``settled`` raises."""
     site.table.begin(move)
     known = settled(site, within_s)
@@ -157,14 +157,14 @@ def settled(site: Site, within_s: float) -> Known:
             carry_out(site)
             continue
         if site.clock.monotonic() >= until:
-            raise PhotonError(f"{known.move}: not within {within_s:g} s; photon compute run makes it still")
+            raise PhotonError(f"{known.move}: not within {within_s:g} s; photon compute run will still complete it")
         time.sleep(POLL_S)
     return known
 
 
 def reload(site: Site, within_s: float) -> bool:
-    """Has all owners run the site's topology. False if nobody runs: the next start does. Raises PhotonError if they
-    take too long."""
+    """Makes all owners run the site's topology. False if none runs; then the next start does. Raises PhotonError if
+    they take too long."""
     site.table.look()
     with suppress(Busy), site.alone():
         site.adopt()
@@ -180,6 +180,7 @@ def reload(site: Site, within_s: float) -> bool:
             return True
         if site.clock.monotonic() >= until:
             raise PhotonError(
-                f"{', '.join(late)} do not run it after {within_s:g} s; photon compute run says why, and tries on"
+                f"{', '.join(late)} do not run it after {within_s:g} s; photon compute run reports why, and keeps "
+                "trying"
             )
         time.sleep(POLL_S)

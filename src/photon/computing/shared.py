@@ -1,14 +1,14 @@
 """A topology with its state in HBase, whose intervals are spread over processes on several machines.
 
-``hbase.json`` in a machine's state directory says where. Besides the rows of
+``hbase.json`` in a machine's state directory has its place. Besides the rows of
 ``photon.computing.store``, HBase has
 
     TOPOLOGY 0 0            c:m  the intervals, as in ``intervals.json``; made by the first process
-    TOPOLOGY 0 INTERVAL 0 g c:m  the machine it is given to by ``photon compute init``; the last word counts
+    TOPOLOGY 0 INTERVAL 0 g c:m  the machine it is given to by ``photon compute init``; the last entry is valid
     TOPOLOGY 0 INTERVAL 0 p STREAM  c:m  the directory where it publishes this stream, which it may not change
     TOPOLOGY 0 INTERVAL 0 s c:m  its owner's status, once a second
 
-A replaced machine that comes back is refused at its start; the store fences what it still has running.
+A replaced machine that returns is refused at its start; the store fences its running processes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computi
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine that has an interval. ``name``: for people."""
+    """The machine that owns an interval. ``name``: for people."""
 
     machine: str
     name: str
@@ -67,14 +67,14 @@ class _Id(msgspec.Struct, frozen=True):
 
 
 def read_place(disk: Disk, state: Path) -> Place | None:
-    """`None` if the state is in this directory. Raises UsageError."""
+    """Reads the place; `None` if the state is in this directory. Raises UsageError."""
     path = state / FILE_NAME
     if not disk.exists(path):
         return None
     try:
         return decoded(disk.read(path), Place)
     except DECODE_ERRORS as bad:
-        raise UsageError(f"{path}: unreadable ({bad}); photon compute init writes it") from None
+        raise UsageError(f"{path}: unreadable ({bad}); rewrite it with photon compute init") from None
 
 
 def write_place(disk: Disk, state: Path, place: Place) -> None:
@@ -126,13 +126,13 @@ class Shared:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """An interval continues its output where it published it, wherever its owner runs: its numbers are in the
-        files. Raises UsageError for another directory."""
+        """Checks that an interval continues in its former output directory, which has its numbers. Raises UsageError
+        for another."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:
             raise UsageError(
-                f"{directory}: is not the directory where {interval} has published {stream} so far: machines that "
-                "may have an interval publish on one file system, which all of them see"
+                f"{directory}: is not the directory where {interval} has published {stream} so far; all machines "
+                "must publish on one shared file system"
             )
 
     def say(self, status: Status) -> None:
@@ -143,7 +143,7 @@ class Shared:
         """The last status of the owners on all machines."""
         out = []
         for cell in self._read([self._row(each, b"s") for each in intervals]):
-            with contextlib.suppress(ComputingError):  # of another release
+            with contextlib.suppress(ComputingError):  # written by another release
                 out += [_decoded(cell.value, Status)] if cell else []
         return out
 
@@ -154,7 +154,7 @@ class Shared:
         return prefix_of(self._topology, interval) + kind
 
     def _first(self, row: bytes, value: bytes) -> bytes:
-        """The stored value: ``value`` if there was none."""
+        """Returns the stored value; stores ``value`` if there was none."""
         if self.rows.commit(Change(row, [Cell(_COLUMN, 1, value)], None), []):
             return value
         [cell] = self._read([row])
@@ -187,4 +187,4 @@ def _decoded(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except DECODE_ERRORS as error:
-        raise ComputingError(f"what HBase has is damaged: {error}") from None
+        raise ComputingError(f"the data in HBase is damaged: {error}") from None

@@ -1,8 +1,6 @@
-"""The state of a topology on one machine, and who runs it.
-
-The state directory has ``intervals.json`` (the keys of each owner: ``photon.computing.table``), and for each interval
-its store, its status and its lock. All who run it hold ``run.lock`` shared; who runs it alone, or changes it while
-nobody runs it, holds it exclusively.
+"""The state of a topology on one machine, and its locks. The state directory has ``intervals.json`` (the keys of each
+owner: ``photon.computing.table``), and for each interval its store, its status and its lock. Processes that run it
+hold ``run.lock`` shared; one that runs it alone, or changes it while it is stopped, holds it exclusively.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.replayed import replayed
 
 FREE_S = 1.0
-"""Time that a command may hold a state only to see that nobody runs it."""
+"""Time that a command may hold a state to check that it is not running."""
 LEFT_S = 20.0
 """Time that processes with a killed parent may take to end."""
 
@@ -51,7 +49,7 @@ class Reads:
 
     @property
     def place(self) -> object:
-        """As ``Reading.place``."""
+        """See ``Reading.place``."""
         return (dict(self.places), self.kinds)
 
 
@@ -86,7 +84,7 @@ class Site:
         return self.table.look().intervals
 
     def adopt(self) -> None:
-        """Call at a start: other processes run the same topology, or follow to it."""
+        """Makes this topology the current one. Call at a start: other processes run it too, or follow."""
         self.topology.version = self.table.adopt(self.topology.shape)
         for to in self.topology.published.values():
             self.replay.retire(self.base / to)
@@ -96,14 +94,14 @@ class Site:
         return self.table.look().id
 
     def alone(self) -> AbstractContextManager[None]:
-        """Held to run it alone, or to change it while nobody runs it. Raises Busy, and UsageError for a state on
-        Spark."""
+        """Holds the state, to run it alone or to change it while it is stopped. Raises Busy, and UsageError for a
+        state on Spark."""
         self._check()
         return self._held("run.lock")
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Held by each of several processes that run it. Raises as ``alone``, and UsageError if a run with ``once``
+        """Held by each of several processes that run it. Raises like ``alone``, and UsageError if a run with ``once``
         was interrupted, as only ``runs`` completes it."""
         self._check()
         with self._held("run.lock", FREE_S, shared=True):
@@ -133,13 +131,13 @@ class Site:
             os.close(held)
 
     def runs(self, once: bool, run: Callable[[bool], bool], ends: Mapping[str, bytes] | None = None) -> None:
-        """Calls ``run`` with True if what is published now is all of the input; ``run`` returns True if it reached
-        the end. Then all timers are called, and watermarks return to where they were, for later input. First
-        completes an interrupted ``once`` run, with what it had read. ``ends``: as ``ends()`` gave it before. Only
+        """Calls ``run`` with True if the records published now are all of the input; ``run`` returns True if it
+        reached the end. Then all timers are called, and watermarks return to their former values, for later input.
+        First completes an interrupted ``once`` run, with its input. ``ends``: an earlier result of ``ends()``. Only
         for the holder of ``alone``."""
         before = self.table.look().closing
         if before == "reopening" or (not before and self.shared is not None):
-            self._reopen()  # an interval that was taken over may be at the end of the other machine's run
+            self._reopen()  # an adopted interval may be at the end of the other machine's run
         for to_the_end in (*([True] if self.table.look().closing else []), once):
             if to_the_end and not self.table.look().closing:
                 self.table.close("closing", self.ends() if ends is None else ends)
@@ -150,7 +148,7 @@ class Site:
                 self._reopen()
 
     def logs_read(self) -> dict[str, set[LogPosition]]:
-        """Up to where each log of each source was read, by stream. Raises ComputingError."""
+        """Returns the position in each log of each source, by stream. Raises ComputingError."""
         first = self.intervals().all[0]
         with closing(self.store(first)) as store:
             sources = standing.decode(store.standing(), first.id).sources
@@ -159,14 +157,13 @@ class Site:
         return {name: set(logs_of(position)) for name, position in read.items()}
 
     def ends(self) -> dict[str, bytes]:
-        """The current published end of each source: the same for all owners, whenever each of them gets there.
-        Otherwise an owner would read on, with a later watermark, and what another one reads of it in the next run
-        would be late."""
+        """The current published end of each source: the same for all owners, whenever they reach it. Otherwise one
+        would read further, with a later watermark, and records read by another in the next run would be late."""
         found = {stream: self.reads(source, self.base) for stream, source in self.topology.sources.items()}
         return {
             stream: position_of({name: place.end(self.disk) for name, place in reads.places.items()})
             for stream, reads in found.items()
-            if isinstance(reads, Reads)  # one owner alone reads logs
+            if isinstance(reads, Reads)  # not logs, which only one owner reads
         }
 
     def reading(
@@ -200,7 +197,7 @@ class Site:
     def follow(self, version: int, shape: str) -> None:
         """Reloads the topology at this version. Raises UsageError, TopologyError, and keeps the old one."""
         if self.load is None:
-            raise UsageError(f"{self.topology.name} cannot be changed while it runs: it is run by a program")
+            raise UsageError(f"{self.topology.name} cannot be changed while it runs, as it is run by a program")
         topology = self.load()
         if topology.shape != shape:
             raise UsageError(f"the file of {self.topology.name} has been changed again: photon compute reload")
@@ -238,19 +235,18 @@ class Site:
                 f"{each} to {given[each].name}" if each in given else f"{each} to none" for each in names
             )
             raise UsageError(
-                f"{self.state}: no interval of {self.topology.name} is given to this machine any more ({said}): "
-                "photon compute init --intervals takes some over"
+                f"{self.state}: this machine has no interval of {self.topology.name} any more ({said}); take "
+                "some over with photon compute init --intervals"
             )
         if len(here) < len(names) and self.topology.sends:
             raise UsageError(
-                f"{self.topology.name}: a computation reads a log or what another one produces, whose owners speak "
-                "to one another on one machine: give all intervals to it, or publish that stream and read it by "
-                "another topology"
+                f"{self.topology.name}: a computation reads a log or another one's productions, which works on "
+                "one machine only: give it all intervals, or publish that stream and read it in another topology"
             )
         return here
 
     def share(self, process: int, of: int) -> list[str]:
-        """The intervals that are run by this of several processes on this machine, numbered from 1."""
+        """The intervals run by this one of several processes on this machine, numbered from 1."""
         return self.here()[process - 1 :: of]
 
     def statuses(self) -> list[Status]:
@@ -272,7 +268,7 @@ class Site:
 
 
 def reopen(store: Store, interval: str) -> None:
-    """Takes the watermarks of an owner that came to the end of all input back to those of before."""
+    """Resets the watermarks of an owner at the end of all input to their former values."""
     known = standing.decode(store.standing(), interval)
     if known.is_at_end:
         known.reopen()
@@ -282,9 +278,9 @@ def reopen(store: Store, interval: str) -> None:
 def keep_in_hbase(
     site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
 ) -> tuple[list[str], bool]:
-    """``photon compute init``: keeps the state of this topology in HBase, and gives this machine these intervals; if
-    none are named, all unassigned ones. Returns its intervals, and True if HBase's table was made. Raises UsageError,
-    ComputingError."""
+    """``photon compute init``: keeps the state of this topology in HBase, and assigns these intervals to this
+    machine; by default all unassigned ones. Returns its intervals, and True if HBase's table was made. Raises
+    UsageError, ComputingError."""
     before = read_place(site.disk, site.state)
     if before is None and (site.state / TABLE_NAME).exists():
         raise UsageError(f"{site.state}: has a state in SQLite; name another one with --state")
@@ -296,8 +292,8 @@ def keep_in_hbase(
         made = shared.rows.create()
         if before is not None and (site.state / TABLE_NAME).exists() and shared.id != site.id:
             raise UsageError(
-                f"HBase at {', '.join(thrift)}, table {table}, does not have the intervals of this state: name those "
-                f"of {', '.join(before.thrift)}, table {before.table}, or another --state"
+                f"HBase at {', '.join(thrift)}, table {table}, does not have the intervals of this state; use "
+                f"{', '.join(before.thrift)}, table {before.table}, or another --state"
             )
         site.disk.make_dir(site.state)
         write_place(site.disk, site.state, place)

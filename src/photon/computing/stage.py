@@ -1,8 +1,8 @@
-"""One computation over an interval of keys: user code, serial per key, whose effect on a key is whole or nothing.
+"""One computation over an interval of keys: user code, serial per key, with atomic effects on a key.
 
 Rows that changed since the last commit are *dirty*; they override the store's. The effect of one call of user code on
-a key becomes a dirty row at its end. If it fails, it has no effect, its records are run one by one, and from the
-first that fails again they are set aside in the key's row.
+a key becomes a dirty row at its end. If it fails, it has no effect; its records are then run one by one, and set
+aside in the key's row from the first one that fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _decode, _encode = rows.decode, rows.encode
 
 
 class Fault(NamedTuple):
-    """A fault of a computation and key. The key's input is set aside, now and later, until it is tried again."""
+    """A fault of a computation and key.
+
+    The key's input, including later records, is set aside until it is retried.
+    """
 
     computation: str
     key: str
@@ -41,7 +44,7 @@ class Fault(NamedTuple):
     @property
     def line(self) -> str:
         what = f"key {self.key!r}" if self.key else "a record without key"
-        return f"computation {self.computation}, {what}: {self.reason}; it is put aside, to be tried again"
+        return f"computation {self.computation}, {what}: {self.reason}; put aside, to be retried"
 
 
 class Tally:
@@ -59,21 +62,21 @@ def cost(row: Row) -> int:
 
 
 class _OfKey:
-    """The entries of the current key: as changed by this call, since the last commit, or in the store."""
+    """The entries of the current key: as of this call, of the last commit, or in the store."""
 
     def __init__(self, computation: str, store: Store, dirty: dict[tuple[str, str], Row]) -> None:
         self._computation, self._store, self._dirty = computation, store, dirty
         self._key = ""
         self._changed: dict[str, bytes | None] = {}  # by name of the row
         self._since: dict[str, set[str]] = {}  # key -> names that have changed since the last commit
-        self._read: dict[tuple[str, str], bytes | None] = {}  # as in the store
+        self._read: dict[tuple[str, str], bytes | None] = {}  # values in the store
 
     def begin(self, key: str) -> None:
         self._key = key
         self._changed.clear()
 
     def keep(self) -> None:
-        """The call has succeeded."""
+        """Keeps the changes of a successful call."""
         if self._changed:
             self._since.setdefault(self._key, set()).update(self._changed)
             for name, data in self._changed.items():
@@ -81,7 +84,7 @@ class _OfKey:
             self._changed.clear()
 
     def clear(self) -> None:
-        """All is committed."""
+        """Drops the changes, which are committed."""
         self._since.clear()
         self._read.clear()
 
@@ -124,12 +127,12 @@ class Stage:
         self.part = part
         self.name = part.name
         self.low_ns = NEVER_NS  # its watermark, up to which timers were called
-        self.floors: Pieces = ()  # minimum watermark of some keys: a merge must not set any key back
+        self.floors: Pieces = ()  # minimum watermark of some keys: so that a merge does not set any key back
         self._held_ns: int | None = None  # watermark of the key being retried, until its records have run
         self.waiting = 0
         self.behind = True
-        """True if keys may have timers before its watermark, so that not all its productions up to there have come.
-        Unknown at first."""
+        """True if keys may have timers before its watermark, so that productions may be missing up to there. Unknown
+        at first."""
         self.dirty: dict[str, Row] = {}
         self.cache: dict[str, Row] = {}
         self.cached = 0  # bytes of memory
@@ -156,7 +159,7 @@ class Stage:
 
     # -- records
     def keys_of(self, key_of: KeyOf, records: Sequence[Record]) -> list[str]:
-        """NOWHERE for records that have none."""
+        """Returns the records' keys; NOWHERE for those without one."""
         keys: list[str] = []
         guard = self._guard
         while len(keys) < len(records):
@@ -166,7 +169,7 @@ class Stage:
                         guard.count += 1
                         key = key_of(record)
                         if type(key) is not str or not key:
-                            raise Misused(f"its key is {key!r}, which must be a str and not empty")
+                            raise Misused(f"its key is {key!r}, which must be a non-empty str")
                         if not key.isascii():
                             key.encode()
                         keys.append(key)
@@ -189,8 +192,8 @@ class Stage:
 
     # -- timers
     def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int]:
-        """Keys with timers up to this time, the earliest first, and the time up to which they are complete: earlier
-        with more than ``most`` keys."""
+        """Returns keys with timers up to this time, earliest first, and the time up to which these are complete,
+        which is earlier with more than ``most`` keys."""
         if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
             return [], until_ns
         found = self._found(until_ns, wall, most + 1)
@@ -215,7 +218,7 @@ class Stage:
             if row is not None and (row.wall_ns if wall else row.event_ns) == due.time_ns:
                 fresh.add(due)
         for due in fresh:
-            heapq.heappush(heap, due)  # until they are called
+            heapq.heappush(heap, due)  # put back until they are called
         return sorted((*found, *fresh))
 
     def fire(self, keys: Sequence[str], low_ns: int, waiting: int, now_ns: int) -> None:
@@ -234,7 +237,7 @@ class Stage:
             self._each([(key, ()) for key in keys], NEVER_NS, until_ns)
 
     def passed(self, until_ns: int, wall: bool) -> None:
-        """All timers up to this time were called."""
+        """Notes that all timers up to this time were called."""
         if until_ns >= self._stored_ns[wall]:
             first = self._store.due(self.name, wall, ENDED_NS, 1)
             self._stored_ns[wall] = max(until_ns + 1, first[0].time_ns if first else ENDED_NS)
@@ -247,7 +250,7 @@ class Stage:
         if row is None or row.data is None:
             return
         body = self._body(row)
-        held_ns = min(body.held_ns, self._low_of(key))  # earlier than the key's if the end of time was taken back
+        held_ns = min(body.held_ns, self._low_of(key))  # may be earlier than the key's if the end of time was undone
         body.blocked, body.held_ns = "", 0
         records = self._taken_back(key, body)
         self._keep(key, body)
@@ -260,7 +263,7 @@ class Stage:
 
     @property
     def keyless(self) -> int:
-        """The number of records set aside for want of a key: they may belong to any key."""
+        """The number of records set aside for lack of a key; they may belong to any key."""
         return self.aside.get(NOWHERE, 1) - 1
 
     def nowhere(self) -> list[Taken]:
@@ -357,7 +360,7 @@ class Stage:
             self._block(key, (), self._reason(again))
 
     def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
-        """Runs all of it, or raises and changes nothing."""
+        """Runs the records, or raises and changes nothing."""
         row = self.dirty.get(key) or self.cache.get(key)
         body = rows.empty() if row is None or row.data is None else _decode(row.data, self.name)
         if body.blocked or key == NOWHERE:
@@ -410,11 +413,11 @@ class Stage:
         while due := sorted(each for each in timers if each[0] <= until_ns):
             for each, following in zip_longest(due, due[1:], fillvalue=LAST):
                 if each not in timers:
-                    continue  # cancelled by an earlier one
+                    continue  # cancelled by an earlier timer
                 if called >= limit:
                     if until_ns == ENDED_NS or each[0] <= first_ns:
-                        raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
-                    self.behind = True  # time may be far behind, but advances
+                        raise Misused(f"{called} timers were called at once; it keeps setting timers in the past")
+                    self.behind = True  # its time may be far behind, but advances
                     return called
                 first_ns = each[0] if called == 0 else first_ns
                 del timers[each]
@@ -453,7 +456,8 @@ class Stage:
             return
         if state and (strange := changed_type(state)) is not None:
             raise Misused(
-                f"its state holds a {strange.__name__}, which would not come back as one: keep None, bool, int, "
+                f"its state has a {strange.__name__}, which would be read back as another type; use only None, "
+                "bool, int, "
                 "float, str, bytes, and lists and dicts of them"
             )
         event_ns = min(body.events)[0] if body.events and not body.blocked else None
@@ -488,7 +492,7 @@ class Stage:
         self.faults.append(Fault(self.name, key, reason))
 
     def _report(self, key: str, reason: str, *failed: Taken) -> None:
-        """Produces the record on which the code failed, or the timer if there is none, to the stream of errors."""
+        """Produces the record (or else the timer) on which the code failed to the stream of errors."""
         if not self._errors:
             return
         said: dict[str, Any] = {"key": key, "reason": reason}

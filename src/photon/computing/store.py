@@ -1,15 +1,15 @@
 """The persistent state of an interval's owner: one row for each key, in a store of rows (``photon.rows``).
 
 A store belongs to one interval of keys. Acquiring it returns a *sequencer*, higher than all before; each commit
-compares it, so that an owner that was replaced unknowingly writes nothing (MillWheel 6.2). A commit is atomic: it
-takes effect at one moment, a change of the interval's own row that compares its previous head, with sequencer and
+compares it, so that an owner that does not know it was replaced writes nothing (MillWheel 6.2). A commit is atomic:
+it takes effect at one moment, a change of the interval's own row that compares its previous head, with sequencer and
 version:
 
     i                     c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
     r NUMBER              c:r, the redo beyond REDO_PARTS
     k COMPUTATION 0 KEY   c:m (msgpack, as ``_RowMeta``), c:0, c:1, … data that is longer than INLINE_BYTES
     k COMPUTATION 0 KEY 0 PART  likewise: entries of its state, and records set aside
-    o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions on their way
+    o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions in flight
 
 In memory and in SQLite the rows of a commit are written in that step. HBase changes one row at a time, so there are
 these steps, and a crash after each:
@@ -22,8 +22,8 @@ these steps, and a crash after each:
 Every version is one more than the last and is that of all cells of its commit, so a row has the value of the highest
 commit, regardless of the order of writes. Hence the rules:
 
-- **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by anybody at any time: it writes what was
-  committed, at the version it was committed with.
+- **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by any owner at any time: it writes the
+  committed data, at the version of the commit.
 - **A zombie writes nothing** (MillWheel 6.2): its head has been replaced, so step 2 is refused. It may still write
   rows of its earlier commits (step 3), which its successor wrote before its own first commit: the same bytes at the
   same version, below all later ones. That holds for every row, even untouched ones, without comparing anything in
@@ -31,7 +31,7 @@ commit, regardless of the order of writes. Hence the rules:
 - **Redo parts that are newer than the head's commit prove that its rows are written**: an owner begins step 1 only
   after step 3 of the previous commit.
 - **A removed row stays as an empty cell**: a compaction of HBase forgets deletions, and then a slow write would
-  restore the row. After GRACE_S, when no earlier write can still be on its way, the cell is deleted.
+  restore the row. After GRACE_S, when no earlier write can still arrive, the cell is deleted.
 
 Timers are in memory, read from the rows at the start. Checksums (CRC-32) in front of metas, standing and redo, and in
 the meta of data in parts, notice flipped bits.
@@ -68,13 +68,13 @@ GROUPS = ({b"c": 1},)
 THREADS = 3  # per process and Thrift server of HBase: a connection occupies one of its 16 threads
 CALL_SECONDS_MAX = 60.0  # seconds for a call of HBase with its repetitions: a region may be moving
 PART_BYTES = 1 << 20  # per cell: HBase refuses more than 10 MiB
-INLINE_BYTES = 512  # of data in the meta: more is not read at the start
-REDO_PARTS = 8  # in the interval's own row
+INLINE_BYTES = 512  # data in the meta; more is not read at the start
+REDO_PARTS = 8  # redo parts in the interval's own row
 ROW_BYTES_MAX = 64 << 20
 KEY_BYTES_MAX = 1_000  # longer ones are hashed
 GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
 PAGE_ROWS, PAGE_WHOLE_ROWS = 1_000, 100
-SWEEP_S = 20.0  # wait of ``close`` for a sweep under way: every run may be short, and none would finish one
+SWEEP_S = 20.0  # wait of ``close`` for a running sweep, which short runs would otherwise never finish
 _HEAD, _META = b"chead", b"cm"
 _LAST, _PART, _CRC = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct(">I")
 
@@ -84,7 +84,7 @@ Cells = Mapping[bytes, Cell]  # column -> its cell
 
 class Row(NamedTuple):
     """The row of one computation and key. ``data``: see ``row``; ``None`` means removed. The times are those of its
-    next timers; ``aside`` is the number of records and timers that wait until the computation is fixed."""
+    next timers; ``aside`` is the number of records and timers waiting for the computation to be fixed."""
 
     computation: str
     key: str
@@ -139,7 +139,7 @@ class _RowMeta(msgspec.Struct, array_like=True, frozen=True, gc=False):
     wall_ns: int | None
     aside: int
     parts: int  # cells that have the data
-    data: bytes  # if there are none; otherwise its checksum
+    data: bytes  # the data, or its checksum if there are parts
 
 
 class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
@@ -151,7 +151,7 @@ class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Timers:
-    """The next timers of keys, in order."""
+    """The keys' next timers, in order."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
@@ -204,17 +204,20 @@ class _Index:
 
 
 class Store:
-    """Of one interval. Raises ComputingError, RowsFailed; then all of a commit was written, or nothing."""
+    """The store of one interval.
+
+    Raises ComputingError, RowsFailed; then a commit was written completely or not at all.
+    """
 
     def __init__(
         self, rows: Rows, interval: Interval | None, *, where: object, base: bytes = b"", clock: Clock | None = None,
         closes: bool = False,
     ) -> None:  # fmt: skip
-        """Creates only the interval's own row; ``None`` means that it is there. ``where``: for people; ``base``: see
-        ``prefix_of``; ``closes``: the rows belong to this store."""
+        """Creates only the interval's own row; ``None`` means that it exists. ``where``: for people; ``base``: see
+        ``prefix_of``; ``closes``: the rows are closed with this store."""
         self._rows, self._base, self._where, self._closes = rows, base, where, closes
         self._clock = clock or SystemClock()
-        self._head: _Head | None = None  # the last one that this store wrote, as the owner
+        self._head: _Head | None = None  # the last one written by this store as owner
         self._known: _Index | None = None
         self._sweeping: threading.Thread | None = None
         if interval is not None and not self._cells():
@@ -231,8 +234,8 @@ class Store:
         return self._now()[1].successors
 
     def acquire(self, owner: str, *, revive: bool = False) -> int:
-        """The sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: return a
-        retired store to use. Raises Retired."""
+        """Returns the sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: return
+        a retired store to use. Raises Retired."""
         while True:
             before, head, cells = self._now()
             if head.successors and not revive:
@@ -248,13 +251,13 @@ class Store:
         return new.sequencer
 
     def standing(self) -> bytes:
-        """Empty if nothing was committed yet."""
+        """The committed standing; empty if nothing was committed yet."""
         _, head, cells = self._now()
         data = self._joined(cells, b"cs", head.standing, head.committed)
         return self._opened(data) if data else data
 
     def commit(self, sequencer: int, commit: Commit) -> None:
-        """Durable when it returns. Raises Fenced, Retired; then nothing was written."""
+        """Commits durably. Raises Fenced, Retired; then nothing was written."""
         head = self._owned(sequencer)
         version = head.version + 1
         puts = self._puts(commit, version)
@@ -284,7 +287,7 @@ class Store:
         return self._head
 
     def _own(self, head: _Head, new: _Head, cells: Sequence[Cell] = (), puts: Sequence[Put] = ()) -> None:
-        self._head = None  # this owner commits nothing more unless all is written
+        self._head = None  # this owner cannot commit again unless everything is written
         if self._swap(msgspec.json.encode(head), new, cells, puts):
             self._head = new
             return
@@ -302,7 +305,7 @@ class Store:
     def _now(self) -> tuple[bytes, _Head, Cells]:
         cells = self._cells()
         if _HEAD not in cells:
-            raise ComputingError(f"{self._where}: its interval is not there")
+            raise ComputingError(f"{self._where}: its interval is missing")
         data = cells[_HEAD].value
         try:
             return data, decoded(data, _Head), cells
@@ -316,9 +319,9 @@ class Store:
         found += [each[0] if each else None for each in beyond]
         parts = [each for each in found if each is not None]
         if any(each.version > head.committed for each in parts):
-            return  # a later owner did it and went on to the next commit
+            return  # a later owner did it and has committed since
         if len(parts) < head.redo or any(each.version < head.committed for each in parts):
-            raise self._damaged("the last commit is not there in full")
+            raise self._damaged("the last commit is incomplete")
         if parts:
             data = self._opened(b"".join(each.value for each in parts))
             puts = self._decoded(data, msgspec.msgpack.Decoder(list[Put]))
@@ -338,7 +341,7 @@ class Store:
                 yield row
 
     def parts(self, prefix: str, key: str) -> Iterator[Row]:
-        """Rows of this key whose computation begins so, as entries of its state do, in order."""
+        """Returns, in order, rows of this key whose computation begins with this, such as entries of its state."""
         begin = self._key_row(prefix, key)
         for _, cells in self._scan_from(begin, behind(begin), b"c", PAGE_WHOLE_ROWS):
             if (row := self._row(_by_column(cells))) is not None:
@@ -443,7 +446,7 @@ class Store:
         if len(data) > ROW_BYTES_MAX:
             raise ComputingError(
                 f"computation {row.computation}, key {row.key!r}: its row has {len(data)} bytes, more than "
-                f"{ROW_BYTES_MAX}, which is what HBase should hold of one"
+                f"{ROW_BYTES_MAX}, the limit for HBase"
             )
         computation, key, _, event_ns, wall_ns, aside = row
         inline, parts = _split(data)
@@ -455,7 +458,7 @@ class Store:
         return Put(row, [Cell(_META, version, b""), Cell(b"c0", version, b"")])
 
     def _key_row(self, computation: str, key: str) -> bytes:
-        """Rows of one key have one prefix, and no other key's row has it."""
+        """Returns a row's name. Rows of one key share a prefix that no other key's row has."""
         own, _, part = computation.partition("/")
         plain = f"{own}\0{key}".encode()
         if len(plain) > KEY_BYTES_MAX or plain.count(b"\0") > 1:
@@ -470,7 +473,7 @@ class Store:
 
     # -- reading
     def _meta(self, cell: Cell, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
-        """``None`` means that it was removed."""
+        """Encodes the meta; ``None`` means that the row was removed."""
         return self._decoded(self._opened(cell.value), decoder) if cell.value else None
 
     def _data(self, meta: _RowMeta | _ChunkMeta, cells: Cells) -> bytes:
@@ -483,13 +486,13 @@ class Store:
         data = sealed[_CRC.size :]
         if sealed[: _CRC.size] != _CRC.pack(crc32(data)):
             raise self._damaged(
-                "a checksum is wrong, as after a fault of its disk; put back a backup of the state, with the "
+                "a checksum is wrong, as after a fault of its disk; restore a backup of the state, with the "
                 "published directories of the same time"
             )
         return data
 
     def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
-        """Older parts are left over from a longer value."""
+        """Joins the parts. Older ones are left over from a longer value."""
         parts = [cells.get(b"%s%d" % (prefix, n)) for n in range(count)]
         data = [each.value for each in parts if each is not None and each.version == version]
         if len(data) < count:
@@ -507,8 +510,8 @@ class Store:
 
     # -- removed rows
     def _sweep_sometimes(self, head: _Head) -> _Head:
-        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as no
-        process may run for that long. In an atomic store nothing is left to sweep."""
+        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as
+        processes may not run for that long. In an atomic store nothing is left to sweep."""
         if self._rows.atomic:
             return head
         now_ns = self._clock.now_ns()
@@ -522,7 +525,7 @@ class Store:
     def _sweep_quietly(self, upto: int) -> None:
         try:
             self.sweep(upto)
-        except (ComputingError, RowsFailed):  # tried again later
+        except (ComputingError, RowsFailed):  # retried later
             return
 
     def sweep(self, upto: int) -> None:
@@ -543,18 +546,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def in_memory(interval: Interval) -> Store:
-    """For tests: lives as long as it is referenced, across any number of engines."""
+    """Returns a store for tests, which lives as long as it is referenced, across engines."""
     return Store(MemoryRows(GROUPS), interval, where="memory")
 
 
 def in_file(path: Path, interval: Interval | None = None) -> Store:
-    """A SQLite file of its own, created if it does not exist."""
+    """Opens a separate SQLite file; creates it if missing."""
     rows = SqliteRows(path, GROUPS, APPLICATION, survives_power=True, one_thread=True)
     return Store(rows, interval, where=path, closes=True)
 
 
 def on_hbase(rows: Rows, topology: str, interval: Interval, clock: Clock | None = None) -> Store:
-    """One of those that share ``rows``."""
+    """Returns one of the stores that share ``rows``."""
     if "\0" in topology or "\0" in interval.id:
         raise UsageError(f"the topology {topology!r}: its name must not hold a zero byte")
     return Store(
@@ -595,4 +598,4 @@ def _with_parts(meta: _RowMeta | _ChunkMeta, parts: Sequence[bytes], version: in
 
 
 def fenced(interval: str) -> str:
-    return f"another process has taken over the interval {interval} of keys: this one has written nothing and ends"
+    return f"another process has taken over the interval {interval} of keys: this one ends without writing"

@@ -1,4 +1,4 @@
-"""``intervals.json`` in a state: the keys of each owner, the current move of keys, the topology's version.
+"""``intervals.json`` in a state: the keys of each owner, the pending move of keys, the topology's version.
 
 All processes of a topology check it once a second and follow its changes. As JSON::
 
@@ -57,13 +57,13 @@ class Known:
     intervals: Intervals
     id: str  # the state's id, for published streams
     free: int  # the first number not yet used in a name of an interval
-    version: int  # the version of the topology that all should run, identified by ``shape``
+    version: int  # the version of the topology to run, identified by ``shape``
     shape: str
-    move: Move | None  # the move under way
+    move: Move | None  # the pending move
     refused: str  # why the last move was not made; empty if it was
-    # ``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back.
+    # ``closing``: a run with ``--once`` has begun; ``reopening``: it is done, and watermarks are being reset.
     closing: Closing
-    ends: Mapping[str, bytes]  # of a run with ``--once``: source -> position up to which all owners read
+    ends: Mapping[str, bytes]  # in a run with ``--once``: source -> position up to which all owners read
 
 
 class Table:
@@ -95,19 +95,18 @@ class Table:
         )  # fmt: skip
 
     def begin(self, move: Move) -> None:
-        """Raises UsageError if another move is under way, or was since the intervals were read: its names may be
-        taken."""
+        """Begins a move. Raises UsageError if another move is pending, or was made since the intervals were read."""
         with self._changing():
             known, free = self._read(), self.look().free
             if known.move is not None:
-                raise UsageError(f"{self._state}: another split or merge is under way: wait for its end")
+                raise UsageError(f"{self._state}: another split or merge is in progress; wait for its end")
             if [each.id for each in move.new] != [f"i{free + n}" for n in range(len(move.new))]:
-                raise UsageError(f"{self._state}: its intervals were split or merged meanwhile: look at them again")
+                raise UsageError(f"{self._state}: its intervals were split or merged meanwhile; check them again")
             free += len(move.new)
             self._write(replace(known, move=(move.old, _ranges(move.new)), refused="", free=free))
 
     def settle(self, move: Move, refused: str = "") -> None:
-        """Ends a move, made or refused."""
+        """Ends a move that was made or refused."""
         with self._changing():
             now = self.look().intervals
             ranges = _ranges((now if refused else now.after(move)).all)
@@ -132,12 +131,12 @@ class Table:
         try:
             known = decoded(self._disk.read(self.path), _File)
         except FileNotFoundError:
-            raise UsageError(f"{self._state}: no state of computations; photon compute run makes one") from None
+            raise UsageError(f"{self._state}: no state of computations; create one with photon compute run") from None
         except DECODE_ERRORS as bad:
-            raise UsageError(f"{self.path}: unreadable ({bad}); put it back") from None
+            raise UsageError(f"{self.path}: unreadable ({bad}); restore it") from None
         if self._topology not in (None, known.topology):
             raise UsageError(
-                f"{self._state}: is the state of {known.topology}, not of {self._topology}; give it another one"
+                f"{self._state}: is the state of {known.topology}, not of {self._topology}; name another one"
             )
         return known
 

@@ -34,21 +34,21 @@ class Part:
     computation: Computation
     inputs: Mapping[str, KeyOf]
     outputs: tuple[str, ...]
-    exact: bool  # which watermark of its sources it follows
+    exact: bool  # True to follow the exact watermark of its sources
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits on growth, for each process. Raises TopologyError."""
 
-    cache_bytes: int = 256 << 20  # rows cached in memory; those with the latest timers leave first
+    cache_bytes: int = 256 << 20  # rows cached in memory; those with the latest timers are evicted first
     state_bytes: int = 1 << 20  # encoded size per key; a key with larger state is set aside
-    outbox_bytes: int = 256 << 20  # unacknowledged productions: above it no input is taken
+    outbox_bytes: int = 256 << 20  # unacknowledged productions: above this, no input is taken
     message_items: int = 10_000
     message_bytes: int = 4 << 20
     timers_at_once: int = 20_000  # keys of a computation whose timers are called between two commits
-    # Timers of one key that are called between two commits, beyond those set before; more that do not come later than
-    # their predecessor are a fault.
+    # Timers of one key that are called between two commits, beyond those set before; more timers that are not later
+    # than their predecessor are a fault.
     timers_of_key: int = 10_000
     aside: int = 100_000  # records and timers set aside: above it no input is taken
     # Input this far ahead of the watermark is held back while another source is behind it.
@@ -68,7 +68,7 @@ class Topology:
 
     def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
         """``version``: higher for each change of a topology whose intervals have several owners. An owner with an
-        older version accepts nothing from one with a newer version. ``photon compute`` counts it."""
+        older version accepts nothing from one with a newer version. ``photon compute`` increases it."""
         self.name = name
         self.version = version
         self.limits = limits
@@ -106,10 +106,10 @@ class Topology:
         """The lines of all logs in a directory, or ``s3://BUCKET/PREFIX``, as a stream of their fields.
 
         ``format``, ``key``, ``time``, ``settings``: as for a side of a join (docs/adapters.md#formats). A line
-        without ``key`` is left out, and told. ``within_ns``: how long after its event time a line is written at the
-        latest, which the watermark relies on; without it timers are called by ``--once`` only. ``idle_after_ns``:
+        without ``key`` is left out and reported. ``within_ns``: longest delay of a line after its event time, on
+        which the watermark relies; without it timers are only called by ``--once``. ``idle_after_ns``:
         logs that cannot be read hold the watermark back for this time; ``None`` means until they can. Logs may be
-        appended to, renamed and compressed; the lines of one that is written again count again."""
+        appended to, renamed and compressed; the lines of a rewritten log count again."""
         side = {"format": format, "key": key, "time": dict(time), **settings}
         bounds = {"within_ns": within_ns, "idle_after_ns": idle_after_ns}
         return self.source(stream, shared=False, log=directory, side=side, files=tuple(files), **bounds)
@@ -122,11 +122,11 @@ class Topology:
         watermark: str = PERCENTILE,
     ) -> None:
         """``inputs``: stream -> function that returns a record's key, a non-empty str, or the name of the field that
-        is the key. ``watermark``: which of the sources' watermarks moves its timers, EXACT or PERCENTILE. Raises
+        is the key. ``watermark``: the sources' watermark that moves its timers, EXACT or PERCENTILE. Raises
         TopologyError."""
         name = name_of(computation)
         if "/" in name:
-            raise TopologyError(f"computation {name!r}: its name must not hold /")
+            raise TopologyError(f"computation {name!r}: its name must not contain /")
         if name in self.parts:
             raise TopologyError(f"two computations are named {name!r}: give one of them another `name`")
         if watermark not in (EXACT, PERCENTILE):
@@ -142,7 +142,7 @@ class Topology:
     def remove(self, name: str) -> None:
         """Removes a computation; its state stays in the store in case it is added again. Raises TopologyError."""
         if name not in self.parts:
-            raise TopologyError(f"there is no computation {name!r} to take out: there are {', '.join(self.parts)}")
+            raise TopologyError(f"there is no computation {name!r} to remove; there are {', '.join(self.parts)}")
         del self.parts[name]
 
     def publish(self, stream: str, directory: str) -> None:
@@ -169,7 +169,7 @@ class Topology:
         while left:
             free = [p for p in left.values() if not any(producer.get(stream) in left for stream in p.inputs)]
             if not free:
-                raise TopologyError(f"the computations {', '.join(left)} wait for one another in a circle")
+                raise TopologyError(f"the computations {', '.join(left)} form a cycle")
             for part in free:
                 order.append(part)
                 del left[part.name]
@@ -182,8 +182,8 @@ class Topology:
                 if source is not None and source.computation.idempotent and not part.computation.idempotent:
                     raise TopologyError(
                         f"computation {part.name} reads {stream!r} of {source.name}, which has idempotent = True: "
-                        f"after a crash its records may come twice. Take it off {source.name}; or set it for "
-                        f"{part.name}, too, if that one does nothing more for a record that comes again"
+                        f"after a crash its records may come twice. Remove it from {source.name}, or set it for "
+                        f"{part.name}, too, if repeated records have no effect there"
                     )
 
     @property
@@ -201,9 +201,9 @@ class Topology:
 
     def _new(self, stream: str, who: str = "") -> None:
         if not stream or any(sign in stream for sign in "/:\0"):
-            raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or hold any of / :")
+            raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or contain / or :")
         if stream in self.sources or any(stream in part.outputs for part in self.parts.values()):
-            raise TopologyError(f"{who}the stream {stream!r} has a producer already")
+            raise TopologyError(f"{who}the stream {stream!r} already has a producer")
 
 
 def errors_of(computation: str) -> str:
@@ -216,4 +216,4 @@ def _field(name: str) -> KeyOf:
 
 def _known(stream: str, known: Iterable[str], who: str) -> None:
     if stream not in known:
-        raise TopologyError(f"{who} the stream {stream!r}, which nothing produces: there are {', '.join(known)}")
+        raise TopologyError(f"{who} the stream {stream!r}, which has no producer; there are {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Windows: what came in each minute, in the last hour at any minute, or in a visit, by key::
+"""Windows: records of each minute, of the last hour at any minute, or of a visit, by key::
 
     clicks = Windows("clicks", tumbling(MINUTE_NS), {"n": count(), "cents": sum_of(lambda r: r.value["cents"])})
     topology.add(clicks, {joined: lambda record: record.value["user"]})
@@ -8,10 +8,10 @@ Once the watermark has passed a window's end its record is produced to the strea
 
     {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12}
 
-A record that comes later, by at most ``lateness_ns``, is added, and the whole window produced again to
+A record that arrives later, by at most ``lateness_ns``, is added, and the whole window produced again to
 ``NAME.corrections``, with the windows that it ``replaces``; one that is too late for a window goes to ``NAME.late``
-as it is. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
-nanosecond, so that a window of an hour has its own minutes.
+unchanged. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
+nanosecond, so that it belongs to the hour's window that contains it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from photon.computing.errors import TopologyError
 from photon.computing.model import Computation, Context, Record, Timer
 
 Of = Callable[[Record], Any]
-WINDOWS_MAX = 1_000  # of one record
-ACCURACY = 0.01  # of a quantile, relative
+WINDOWS_MAX = 1_000  # limit of windows of one record
+ACCURACY = 0.01  # relative accuracy of a quantile
 _BASE = math.log((1 + ACCURACY) / (1 - ACCURACY))
 
 
 # -- aggregates
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What a window keeps of its records, in values that a state may hold, and what it says in the end.
+    """A window's summary of its records, in values that a state may hold, and its final result. ``merge``: for
 
-    ``merge`` is for sessions that a record makes one.
+    sessions joined by a record.
     """
 
     start: Callable[[], Any]
@@ -66,13 +66,13 @@ def top(n: int, of: Of) -> Aggregate:
 
 
 def collect(of: Of) -> Aggregate:
-    """All values, in the order in which they came; ``Limits.state_bytes`` bounds them."""
+    """All values, in order of arrival; ``Limits.state_bytes`` bounds them."""
     return _list(of, list)
 
 
 def quantile(share: float, of: Of) -> Aggregate:
     """The value that this share of the values does not exceed, within 1 %: numbers are counted by their magnitude
-    (as a DDSketch does), so that a window keeps some hundred counts at most."""
+    (as a DDSketch does), so that a window keeps at most some hundred counts."""
 
     def add(kept: dict[int, int], record: Record) -> dict[int, int]:
         bucket = _bucket(of(record))
@@ -128,12 +128,12 @@ class Shape:
         """The ends of a time's windows."""
         if not self.every_ns:
             return [time_ns + self.size_ns]
-        first = time_ns - (time_ns - self.offset_ns) % self.every_ns  # the latest start
+        first = time_ns - (time_ns - self.offset_ns) % self.every_ns  # start of the latest window
         return [start + self.size_ns for start in range(first, time_ns - self.size_ns, -self.every_ns)]
 
 
 def tumbling(size_ns: int, offset_ns: int = 0) -> Shape:
-    """One window behind the other. ``offset_ns``: from 1970, UTC, to the start of one, as for days of a time zone."""
+    """Consecutive windows. ``offset_ns``: from 1970, UTC, to the start of one, as for days of a time zone."""
     return _checked(Shape(size_ns, size_ns, offset_ns))
 
 
@@ -141,13 +141,14 @@ def sliding(size_ns: int, every_ns: int) -> Shape:
     """A window of this size every ``every_ns``."""
     if not 0 < every_ns <= size_ns <= every_ns * WINDOWS_MAX:
         raise TopologyError(
-            f"windows of {size_ns} ns every {every_ns} ns: a record must have at least one and at most {WINDOWS_MAX}"
+            f"windows of {size_ns} ns every {every_ns} ns: a record must be in at least one and at most "
+            f"{WINDOWS_MAX} windows"
         )
     return Shape(size_ns, every_ns)
 
 
 def session(gap_ns: int) -> Shape:
-    """Records of which each comes less than ``gap_ns`` after the one before."""
+    """A window of records, each less than ``gap_ns`` after the previous one."""
     return _checked(Shape(gap_ns, 0))
 
 
@@ -160,8 +161,8 @@ def _checked(shape: Shape) -> Shape:
 class Windows(Computation):
     """Its streams are NAME, NAME.corrections, NAME.late and NAME.early.
 
-    The state has, by its end, each window as [begin, what the aggregates keep by name, the windows that were produced
-    and that its next record replaces, True if a record came since the last early result].
+    The state has, by its end, each window as [begin, the aggregates' values by name, the produced windows that its
+    next record replaces, True if a record came since the last early result].
     """
 
     def __init__(
@@ -235,14 +236,14 @@ class Windows(Computation):
         }  # fmt: skip
 
     def _fixed(self, ctx: Context, time_ns: int, end: int) -> tuple[list[Any] | None, int]:
-        """The window, and its end. ``None`` if it is over."""
+        """Returns the window and its end; ``None`` if it is over."""
         window = ctx.state.get(end)
         if window is None and not ctx.is_late(end + self._lateness_ns):
             window = [end - self._shape.size_ns, {}, [], False]
         return window, end
 
     def _session(self, ctx: Context, time_ns: int, end: int) -> tuple[list[Any] | None, int]:
-        """As ``_fixed``; the sessions that a record makes one are merged."""
+        """Like ``_fixed``; merges sessions joined by a record."""
         touched = [at for at, window in ctx.state.items() if time_ns < at and window[0] < end]
         if not touched and ctx.is_late(end + self._lateness_ns):
             return None, end
@@ -259,7 +260,7 @@ class Windows(Computation):
 
 
 class Each(Computation):
-    """A step without state: produces to NAME what ``of`` returns for a record, each value by itself."""
+    """A step without state: produces each value that ``of`` returns for a record to NAME."""
 
     def __init__(self, name: str, of: Callable[[Record], Iterable[Any]]) -> None:
         self.name, self.outputs, self._of = name, (name,), of

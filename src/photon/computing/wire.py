@@ -1,4 +1,4 @@
-"""The data that enters and leaves an engine: input with its position, messages between owners of intervals,
+"""Data that enters and leaves an engine: input with its position, messages between owners of intervals,
 acknowledgements.
 
 Formats: msgpack of arrays; a message has a version.
@@ -29,9 +29,9 @@ class Watermark(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records of a source, in order. ``begin``: the engine's position must be this (None means it has none yet),
-    otherwise it is a repetition and dropped; ``end``: the position after the records. Positions are opaque.
-    ``watermark``: of the source, sampled *before* the records were read up to ``end``."""
+    """Records of a source, in order. ``begin``: the engine must be at this position (None means that it has none
+    yet), otherwise the batch is a repetition and dropped; ``end``: the position after the records. Positions are
+    opaque. ``watermark``: of the source, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None
@@ -41,7 +41,7 @@ class Input(NamedTuple):
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
-    """A production on its way to one consumer. ``value``: msgpack. The numbers of one sender grow."""
+    """A production in flight to one consumer. ``value``: msgpack. The numbers of one sender grow."""
 
     number: int
     consumer: str  # a computation; empty for published items
@@ -49,7 +49,7 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     time_ns: int
     value: bytes
     stream: str
-    id: int = 0  # of a weak production, unique to its sender: it may have come before, without a number
+    id: int = 0  # of a weak production, unique to its sender: it may have arrived before, without a number
 
     def decoded(self) -> Any:
         return msgspec.msgpack.decode(self.value)
@@ -67,11 +67,13 @@ class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version",
     # Ids of the items of a message that left before the commit; ``upto`` is the sender's last committed number then,
     # and not acknowledged.
     weak: tuple[int, ...] = ()
-    successors: tuple[str, ...] = ()  # the sender has ended under this name: these have its keys
-    # Nothing of this message is taken before these senders have ended: their messages come first.
+    successors: tuple[str, ...] = ()  # the sender has ended under this name; these have its keys This message waits
+    # until these senders have ended, as their messages come first.
     parents: tuple[str, ...] = ()
     topology: int = 0  # the version of the sender's topology
-    owner: str = ""  # the interval whose owner sends it, if the sender's was split or merged; empty: the sender's
+    owner: str = (
+        ""  # the interval whose owner sends it, if the sender's was split or merged; empty: the sender itself
+    )
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -88,7 +90,7 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def to(self) -> str:
-        """The interval whose owner waits for it."""
+        """The interval whose owner waits for this."""
         return self.owner or self.sender
 
     def encode(self) -> bytes:
@@ -100,7 +102,7 @@ def decode_message(data: bytes) -> Message:
     try:
         return decoded(data, Message, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"what came is no message of an engine: {error}") from None
+        raise ComputingError(f"not a valid message of an engine: {error}") from None
 
 
 def decode_ack(data: bytes) -> Ack:
@@ -108,4 +110,4 @@ def decode_ack(data: bytes) -> Ack:
     try:
         return msgspec.msgpack.decode(data, type=Ack)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"what came is no acknowledgement of an engine: {error}") from None
+        raise ComputingError(f"not a valid acknowledgement of an engine: {error}") from None

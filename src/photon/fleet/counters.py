@@ -1,17 +1,17 @@
 """The counters of a ledger, in its order, with a line for people. The first is the sum of those to ``pending``."""
 
 COUNTERS = {
-    "read": "lines, and what became of them:",
+    "read": "lines by verdict:",
     "joined": "with their primary event",
     "filtered": "left out by the adapter",
-    "unmatched": "no primary event has their key",
+    "unmatched": "without a primary event",
     "late": "older than what the registry remembers",
     "rejected": "could not be read, or the adapter refused them",
     "elsewhere": "another datacentre was first",
     "duplicate": "have the id of another line",
     "pending": "wait for their primary event",
-    "reread": "were counted before, and read again",
-    "wasted": "joined, and another datacentre was first",
+    "reread": "read again, counted before",
+    "wasted": "joined, but another datacentre was first",
     "retimed": "have an id that was registered with another time",
     "ambiguous": "have a key that different primary events share",
     "unpaired": "unmatched, as their primary event is out of bounds",

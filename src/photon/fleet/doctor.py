@@ -27,7 +27,7 @@ FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
 FREE_BYTES_NONE = 100 << 20
 """Less free space than this is a problem."""
 FREE_BYTES_ENOUGH = 50 << 30
-"""With this much free space, no share is too small."""
+"""With this much free space, the share does not matter."""
 SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0
 """Each batch of a joiner and each entry of the registry waits for one fsync."""
 EXPIRES_WITHIN = timedelta(days=30)
@@ -39,9 +39,9 @@ BOUNDARY_SLACK_S = 3600.0
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
 SAFE_POINT_ROUNDS = 3
-"""Observers move a safe point each time that old versions have been kept for long enough."""
+"""Observers move a safe point regularly, once old versions have been kept long enough."""
 STILL_S = 60.0
-"""A watermark that has not moved for this time stands still."""
+"""A watermark that has not moved for this time is reported."""
 
 
 class Level(enum.StrEnum):
@@ -74,7 +74,7 @@ class _Facts:
 
 
 def findings(file: str, look: Look, now: datetime) -> list[Finding]:
-    """Findings by area. An area without problems gets one line that says what was checked. ``look``: with this
+    """Findings by area. An area without problems gets one line that says what was checked. ``look``: includes this
     machine."""
     here, settings = look.here, look.settings
     assert here is not None
@@ -109,9 +109,9 @@ def _some(names: Iterable[str]) -> str:
 def _configuration(facts: _Facts) -> Iterator[Finding]:
     here, settings, key = facts.here, facts.settings, facts.here.key
     for mistake in here.mistakes:
-        yield _problem(facts.file, mistake, "correct the file; photon doctor config says when it is good")
+        yield _problem(facts.file, mistake, "correct the file; check it with photon doctor config")
     for state in here.states:
-        yield _problem(state.path, state.problem, "see docs/operations; never delete it to get going")
+        yield _problem(state.path, state.problem, "see docs/operations; never delete it to get started")
     if key is not None and key.problem:
         yield _problem(key.path, key.problem, f"head -c 32 /dev/urandom > {key.path}")
     elif key is not None and key.mode & GROUP_AND_OTHERS:
@@ -119,7 +119,7 @@ def _configuration(facts: _Facts) -> Iterator[Finding]:
         yield _warning(key.path, what, f"chmod 600 {key.path}")
     for each in facts.look.heard:
         if waits := each.details.get("unmatched_waits"):
-            what = f"calls no event unmatched now; {waits}"
+            what = f"declares no event unmatched now; {waits}"
             do = "restart each process of an older file with the newer one (docs/operations/change-a-join.md)"
             yield _warning(each.process.title, what, do)
     if facts.look.settings is None:
@@ -161,7 +161,7 @@ def _versions(facts: _Facts) -> Iterator[Finding]:
             yield _warning(f"join {join}", f"several adapters run: {what}", "finish the upgrade")
         else:
             yield _ok(f"join {join}: adapter {next(iter(codes))}")
-    run = f", as all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
+    run = f", for all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
     yield _ok(f"Photon {machine.version}{run}; Python {machine.python}, {len(machine.packages)} packages")
 
 
@@ -195,7 +195,7 @@ def _clocks(facts: _Facts) -> Iterator[Finding]:
             yield _clock(each, middle, allowed, least)
     if surely_apart_s(0.0, 0.0, within) > allowed:
         what = f"this machine's clock is {abs(middle):.1f} s {'behind' if middle > 0 else 'ahead of'} the processes'"
-        yield _warning("this machine", what, f"synchronise it: S is {allowed:g} s")
+        yield _warning("this machine", what, f"synchronise the clock: S (clock.uncertainty) is {allowed:g} s")
     yield from _between(told, allowed)
     worst = max(abs(each.ahead_s - middle) for each in told)
     yield _ok(f"{len(told)} processes within {worst:.3f} s of their median; S is {allowed:g} s")
@@ -219,7 +219,7 @@ def _between(told: list[_Clock], allowed: float) -> Iterator[Finding]:
             apart = ahead - other_ahead
             if abs(apart) - error - other_error > allowed:
                 what = f"the clocks of {one} are {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} {other}'s"
-                do = "synchronise both with the same time servers: events of the future wait, boundaries may be wrong"
+                do = "synchronise both with the same time servers: events may seem to be from the future"
                 yield _problem(f"{one}, {other}", what, do)
 
 
@@ -263,7 +263,7 @@ def _directory(each: Directory) -> Iterator[Finding]:
     if each.sync_s > SYNC_SLOW_S:
         make = _problem if each.sync_s > SYNC_BAD_S else _warning
         what = f"an fsync takes {each.sync_s * 1000:,.0f} ms; each batch waits for one"
-        yield make(where, what, "use a faster disk, or one that others do not keep busy")
+        yield make(where, what, "use a faster disk, or one with less other load")
 
 
 def _logs(facts: _Facts) -> Iterator[Finding]:
@@ -271,8 +271,8 @@ def _logs(facts: _Facts) -> Iterator[Finding]:
         yield from _side(each)
     for who in facts.look.now:
         if keys := facts.look.now.of(who, "photon_eventstore_ambiguous_keys_total"):
-            what = f"{keys:,.0f} of the keys that events name have several different primary events"
-            do = "photon status eventstore shows one; primary.duplicates says what becomes of such events"
+            what = f"{keys:,.0f} keys have several different primary events"
+            do = "photon status eventstore shows one; primary.duplicates decides what happens to such events"
             yield _warning(who.title, what, do)
     total = sum(each.matched for each in facts.here.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.here.logs))
@@ -293,7 +293,7 @@ def _side(each: Logs) -> Iterator[Finding]:
         yield _warning(where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
-        what = f"no file matches {patterns}" + (f"; {each.others:,} files match nothing" if each.others else "")
+        what = f"no file matches {patterns}" + (f"; {each.others:,} files match no pattern" if each.others else "")
         yield _warning(where, what, f"write logs there, or change {each.side}_files of the join")
 
 
@@ -309,7 +309,7 @@ def _output(facts: _Facts) -> Iterator[Finding]:
         yield make(each.path, what, do)
     skipped = [f"{each.path} from {each.start:,} to {each.end:,} ({each.why})" for each in here.ranges if each.marked]
     said = f"; readers skip {many(len(skipped), 'damaged range')}: {_some(skipped)}" if skipped else ""
-    yield _ok(f"all that is published here is there{said}")
+    yield _ok(f"all output published here is readable{said}")
 
 
 def _descriptors(facts: _Facts) -> Iterator[Finding]:
@@ -336,7 +336,7 @@ def _ports(facts: _Facts) -> Iterator[Finding]:
     running = facts.look.running
     for port in facts.here.ports:
         if port.state == "taken":
-            what = f"{port.who} shall listen there, and something else does" + (
+            what = f"{port.who} should listen there, but another process does" + (
                 f" ({port.problem})" if port.problem else ""
             )
             yield _problem(port.address, what, "stop that process (ss -ltnp shows it), or use another port")
@@ -359,7 +359,9 @@ def _certificates(facts: _Facts) -> Iterator[Finding]:
         where = facts.here.pairs[0].path if facts.here.pairs else facts.file
         yield _problem(where, "there are none", "photon certs for FILE")
     elif facts.look.unasked:
-        yield _problem(facts.file, facts.look.unasked, "photon certs for FILE, or run where it is")
+        yield _problem(
+            facts.file, facts.look.unasked, "photon certs for FILE, or run this on the machine that has it"
+        )
     for pair in there:
         if pair.problem:
             yield _problem(pair.path, pair.problem, "photon certs for FILE --force, then restart")
@@ -373,7 +375,7 @@ def _certificates(facts: _Facts) -> Iterator[Finding]:
     missing = [pair.identity for pair in facts.here.pairs if not pair.there]
     note = f"; not here: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
-    yield _ok(f"{len(there)} are here, the first expires on {first:%Y-%m-%d}{note}" if first else note)
+    yield _ok(f"{len(there)} certificates are here, the first expires on {first:%Y-%m-%d}{note}" if first else note)
 
 
 def _registry(facts: _Facts) -> Iterator[Finding]:
@@ -381,7 +383,7 @@ def _registry(facts: _Facts) -> Iterator[Finding]:
     replicas = {name: each.address for name, each in settings.registry.replicas.items()}
     up = sum(each.reply is not None for each in found.values())
     if not up and not facts.look.running:
-        asked = "it was not asked" if facts.look.unasked else f"{len(replicas)} replicas, none runs"
+        asked = "not asked" if facts.look.unasked else f"{len(replicas)} replicas, none answers"
         yield _ok(asked)
         return
     try:
@@ -414,7 +416,7 @@ def _boundaries(facts: _Facts, retention_s: float) -> Iterator[Finding]:
 
 def _watermarks(facts: _Facts) -> Iterator[Finding]:
     if not facts.look.running:
-        yield _ok("not looked at: nothing runs, or nobody was asked")
+        yield _ok("not checked: nothing runs, or nothing was asked")
         return
     behind: list[float] = []
     for each in facts.look.watermarks:
@@ -430,9 +432,9 @@ def _watermarks(facts: _Facts) -> Iterator[Finding]:
             which = "the percentile" if still_s > STILL_S else "the exact one"
             held = f"; held back by: {_some(pair.held_by)}" if pair.held_by else ""
             what = f"{which} has not moved for {max(still_s, exact_s):,.0f} s{held}"
-            do = "see to what holds it back: photon watermark, photon status lag, docs/watermarks.md"
+            do = "find what holds it back: photon watermark, photon status lag, docs/watermarks.md"
             yield _warning(each.datacentre, what, do)
-    yield _ok(f"{max(behind):,.0f} s behind at most" if behind else "none is kept yet")
+    yield _ok(f"{max(behind):,.0f} s behind at most" if behind else "no watermark is kept yet")
 
 
 def _computations(facts: _Facts) -> Iterator[Finding]:
@@ -440,8 +442,8 @@ def _computations(facts: _Facts) -> Iterator[Finding]:
     for each in known:
         for alarm in each.details.get("computing", {}).get("alarms", ()):
             yield _warning(each.process.title, alarm["what"], alarm["todo"])
-    said = f"{len(known)} run, their watermarks move, nothing is put aside"
-    yield _ok(said if known else "none is named, or none was asked")
+    said = f"{len(known)} run, their watermarks move, no records are put aside"
+    yield _ok(said if known else "none is configured, or none was asked")
 
 
 def _tables(facts: _Facts) -> Iterator[Finding]:
@@ -455,21 +457,19 @@ def _tables(facts: _Facts) -> Iterator[Finding]:
         what = f"there are no timestamps, so no transaction begins: {tables.oracle_problem}"
         yield _problem("oracle", what, "photon status oracle; a majority of the replicas must answer")
     if tables.stuck:
-        what = (
-            f"{many(tables.stuck, 'cell waits', 'cells wait')} for observers, and {tables.stuck_at} goes on waiting"
-        )
-        do = "see that observers run (photon serve observe, photon table observe) and that none raises: their log"
+        what = f"{many(tables.stuck, 'cell waits', 'cells wait')} for observers, and {tables.stuck_at} keeps waiting"
+        do = "check that observers run (photon serve observe, photon table observe) without exceptions in their logs"
         yield _warning(tables.where, what, do)
     if tables.old_locks:
         what = f"{many(len(tables.old_locks), 'lock')} of dead or slow clients: {_some(tables.old_locks)}"
-        yield _warning(tables.where, what, "photon table scan --locks; who reads these cells resolves them")
+        yield _warning(tables.where, what, "photon table scan --locks; reading these cells resolves the locks")
     old_s = tables.safe_point_s
     if tables.observed and old_s is not None and old_s > tables.keep_s * SAFE_POINT_ROUNDS:
-        what = f"the safe point was moved {duration(old_s)} ago: old versions pile up"
-        do = "see that observers run, and that no snapshot is held (hold_s); photon table verify --collect"
+        what = f"the safe point was moved {duration(old_s)} ago: old versions accumulate"
+        do = "check that observers run and no snapshot is held (hold_s); photon table verify --collect"
         yield _warning(tables.where, what, do)
     moved = "never moved" if old_s is None else f"moved {duration(old_s)} ago"
-    said = f"{tables.where} answers; {tables.looked_at:,} cells looked at; the safe point was {moved}"
+    said = f"{tables.where} answers; {tables.looked_at:,} cells checked; the safe point was {moved}"
     yield _ok(said)
 
 

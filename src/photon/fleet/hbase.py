@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LONGER = 1.25
 """Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up."""
-INIT_SECONDS = 5.0  # a server that does not answer is given up after this long
+INIT_SECONDS = 5.0  # time limit for a server's answer
 
 
 def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
@@ -35,8 +35,8 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
     if retention is None or hbase.ttl < retention:
         ids = "permanently" if retention is None else f"{retention:.0f} s (registry.retention)"
         raise UsageError(
-            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; an event that may "
-            "still be registered must find its primary: let rows live longer"
+            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; rows must "
+            "outlive them, so that any event that may still be registered finds its primary event; raise ttl"
         )
     return int(hbase.ttl)
 
@@ -58,7 +58,7 @@ def check(settings: Settings) -> list[str]:
                 f"datacentre.{name}.hbase.table: {table.table} is that of datacentre {other}; each needs its own"
             )
         notes.append(
-            f"made once, if it is not there: table {table.table} in HBase at {table.thrift} "
+            f"to be created once, if missing: table {table.table} in HBase at {table.thrift} "
             f"(photon eventstore init --config FILE --datacentre {name})"
         )
         if pipeline.hbase.admin is None:
@@ -67,7 +67,7 @@ def check(settings: Settings) -> list[str]:
 
 
 def _check_tables(settings: Settings) -> list[str]:
-    """The same for ``[tables]``. Raises UsageError."""
+    """Checks ``[tables]``. Raises UsageError."""
     tables = settings.tables
     if tables is None or not tables.thrift:
         return []
@@ -78,7 +78,7 @@ def _check_tables(settings: Settings) -> list[str]:
         "(photon table init --config FILE)"
     ]
     if not tables.durable:
-        notes.append("tables.durable is not set: transactions may be lost, or half there, after a crash of HBase")
+        notes.append("tables.durable is not set: a crash of HBase may lose transactions, or parts of them")
     return notes
 
 
@@ -91,8 +91,8 @@ def init(settings: Settings, datacentre: str | None) -> TableMade:
     table = table_of(settings, name)
     if table is None or pipeline.hbase is None:
         raise UsageError(
-            f"datacentre.{name}.hbase: is not in the configuration: its file map lies in its state directory, "
-            "and nothing has to be made"
+            f"datacentre.{name}.hbase: is not in the configuration: its file map is in its state directory, so "
+            "no table is needed"
         )
     hbase = ThriftHBase(table.thrift, SystemClock(), call_seconds=INIT_SECONDS)
     try:

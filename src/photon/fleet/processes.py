@@ -20,7 +20,7 @@ from photon.config.tls import OPERATOR, WAN
 @dataclass(frozen=True, slots=True)
 class Process:
     datacentre: str
-    """The datacentre that it is lost with; empty for none."""
+    """The datacentre whose loss takes it along; empty for none."""
     kind: str
     name: str
     """Its name among those of its kind."""
@@ -62,7 +62,7 @@ class Kind:
 
 
 DATACENTRE = "datacentre"
-"""One process for all parts of a datacentre that are not apart; each part is still asked separately."""
+"""The kind that runs all parts of a datacentre that are not apart; each part is still asked separately."""
 
 Member = tuple[str, str | None, tuple[str, ...]]
 """Name, address, and the name again if ``photon serve`` needs it."""
@@ -158,7 +158,7 @@ def _single(part: Part, wanted: Callable[[Settings, str], object] = lambda setti
 
 
 def _datacentres(settings: Settings) -> Iterator[Process]:
-    """Their processes, which also run replicas that are set to."""
+    """The processes of datacentres, including replicas set to run in them."""
     hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
     for name, pipeline in settings.datacentre.items():
         if settings.inside(name) or name in hosts:
@@ -215,7 +215,7 @@ def coroutine_of(kind: str) -> Callable[..., Awaitable[object]]:
 READERS = ("dispatcher", "spark")
 """Kinds that read foreign logs, and report on them in the same way."""
 COMMON = ("registry", "wan", "compute", "observe")
-"""Kinds that belong to no single datacentre, though a replica is lost with one."""
+"""Kinds outside any datacentre, though losing one may take a replica along."""
 
 
 def processes(settings: Settings) -> list[Process]:
@@ -224,8 +224,8 @@ def processes(settings: Settings) -> list[Process]:
 
 
 def stages(settings: Settings) -> list[list[Process]]:
-    """Processes that ``photon up`` starts; each stage needs those before it. The process of a datacentre that runs a
-    replica is in the stage of replicas: parts that are apart need it."""
+    """Processes that ``photon up`` starts; each stage needs those before it. A datacentre's process that runs a
+    replica starts with the replicas, as separate parts need it."""
     hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
     found: dict[int, list[Process]] = {}
     for each in processes(settings):
@@ -236,7 +236,7 @@ def stages(settings: Settings) -> list[list[Process]]:
 
 
 def asked_of(settings: Settings, datacentre: str) -> list[Process]:
-    """Processes that show how a datacentre is: its own, the registry's replicas, the proxy between regions, and
+    """Processes that tell the state of a datacentre: its own, the registry's replicas, the proxy between regions, and
     computations over all of them."""
     return [
         each
@@ -250,7 +250,7 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
 
 def listening(settings: Settings) -> dict[str, Process]:
     """host:port -> the process that listens there."""
-    found = sorted(processes(settings), key=lambda each: each.kind == DATACENTRE)  # it, and not its parts
+    found = sorted(processes(settings), key=lambda each: each.kind == DATACENTRE)  # its process, not its parts
     return {each.address: each for each in found if each.address}
 
 
@@ -268,7 +268,7 @@ def survives(settings: Settings) -> list[str]:
         return []
     majority = len(replicas) // 2 + 1
     spare = len(replicas) - majority
-    lines = [f"the registry goes on while any {spare} of its {len(replicas)} replicas are lost"]
+    lines = [f"the registry keeps serving while any {spare} of its {len(replicas)} replicas are lost"]
     held = {name: replica.datacentre for name, replica in replicas.items()}
     regions = {name: settings.region_of_replica(name) for name in replicas}
     kinds = [("datacentre", held)]

@@ -1,6 +1,6 @@
-"""The events of each slot of a datacentre that are accepted but not yet shown to readers, as its joiner reports.
+"""Accepted events not yet shown to readers, for each slot of a datacentre, as reported by its joiner. Asks about all
 
-Asks all slots of this datacentre that the registry knows and that are not retired, so that no slot owns an id unseen.
+of its slots that the registry knows and that are not retired, so that no slot's ids are missed.
 A slot with a silent joiner holds watermarks back, unless it has nothing left to do.
 """
 
@@ -28,7 +28,7 @@ from photon.verifier.watermark import SlotShown
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
     """``slots``: the directory with the slots' states; ``known``: the registry's list; ``gather``: asks processes;
-    ``claimed``: the slot of a join on Spark whose claims are taken, which it makes once all is shown."""
+    ``claimed``: the slot of a join on Spark, which makes a claim once everything is shown."""
 
     disk: Disk
     slots: Path
@@ -44,7 +44,7 @@ class SlotsShown:
                 SlotShown(
                     "any",
                     None,
-                    f"the registry does not say which slots there are ({known.reason or known.status.name})",
+                    f"the registry did not list the slots ({known.reason or known.status.name})",
                 )
             ]
         own = [
@@ -63,8 +63,8 @@ class SlotsShown:
         return [self._of(each, said) for each in own if self._counts(each)]
 
     def _counts(self, slot: KnownSlot) -> bool:
-        """A backfill's slot, which notes no process, belongs to no joiner: its output is published elsewhere. A slot
-        that is only redone now notes a process without an address."""
+        """True if the slot belongs to a joiner. A backfill's slot has no process: its output is published elsewhere.
+        A slot that is only being redone has a process without an address."""
         return bool(slot.address) or self._is_here(slot.name)
 
     def _is_here(self, slot: str) -> bool:

@@ -48,13 +48,13 @@ class DatacentreWatermark:
     state: Path
     pair: Pair | None
     late_records: int = 0
-    problem: str = ""  # why there is no pair
+    problem: str = ""  # why there are no watermarks
     percentile_moved_ns: int = 0
     exact_moved_ns: int = 0  # wall clock: when the pair's times were first reported
     slot: str | None = None  # that Spark writes; ``None``: services join
 
     def waiting_before(self, time_ns: int) -> int | None:
-        """Number of events before this time without a verdict in its state now. `None` if the state does not say."""
+        """Number of events before this time without a verdict, from its state; `None` if unknown."""
         try:
             with undecided_of(self.state, self.slot) as found:
                 return None if found is None else found.before(time_ns)
@@ -69,7 +69,7 @@ class JoinWatermark:
     join: str
     exact_ns: int | None
     percentile_ns: int | None
-    waiting: int  # the maximum over datacentres: each of them reads every event
+    waiting: int  # the maximum over datacentres: each reads every event
     held_by: tuple[str, ...]
 
 
@@ -122,14 +122,14 @@ def of_state(datacentre: str, join: str, state: Path, slot: str | None = None) -
     except OSError as error:
         return DatacentreWatermark(datacentre, join, state, None, problem=f"{error.filename}: {error.strerror}")
     pairs = pairs_of(entries)
-    problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
+    problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, on the machine with the state"
     last = pairs[-1] if pairs else None
     return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs), slot)
 
 
 class VerifierTail:
     """Follows the watermark of a datacentre on another machine by asking its verifier repeatedly, in a thread. The
-    verifier reports its newest pair; each pair is true by itself, so skipped ones lose nothing."""
+    verifier reports its newest pair; each pair is valid by itself, so missing some does no harm."""
 
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, kinds: Collection[str],
@@ -148,7 +148,7 @@ class VerifierTail:
             heard = await gatherer.ask(self._verifier)
             line = str(heard.details.get("watermark", {}).get("line", "")).encode()
             if heard.problem and heard.problem != self._said:
-                self._tell(f"{self._verifier.title} does not answer: {heard.problem}; its watermark rests")
+                self._tell(f"{self._verifier.title} does not answer: {heard.problem}; its watermark does not move")
             self._said = heard.problem
             if line and line != last:
                 with self._lock:

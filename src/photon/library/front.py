@@ -43,7 +43,7 @@ def read(
     ``path``: a directory that ``photon join`` writes, or a deployment's file (``.toml``) with ``datacentre``
     (``None`` means the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin:
     an earlier ``cursor``, "end", or ``None`` for the beginning. ``follow``: continue with new records.
-    ``cleared_only``: only records that stay even if a slot is retired; they come a little later. ``schema``: types of
+    ``cleared_only``: only records that stay valid even if a slot is retired; slightly delayed. ``schema``: types of
     the payloads for tables, ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); ``None``
     infers them from the data. ``flatten``: columns ``foreign_amount`` instead of structs.
 
@@ -85,7 +85,7 @@ def join(
     settings: Sequence[str] = (),
     **more: Any,
 ) -> Pairs:
-    """Joins two logs exactly once, in separate processes; iterate over the pairs as they come::
+    """Joins two logs exactly once, in separate processes; iterate over the pairs as they arrive::
 
         for pair in photon.join(primary="orders", foreign="payments", key="order_id", time="paid_at"):
             print(pair.event_id, pair.event_time, pair.foreign["amount"], pair.primary["customer"])
@@ -100,7 +100,7 @@ def join(
     a field, whose unit is inferred, or ``{"field": "at", "unit": "ms"}``; events without one are joined, too.
     ``format``: jsonl, csv and so on, or ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of
     ``[join.NAME]`` in the configuration (``unmatched_after="1h"``). ``config``: a file, or a mapping in the form of
-    ``[join.NAME]``, instead of all these; ``name``: which join of the file.
+    ``[join.NAME]``, instead of all these; ``name``: the join in the file.
 
     ``follow``: continue with new records until it is closed; else (``once``) end when all present events have a
     verdict. ``unmatched``: include events that have no primary, with ``primary`` None; "inline": write them among the
@@ -108,13 +108,13 @@ def join(
     ``keep_pending``, ``settings``: as for ``photon join``.
 
     Raises UsageError here, or while iterating; JoinStopped while iterating: the join has failed. One line each; if
-    something is unclear, ``example``, also added as a note, is a configuration to correct.
+    something is unclear, ``example`` (also added as a note) is a configuration to correct.
     """
     if once is not None and once == follow:
         raise UsageError(f"once={once} and follow={follow} contradict each other; give one of them")
     following = bool(follow) if once is None else not once
     if keep_pending and following:
-        raise UsageError("keep_pending goes with once; what follows keeps them anyway")
+        raise UsageError("keep_pending goes with once; followed joins keep them anyway")
     if kinds is not None and unmatched:
         raise UsageError("unmatched and kinds say the same; give one of them")
     if unmatched == "inline":
@@ -155,7 +155,7 @@ class Pairs(Records):
     files are removed then."""
 
     def __init__(self, running: Join, own: Path, **options: Any) -> None:
-        """``own``: a directory to remove in the end."""
+        """``own``: a directory to remove at the end."""
         super().__init__(running.output(), follow=not running.once, **options)
         self._join = running
         self._closed = weakref.finalize(self, _end, running, own)
@@ -173,8 +173,8 @@ class Pairs(Records):
 
     @property
     def config(self) -> str:
-        """The current configuration, TOML: as given, or as inferred from the data. To keep and correct. Empty if it
-        is not inferred yet."""
+        """The current configuration, TOML: as given, or as inferred from the data. May be kept and corrected. Empty
+        if it is not inferred yet."""
         if self._kept is not None:
             return self._kept[1]
         path = self._join.config or Site(self._join.directory).state / "inferred.toml"
@@ -185,7 +185,7 @@ class Pairs(Records):
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Waits until it ends by itself. Problems to look at (rejected records, logs not read to their end) are a
+        """Waits until it ends by itself. Problems to check (rejected records, logs not read to their end) are a
         RuntimeWarning, once. Raises TimeoutError (it still runs), JoinStopped, UsageError."""
         if self._how is None:
             self._how = self._join.wait(timeout_s)
@@ -194,7 +194,7 @@ class Pairs(Records):
         return self._how
 
     def close(self) -> None:
-        """Stops it and removes temporary files. Loops over it end, or raise that it is closed."""
+        """Stops it and removes temporary files. Loops over it end, or raise an error that it is closed."""
         if self._closed.alive:
             _stop(self._join)
             with contextlib.suppress(PhotonError, OSError):
@@ -211,7 +211,7 @@ class Pairs(Records):
 
     def _blocks(self) -> Any:
         if not self._closed.alive:
-            raise UsageError("this join is closed; read its output with photon.read, where it has one")
+            raise UsageError("this join is closed; read its output, if any, with photon.read")
         return super()._blocks()
 
     def _sampled(self) -> Any:

@@ -1,8 +1,8 @@
 """A join that runs next to the program: ``photon join`` in a separate process, started, watched and ended from here.
 
 It is separate because a joiner that cannot continue safely ends its process at once (a failing disk, a slot taken
-over by another one): that must not be the caller's. It also keeps the caller's threads and the join from waiting for
-each other. The join ends when the caller's process does, however that ends.
+over by another one): which must not be the caller's process. It also keeps the caller's threads and the join from
+waiting for each other. The join ends when the caller's process does, however that ends.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from photon.outputs import OutputPlace
 from photon.supervision.zygote import begin_piped
 
 SAID_LINES = 200
-"""The number of its last lines that are kept."""
+"""Number of its last lines kept."""
 OWN = "photon: "
-"""The prefix of its own messages."""
+"""Prefix of its own messages."""
 STOP_S = 60.0
 EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
 
 
 class JoinStopped(PhotonError):
-    """The join ended by itself, with an error; everything done until then is durable. One line, its own."""
+    """The join ended by itself, with an error; everything done until then is durable. One line, from its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class JoinEnded:
     ledger: dict[str, int]
     """``read``, the verdicts, ``pending`` and separately counted lines, over all runs on this output."""
     attention: str = ""
-    """Empty, or problems to look at: rejected records, logs not read to their end, events without a verdict."""
+    """Problems to check, or empty: rejected records, logs not read to their end, events without a verdict."""
 
 
 def check_logs(*named: str | Path) -> None:
@@ -76,7 +76,7 @@ class Join:
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
-        """As the options of ``photon join``. ``config`` ``None`` means inferred from the logs, with ``words``.
+        """Same as the options of ``photon join``. ``config``: ``None`` means inferred from the logs, with ``words``.
         ``settings``: KEY=VALUE.
 
         Raises UsageError.
@@ -102,7 +102,7 @@ class Join:
     def start(self) -> Self:
         """Raises UsageError if it is already running."""
         if self._process is not None and self._process.poll() is None:
-            raise UsageError(f"{self.directory}: this join runs already")
+            raise UsageError(f"{self.directory}: this join is already running")
         self._process = begin_piped(self._command, {"NO_COLOR": "1"})
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -134,12 +134,12 @@ class Join:
         if code == EXIT_USAGE:
             raise UsageError(said or "wrong usage").with_example(example)
         if code not in (EXIT_DONE, EXIT_ATTENTION):
-            problem = f"{self.directory}: the join ended with {code}: {said or 'it said nothing'}"
+            problem = f"{self.directory}: the join ended with {code}: {said or 'no message'}"
             raise JoinStopped(problem).with_example(example)
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
-        """Asks it to end after the current work, and waits. Raises as ``wait``; also JoinStopped if, with ``once``,
+        """Asks it to end after the current work, and waits. Raises like ``wait``; also JoinStopped if, with ``once``,
         some events have no verdict yet."""
         self._started()
         self._hang_up()
@@ -163,7 +163,7 @@ class Join:
         if kind is None:
             self.stop()
             return
-        with contextlib.suppress(PhotonError, TimeoutError):  # the current error says more
+        with contextlib.suppress(PhotonError, TimeoutError):  # the original error says more
             self.stop()
         self.kill()
 
@@ -177,7 +177,7 @@ class Join:
         return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:
-        """Its published output, now and later; works even while it is starting on a new directory."""
+        """Its published output; works even while it is starting on a new directory."""
         return Output(OutputPlace(self.directory, Site(self.directory).state))
 
     # -- its process -------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Join:
         return self._process
 
     def _hang_up(self) -> None:
-        """Closes its input, which ends it, as the death of this process would."""
+        """Closes its input, which ends it, like the death of this process."""
         process = self._started()
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -209,8 +209,8 @@ class Join:
 
 
 def _error_of(said: Iterable[str]) -> tuple[str, str]:
-    """Returns the last error of a process, one line, and the example of a file below it, which may be empty. The
-    command after an example is for a shell."""
+    """Returns the last error of a process, one line, and the example of a file below it, which may be empty. Omits
+    the command after an example, which is for a shell."""
     lines = list(takewhile(lambda line: line != BY_COMMAND, said))
     last = next((at for at in reversed(range(len(lines))) if lines[at].startswith(OWN)), None)
     if last is not None:

@@ -73,8 +73,10 @@ class Record(Mapping[str, Any]):
 
     @property
     def foreign(self) -> Any:
-        """The foreign record, mostly a dict. For a record that is not joined: its value if it is a JSON object, else
-        ``None``."""
+        """The foreign record, mostly a dict.
+
+        For an unjoined record: its value if it is a JSON object, else ``None``.
+        """
         if "foreign" in self or self.kind == "joined":
             return self.get("foreign")
         text = self.get("record")
@@ -139,7 +141,7 @@ class _Place:
         self._block: OutputBlock | None = None
         """The block whose records are being returned."""
         self._given_out = 0
-        """Bytes of it that were returned."""
+        """Bytes of the block already returned."""
         self._loop: weakref.ref[Any] | None = None
 
     @property
@@ -159,7 +161,7 @@ class _Place:
         self._before, self._block = self._before.moved(block.place, block.end(), block.output), None
 
     def belongs_to(self, loop: object) -> None:
-        """``loop``: the generator of the running loop, which ends with it or when dropped."""
+        """Ties the position to ``loop``, the generator of the running loop; ends with it, or when it is dropped."""
         self._loop = weakref.ref(loop)
 
     def ended(self) -> None:
@@ -258,14 +260,14 @@ class Records:
         """Blocks from the start. ``None`` means nothing more for now."""
         reader = self._output.reader(self._kinds, self._start, cleared_only=self._cleared_only)
         while True:
-            over = self._over()  # first: everything published by then is read below
+            over = self._over()  # checked first, so that everything published by then is read below
             yield from reader.read()
             if over:
                 return
             yield None
 
     def _over(self) -> bool:
-        """True if no more records come."""
+        """True if no more records will come."""
         return not self._follow
 
     # -- tables ------------------------------------------------------------------------------------------------
@@ -340,9 +342,11 @@ class Records:
 
     def _reader(self) -> pa.RecordBatchReader:
         if self._follow:
-            raise UsageError("what is followed has no end and makes no table; take arrow_batches(), or follow=False")
+            raise UsageError(
+                "followed records have no end, so they cannot become a table; use arrow_batches(), or follow=False"
+            )
         pa = needed("pyarrow", "arrow")
-        batches = self._batches(_Place(self._start))  # no loop: the next one takes the cursor
+        batches = self._batches(_Place(self._start))  # not a loop: the next one takes the cursor
         first = next(batches, None)
         assert self._types is not None
         return pa.RecordBatchReader.from_batches(self._types.schema, chain([] if first is None else [first], batches))

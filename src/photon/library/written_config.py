@@ -1,4 +1,4 @@
-"""Converts a program's description of a join into a configuration file and words of ``photon join``."""
+"""Converts a program's description of a join into a configuration file and options of ``photon join``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said_words(
             "format": format, **more}  # fmt: skip
     said = [name for name, value in told.items() if value is not None]
     if config is not None and said:
-        raise UsageError(f"config and {', '.join(said)} say the same; write all of it in one of them")
+        raise UsageError(f"config and {', '.join(said)} both describe the join; use only one of them")
     words = Words(_fields(key), _fields(primary_key), _fields(foreign_key), id, time, None, format)
     words.check()
     return words

@@ -1,7 +1,7 @@
 """Resolves ``--primary`` and ``--foreign``: a directory, one log, a glob, or standard input.
 
-To all readers of logs, a side is a directory and patterns in it. A *log* is a file with its rolled and compressed
-successors, so that nothing is lost if they appear between two runs; a glob is only what it matches.
+For all readers of logs, a side is a directory with patterns. A *log* is a file with its rolled and compressed
+successors, so that nothing is lost if they appear between two runs; a glob is only the files that it matches.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def given(side: str, path: Path) -> Given:
         return _files(side, path)
     except OSError as err:
         raise UsageError(
-            f"--{side} {path}: cannot be looked at ({err.strerror}); make its directory readable for this user"
+            f"--{side} {path}: cannot be examined ({err.strerror}); make its directory readable for this user"
         ) from None
 
 
@@ -74,7 +74,7 @@ def _files(side: str, path: Path) -> Given:
         return Given(path.parent, _log_patterns(path.name), () if real == path.parent.resolve() else (str(real),))
     if path.exists():
         raise UsageError(
-            f"--{side} {path}: is neither a directory nor a file; a pipe is read as standard input, with -"
+            f"--{side} {path}: is neither a directory nor a file; to read a pipe, use - for standard input"
         )
     if not _SPECIAL.search(str(path)):
         raise UsageError(
@@ -91,7 +91,7 @@ def _files(side: str, path: Path) -> Given:
             return Given(directory, patterns)
     for problem in problems.unsolved(UNREAD):
         if problem.kind is ProblemKind.LINK:
-            why = f"no file is read, of those that match: {problem}"
+            why = f"no matching file can be read: {problem}"
             raise UsageError(f"--{side} {path}: {why}; name the directory of the {side} logs, a file or another glob")
         raise LogDirectoryError(problem.message, str(directory / problem.path), "make it readable for this user")
     raise UsageError(
@@ -113,7 +113,8 @@ def _objects(side: str, path: ObjectPath) -> Given:
 
 
 def _log_patterns(name: str) -> tuple[str, ...]:
-    """The file and its rolled successors, as ``log_name`` knows them. A compressed or rolled file is itself alone."""
+    """Returns patterns of a file and its rolled successors, as defined by ``log_name``; for a compressed or rolled
+    file, only itself."""
     escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
     if re.search(r"\.(?:gz|zstd?|bz2|xz|[0-9]{1,4})$", name):
         return (escaped,)
@@ -124,16 +125,18 @@ def _log_patterns(name: str) -> tuple[str, ...]:
 def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
     """``sides``: those that are not standard input. Raises UsageError."""
     if not sides:
-        raise UsageError("--primary - and --foreign -: standard input is one of them; name the logs of the other")
+        raise UsageError(
+            "--primary - and --foreign -: only one side can be standard input; name the logs of the other"
+        )
     if len(sides) == 1 and not once:
         raise UsageError(
-            "-: standard input is kept whole before it is joined, so it goes with --once; to follow a stream, append "
-            "it to a file and name that"
+            "-: standard input is read to its end before it is joined, so it needs --once; to follow a stream, "
+            "append it to a file and name that"
         )
 
 
 async def standard_input(directory: Path) -> Given:
-    """Standard input, kept (``spooled``). Reads in a thread that nobody waits for, since a pipe may never end.
+    """Reads and keeps standard input (``spooled``), in a thread that is not awaited, since a pipe may never end.
 
     Raises UsageError.
     """
@@ -153,7 +156,8 @@ async def standard_input(directory: Path) -> Given:
             outcome: Given | UsageError = spooled(directory, sys.stdin.buffer)
         except OSError as error:
             outcome = UsageError(
-                f"{directory}: standard input cannot be kept ({error.strerror}); make room or name another output"
+                f"{directory}: standard input cannot be kept ({error.strerror}); free some space or name another "
+                "output"
             )
         except UsageError as error:
             outcome = error
@@ -165,7 +169,7 @@ async def standard_input(directory: Path) -> Given:
 
 
 def spooled(directory: Path, stream: IO[bytes]) -> Given:
-    """Reads standard input to its end and makes it durable as a log in ``directory``; only then does the log exist.
+    """Reads standard input to its end and makes it durable as a log in ``directory``; the log exists only then.
     Compressed input is kept uncompressed.
 
     A stream that begins with all of an earlier one is that log, grown (the same command run again). One that is the
@@ -187,7 +191,7 @@ def spooled(directory: Path, stream: IO[bytes]) -> Given:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.utime(arriving, (0, 0))  # its writer has ended: a last line without a line end is whole
+        os.utime(arriving, (0, 0))  # its writer has ended, so an unfinished last line counts as complete
         arriving.replace(shorter or directory / f"stdin-{len(kept) + 1}")
     RealDisk().sync_dir(directory)
     return Given(directory, ("stdin-*",))
@@ -207,7 +211,7 @@ def _unpacked(path: Path) -> Path:
             while data := source.read(file.tell(), COPY_BYTES):
                 file.write(data)
         if wrong := source.damage() or (source.cut_short() and "it ends in the middle"):
-            raise UsageError(f"standard input is compressed and damaged: {wrong}; nothing of it is joined")
+            raise UsageError(f"standard input is compressed and damaged: {wrong}; none of it is joined")
     finally:
         source.close()
         packed.unlink()

@@ -14,7 +14,7 @@ from photon.local_join.given import ALL, Given
 FOREIGN = (4 << 20, 3_000)
 """Bytes and records to read."""
 PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
-"""The same for primary logs; the second bound applies if the first is not enough."""
+"""Likewise for primary logs; the second bound applies if the first is not enough."""
 BEFORE = 0.75
 """Share of the primary sample that lies before the place where foreign logs are read."""
 READABLE = "make it readable for this user, or leave it out"
@@ -33,7 +33,7 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
         guess = infer(known.records, events.records, whole=known.whole, told=told, written=written)
         if isinstance(guess, Inferred) or known.whole:
             break
-    unread = [f"not looked at: {each}" for each in (*_unread(primary, known), *_unread(foreign, events))]
+    unread = [f"not read: {each}" for each in (*_unread(primary, known), *_unread(foreign, events))]
     if isinstance(guess, Inferred):
         return replace(guess, explanation=(*guess.explanation, *unread))
     return replace(guess, problem="; ".join((guess.problem, *unread)))

@@ -1,7 +1,7 @@
 """``photon join``: a datacentre with one joiner and one replica, in one process, like ``photon serve datacentre``.
 
-What is its own is in this room: given sides, inference, the lock, and parts.py. All that must survive is in
-``OUTPUT/.photon`` (see site.py), so that running the command again repairs a kill at any instruction.
+Its own parts are in this room: given sides, inference, the lock, and parts.py. Everything that must survive is in
+``OUTPUT/.photon`` (see site.py), so that running the command again recovers from a kill at any instruction.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def run(
     for side, logs in named.items():
         site.check_logs(side, options.sides()[side], logs)
     if options.config is not None:
-        _configured(options, options.config)  # before anything is made
+        _configured(options, options.config)  # checked before anything is created
     disk, clock = RealDisk(), SystemClock()
     try:
         site.check_state(disk)
@@ -109,7 +109,7 @@ async def run(
         config = options.config or _inferred(options, sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides, adapter)
-        settings, name, adapter = _configured(options, config)  # again: the files to read are a setting
+        settings, name, adapter = _configured(options, config)  # again, as the files to read are a setting
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         keep_crumbs(adapter, site.state / DIRECTORY, disk)
@@ -144,7 +144,7 @@ async def run(
             raise refused(site, failed.__cause__) from None
         raise
     except EventStoreFailed as failed:
-        raise JoinFailed(str(failed)) from None  # it may be the logs: exit code 1
+        raise JoinFailed(str(failed)) from None  # the logs may be the cause: exit code 1
     finally:
         for each in relays:
             each.close()
@@ -160,7 +160,7 @@ async def _serve(
     store_log: Path,
 ) -> JoinResult:
     """Runs the datacentre until its dispatcher has ended, or it is stopped. ``apart``: its event store, if that has a
-    process of its own."""
+    separate process."""
     async with AsyncExitStack() as stack:
         address, own = None, dict[str, Serve]()
         if apart is not None:
@@ -187,7 +187,8 @@ def _relayed(
     options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Copier]
 ) -> JoinOptions:
     """Redirects a side that is another join's output, in the output directory of a ``photon join``, to the directory
-    that its records are copied to. Copies what is published now, and adds the relay for later records to ``relays``.
+    that its records are copied to. Copies the records published now, and adds the relay for later records to
+    ``relays``.
 
     Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
     """
@@ -206,7 +207,7 @@ def _relayed(
 
 
 def _bring(relay: Copier, into: Path, disk: Disk, *, once: bool) -> None:
-    """Copies what is there now; with ``once`` nothing will follow."""
+    """Copies the present records; with ``once`` no more will follow."""
     relay.pass_on(None if once else SystemClock().now_ns())
     if once and disk.exists(into / WHOLE_NAME):
         disk.remove(into / WHOLE_NAME)
@@ -218,10 +219,10 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
     name = join_named(settings, options.join)
     join = settings.join[name]
     if join.match != "first" and options.keep_pending:
-        raise UsageError(f'--keep-pending and match = "{join.match}": no event would ever be final; leave one out')
+        raise UsageError(f'--keep-pending and match = "{join.match}": no verdict would ever be final; leave one out')
     if join.match != "first" and not options.once and join.unmatched_after is None:
         raise UsageError(
-            f'join.{name}: match = "{join.match}" without --once: no event is ever final; add unmatched_after'
+            f'join.{name}: match = "{join.match}" without --once: no verdict is ever final; add unmatched_after'
         )
     if join.unmatched == "inline" and options.keep_pending:
         raise UsageError('--keep-pending and unmatched = "inline": no event would ever be unmatched; leave one out')
@@ -253,7 +254,7 @@ def _inferred(
 
 
 def _command(options: JoinOptions, words: Sequence[str]) -> str:
-    """The command again, with words for what was unclear."""
+    """Returns the command with options for the unclear parts."""
     if not words:
         return ""
     told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
@@ -272,7 +273,7 @@ def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
         _check_same(site, "id", tables["foreign"].get("id"), words.id)
     time = tables["foreign"].get("time", {})
     told = words.time if isinstance(words.time, Mapping) else {"field": words.time, "unit": words.unit}
-    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # as --unit takes a format
+    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # as --unit also accepts a format
     for name, value in told.items():
         if value is not None:
             _check_same(site, f"time.{name}", begun_time.get(name), value)
@@ -299,8 +300,8 @@ def _shown(name: str, value: object) -> str:
 
 
 def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
-    """Checks that ids, keys and times are read as when this output was begun, and keeps the rule. The registry
-    refuses another rule too, but knows only its hash. Raises UsageError."""
+    """Checks that ids, keys and times are read as when this output was begun, and keeps the rule. The registry also
+    refuses another rule, but only has its hash. Raises UsageError."""
     path, rule = site.state / "rule", adapter.rule()
     if not (disk.exists(path) and site.begun(disk)):
         disk.replace(path, rule)
@@ -310,7 +311,7 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
         return
     try:
         one, other = _flat(orjson.loads(begun)), _flat(orjson.loads(rule))
-    except orjson.JSONDecodeError:  # a user's own adapter
+    except orjson.JSONDecodeError:  # the rule of a user's adapter
         raise UsageError(
             f"{site.output}: this output was begun with another adapter; to use this one start a new --output"
         ) from None
@@ -331,8 +332,8 @@ def check_readable(
     """Refuses a configuration under which no record at the beginning of a side can be read.
 
     Malformed records are rejected one by one, even if a log begins with many. If all sampled records are malformed,
-    the configuration is wrong, and verdicts would be final. Records that a shape skips say nothing. ``say`` is told
-    of implausible event times. Returns the size of the primary logs. Raises UsageError.
+    the configuration is wrong, and verdicts would be final. Records skipped by a shape do not count. ``say`` receives
+    implausible event times. Returns the size of the primary logs. Raises UsageError.
     """
     sides = (
         (
@@ -373,7 +374,7 @@ def check_readable(
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
-    """Names the unreadable primary logs: while there is one, nothing is called unmatched."""
+    """Names the unreadable primary logs: while there is one, no event is declared unmatched."""
     follower = Follower(
         options.primary,
         patterns=join.primary_files,
@@ -389,7 +390,7 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
     if len(unread) > NAMED:
         say(f"{len(unread):,} primary logs cannot be read; the first {NAMED}:")
     for each in unread[:NAMED]:
-        say(f"primary log {each}; make it readable: until then no event is called unmatched")
+        say(f"primary log {each}; make it readable: until then no event is declared unmatched")
 
 
 def _time_of(join: Join) -> TimeConfig | None:

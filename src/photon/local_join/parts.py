@@ -1,4 +1,4 @@
-"""The parts of a datacentre that ``photon join`` runs in its own way: its registry, a verifier that checks nothing
+"""The parts of a datacentre that ``photon join`` runs differently: its registry, a verifier that checks nothing
 against the logs, relays of given sides. All others are those of ``photon serve datacentre``."""
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeepe
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
-"""Longest time until registered records are durable in the output, at the end."""
+"""Longest wait at the end until registered records are durable in the output."""
 NAMED = 3  # missing primary logs to name
 
 
 @dataclass(eq=False)
 class OwnParts:
-    """``say`` is told what a person should know. ``relays``: of logs that are topics, or another join's output."""
+    """``say`` receives messages for the user. ``relays``: those of logs that are topics, or another join's output."""
 
     room: Room
     show: Callable[[Status], None]
@@ -89,11 +89,11 @@ class OwnParts:
             await registry.close()
 
     async def verifier(self, stop: asyncio.Event, up: Up) -> None:
-        """Clears what is published, keeps watermarks, and shows how the run goes on. Once the dispatcher has ended,
-        brings all that it was told to its end. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
+        """Clears published records, keeps watermarks, and shows progress. After the dispatcher's end, completes all
+        of its work. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
         room, near, joiner = self.room, self.room.near, self._joiner
         assert near.registry is not None
-        assert near.store is not None, "its stage is earlier"
+        assert near.store is not None, "set by an earlier stage"
         slot = room.state / "slots" / SLOT
         watermarks = WatermarkKeeper(
             room.disk, room.clock, room.state, within_ns(room.settings, room.pipeline.join),
@@ -117,14 +117,14 @@ class OwnParts:
                 await first(stop, tasks, timeout=SHOW_S)
             ending.set()
             await asyncio.gather(*tasks)
-            if near.dispatched is None or self._registry_failed:  # or it was stopped before the dispatcher began
+            if near.dispatched is None or self._registry_failed:  # the second: stopped before the dispatcher began
                 return
             stopped = room.stop.is_set()
             if not await joiner.settle(SETTLE_S):
-                what = "what was logged is written when you run this again"
+                what = "logged records are written when you run this again"
                 raise JoinFailed(f"the registry did not answer for {SETTLE_S:g} s; {what}")
             await verifier.run_once()
-            await watermarks.pass_()  # of all verdicts of this run
+            await watermarks.pass_()  # covers all verdicts of this run
             await self._end(near.store, near.dispatched)
             self.result = replace(
                 self.result, unowned=verifier.total.refused + verifier.total.unreadable, stopped=stopped
@@ -152,7 +152,7 @@ class OwnParts:
         if primary.missing_logs:
             await self._say_missing(store)
         if primary.unended:
-            say(f"primary log {primary.unended}; events without a primary event wait as well")
+            say(f"primary log {primary.unended}; events without a primary event wait, too")
         if primary.ambiguous:
             many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
             say(f"{many} several different primary events: {primary.ambiguous_example}")
@@ -161,7 +161,7 @@ class OwnParts:
             say(f"{many} the event id of an earlier line and other content, and are not joined: {seen.conflict}")
         if bad := primary.bad_records:
             say(
-                f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
+                f"{bad} primary records are unreadable or have no key; no foreign event is joined with them "
                 f"(the first are named in {self.store_log})"
             )
         if any(is_final(self.room.logs(side)) for side in SIDES):
@@ -179,7 +179,7 @@ class OwnParts:
             todo = "make it readable, or correct the adapter"
             if not each.present:
                 todo = (
-                    "put its file back, or call the events unmatched: run this again with "
+                    "restore its file, or declare the events unmatched: run this again with "
                     f"--set join.{self.room.pipeline.join}.missing_logs=forget"
                 )
             waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
@@ -208,8 +208,8 @@ async def _sample(watermarks: WatermarkKeeper, ending: asyncio.Event) -> None:
 
 
 async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyncio.Event, up: Up) -> None:
-    """Copies new records. While a topic's brokers are away, everything waits; ``say`` is told once when that begins,
-    and once when it is over."""
+    """Copies new records. While a topic's brokers are unreachable, everything waits; ``say`` is told once at the
+    beginning and once at the end."""
     from photon.outputs.topic_relay import TopicUnreachable
 
     away = set[Copier]()
@@ -221,8 +221,8 @@ async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyn
             except TopicUnreachable as error:
                 if each not in away:
                     away.add(each)
-                    say(f"{error}; nothing is called unmatched until it is read again")
+                    say(f"{error}; no event is declared unmatched until it can be read again")
             else:
                 if each in away:
                     away.discard(each)
-                    say(f"topic {each.name} is read again")
+                    say(f"topic {each.name} can be read again")

@@ -58,7 +58,7 @@ class Site:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """The directory that keeps standard input, to verify and look up what was joined."""
+        """The directory that keeps standard input, to verify and look up joined records."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:
@@ -70,16 +70,16 @@ class Site:
         real, output = logs.directory.resolve(), self.output.resolve()
         if logs.may_hold(output):
             raise UsageError(
-                f"--output {self.output}: lies in --{side} {path}, where it would be read as a log; "
+                f"--output {self.output}: is inside --{side} {path}, where it would be read as a log; "
                 "name a directory outside"
             )
         if any(real.is_relative_to(output / own) for own in OWN_DIRECTORIES):
             raise UsageError(
-                f"--{side} {path}: lies in what --output {self.output} writes itself; name another output"
+                f"--{side} {path}: is inside the files written by --output {self.output}; name another output"
             )
 
     def settings(self, settings: Settings, join: str, sides: Mapping[str, Path]) -> Settings:
-        """The deployment file that this site would have: a datacentre of one process, without other ones."""
+        """The deployment file that this site would have: a single datacentre in one process."""
         here = Pipeline(
             join=join, primary=str(sides["primary"]), foreign=str(sides["foreign"]),
             output=str(self.output), state=str(self.state), status="",
@@ -99,7 +99,7 @@ class Site:
     def check_links(
         self, settings: Settings, base: Path, name: str, adapter: Adapter, sides: Mapping[str, Path]
     ) -> None:
-        """Refuses logs or links that lead to keys and certificates, and links to what is written here.
+        """Refuses logs or links that lead to keys and certificates, and links to files written here.
 
         Raises AdapterError.
         """
@@ -110,8 +110,7 @@ class Site:
             check_logs_apart(f"--{side}", sides[side], files, secrets)
 
     def check_state(self, disk: Disk) -> None:
-        """Call before anything is made. Raises OutOfStep if the output holds records, but there is no state for
-        them."""
+        """Call before anything is made. Raises OutOfStep if the output has records without a state."""
         if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
             check_never_opened(SlotLog(disk, self.output, self.slot.state, SLOT))
 
@@ -134,7 +133,7 @@ class Site:
         return lock
 
     def begun(self, disk: Disk) -> bool:
-        """True if ids were registered here: the way to derive them cannot change any more."""
+        """True if ids were registered here: then the way to derive them cannot change."""
         return disk.exists(self.registry(""))
 
     def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
@@ -143,7 +142,7 @@ class Site:
         if not disk.exists(path):
             if self.begun(disk):
                 raise PhotonError(
-                    f"{path}: is missing, so what was joined cannot be recognised; restore it from a copy"
+                    f"{path}: is missing, so joined records cannot be recognised; restore it from a copy"
                 )
             others = os.umask(0o077)
             try:
@@ -159,7 +158,7 @@ class Site:
 def refused(site: Site, other: OutOfStep) -> UsageError:
     """State and output are from different times: the error for the user, one line."""
     return UsageError(
-        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output next to it back, both of "
-        "one moment; where there is none, name another --output: everything is joined again there, and the records "
-        f"in {site.output} must not be counted as well"
+        f"{other.reason}. Nothing was changed. Restore the newest {site.state} and its output, both of one "
+        "moment; if that is impossible, name another --output: everything is joined again there, so do not also "
+        f"count the records in {site.output}"
     )

@@ -1,5 +1,5 @@
-"""The event store of a ``photon join``: in the command's own process, or in one of its own, which has a core to
-itself, if it has much to read."""
+"""The event store of a ``photon join``: in the command's own process, or in a separate one, with its own core, if it
+has much to read."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def remove_sockets(site: Site) -> None:
 
 @contextlib.contextmanager
 def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
-    """Writes what a store in this process says about logs and records where one of its own process writes it."""
+    """Writes messages of a store in this process about logs and records to the same file as a separate one."""
     with open_log(store_log(site), LOG_BYTES) as file:
         told = structlog.wrap_logger(structlog.PrintLogger(cast(TextIO, Unfailing(io.TextIOWrapper(file)))))
         yield lambda line: told.warning(line, part="event store")
 
 
 def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter, size: int | None) -> bool:
-    """True if its work is worth a process: logs that are followed, long or in object storage, or a user's code, which
-    may hang. ``size``: of the primary logs. ``None`` if they have not been listed yet."""
+    """True if its work justifies a process: followed, long or remote logs, or user code, which may hang. ``size``:
+    that of the primary logs. ``None`` if they have not been listed yet."""
     directory, files = options.primary, settings.join[name].primary_files
     if not options.once or is_final(directory) or not isinstance(adapter, ConfiguredAdapter):
         return True
@@ -94,7 +94,7 @@ async def store_apart(
             """Raises JoinFailed, UsageError."""
             from photon.eventstore.client import EventStoreClient
 
-            assert room.near.registry is not None, "its stage is earlier"
+            assert room.near.registry is not None, "set by an earlier stage"
             samples = samples_of(room, room.near.registry)
             if not await samples.begin(stop):
                 return
@@ -134,12 +134,12 @@ def socket_address(directory: Path, name: str) -> Iterator[str]:
     """``unix:PATH`` for a child that ends before this process does. ``directory`` exists, and this process holds its
     lock.
 
-    A socket's path may have some 100 bytes. Through the command's descriptor of the directory every path is short,
+    A socket's path is limited to some 100 bytes. Through the command's descriptor of the directory, paths are short,
     and a killed command leaves nothing elsewhere.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # The number keeps a child of a killed predecessor, which removes its socket when it ends, from removing ours.
+        # With the number, a killed predecessor's child, which removes its socket at its end, does not remove ours.
         path = f"/proc/{os.getpid()}/fd/{descriptor}/{name}-{os.getpid()}{SOCKET_SUFFIX}"
         if _works(path):
             try:

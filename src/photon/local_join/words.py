@@ -29,7 +29,10 @@ Field = str | Mapping[str, Any]  # a name, or a table as in a configuration
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The user's words about the logs; everything else is found. Keys are fields in order, by name or as tables."""
+    """The user's words about the logs; everything else is inferred.
+
+    Keys are fields in order, by name or as tables.
+    """
 
     key: tuple[Field, ...] = ()  # for both sides
     primary_key: tuple[Field, ...] = ()
@@ -47,7 +50,7 @@ class Words:
         if self.key and (self.primary_key or self.foreign_key):
             raise UsageError("key is for both sides; give it, or primary_key and foreign_key")
         if isinstance(self.format, Mapping) and (unknown := set(self.format) - set(SIDES)):
-            raise UsageError(f"format: {', '.join(sorted(unknown))} is no side; there are primary and foreign")
+            raise UsageError(f"format: {', '.join(sorted(unknown))} is not a side; use primary or foreign")
         if self.unit is not None and not isinstance(self.time, str):
             raise UsageError("unit goes with time; name the field of the event time too")
         _time(self)
@@ -69,7 +72,7 @@ class Words:
 
 
 NOTHING_SAID = Words()
-BY_COMMAND = "# If this is right, it can be said in the command, without a file:"  # above it, after an example
+BY_COMMAND = "# If this is right, these options are enough, without a file:"  # above it, after an example
 
 
 def words_of(
@@ -98,13 +101,15 @@ def words_of(
 
 
 def _table(option: str, text: str, example: str) -> Field:
-    """Returns a name as it is, and text in braces as a table. Raises UsageError."""
+    """Returns a name unchanged, and text in braces as a table. Raises UsageError."""
     if not text.startswith("{"):
         return text
     try:
         table: Mapping[str, Any] = tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{option} {text}: is no TOML table ({error}); name a field, or write {example}") from None
+        raise UsageError(
+            f"{option} {text}: is not a TOML table ({error}); name a field, or write {example}"
+        ) from None
     return table
 
 
@@ -138,7 +143,7 @@ def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[
 
 
 class Refused(UsageError):
-    """The logs leave something open; ``words`` are the options that settle it, empty if options cannot."""
+    """The logs leave a choice open; ``words`` are the options that settle it, if any."""
 
     def __init__(self, guess: Unclear) -> None:
         super().__init__(f"{guess.problem}; {guess.todo}")
@@ -167,7 +172,7 @@ def config_text(table: Mapping[str, Any]) -> str:
 
 
 def _time(words: Words) -> str | dict[str, Any] | None:
-    """The time as given: a field with a unit to be inferred, or a table. Raises UsageError."""
+    """Returns the given time: a field whose unit is inferred, or a table. Raises UsageError."""
     time = words.time
     if isinstance(time, str) and words.unit is not None:
         return {"field": time, "unit" if words.unit in UNIT_EXPONENTS else "format": words.unit}
@@ -181,7 +186,7 @@ def _time(words: Words) -> str | dict[str, Any] | None:
 
 
 def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Both sides as inferred, given the user's words."""
+    """Infers both sides, given the user's words."""
     first, second = (_one_field(key) if key else None for key in words.both())
     time = _time(words)
     known = Told(first, second, words.id, msgspec.convert(time, TimeConfig) if isinstance(time, dict) else time)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 PAGE_KEYS = 1000  # keys that one request lists: S3's limit
-PART_BYTES = 8 << 20  # of a multipart write; at most 10,000 of them make an object
+PART_BYTES = 8 << 20  # part size of a multipart write; an object has at most 10,000 parts
 
 
 class Meta(NamedTuple):
@@ -18,7 +18,7 @@ class Meta(NamedTuple):
     size: int
     modified_ns: int
     etag: str  # differs for different bytes under one key; empty if the store has none
-    version: str = ""  # the store's own name of these bytes, if it has one
+    version: str = ""  # the store's own version of these bytes, if any
 
 
 class ObjectsFailed(OSError):
@@ -33,7 +33,7 @@ class ObjectChanged(ObjectsFailed):
     """The object under the key is not the expected one. Nothing was written."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EEXIST, "was written by another one meanwhile")
+        super().__init__(errno.EEXIST, "was written by another process meanwhile")
 
 
 class Objects(Protocol):
@@ -51,17 +51,17 @@ class Objects(Protocol):
         ...
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
-        """The whole object appears under this key at the end, or nothing. ``parts`` is iterated once for each
+        """Writes an object, which appears completely at the end or not at all. ``parts`` is iterated once for each
         attempt."""
         ...
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
-        """Overwrites this version of the object and no other one; ``None`` means only if there is none. Raises
-        ObjectChanged, even if an earlier attempt of this call did write."""
+        """Overwrites only this version of the object; ``None`` means only if there is none. Raises
+        ObjectChanged, even if an earlier attempt of this call succeeded."""
         ...
 
     def delete(self, key: str) -> None:
-        """No error if it does not exist."""
+        """Deletes an object; no error if it does not exist."""
         ...
 
 

@@ -32,7 +32,7 @@ def _imported() -> Any:
 
 
 class ObstoreBucket:
-    """See Objects."""
+    """Implements Objects."""
 
     def __init__(self, url: str) -> None:
         """Raises UsageError."""
@@ -52,7 +52,9 @@ class ObstoreBucket:
             raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
 
     def _error(self, error: Exception, key: str, *, uploads: bool = False) -> OSError:
-        if isinstance(error, OSError) and error.errno is not None:  # an error of this machine, from the data to write
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # an error of this machine, in reading the data to write
             return error
         where = f"{self._url}/{key}"
         said = _STATUS.search(str(error))
@@ -64,12 +66,12 @@ class ObstoreBucket:
         if status == 404:
             lacks_bucket = code is not None and "Bucket" in code[1]
             if uploads and not lacks_bucket:
-                return ObjectsFailed(errno.EIO, "the store does not know the upload any more", again=True)
+                return ObjectsFailed(errno.EIO, "the store no longer knows the upload", again=True)
             return FileNotFoundError(errno.ENOENT, f"no such {'bucket' if lacks_bucket else 'object'}", where)
         if status in (401, 403):
-            return PermissionError(errno.EACCES, f"refused: {what}; look at the credentials", where)
+            return PermissionError(errno.EACCES, f"refused: {what}; check the credentials", where)
         if status == 412:
-            return ObjectsFailed(errno.ESTALE, "holds other bytes than it did when it was listed")
+            return ObjectsFailed(errno.ESTALE, "has changed since it was listed")
         again = not said or status >= 500 or status in (408, 429)
         return ObjectsFailed(errno.EIO, what or _line(error), again=again)
 
@@ -134,8 +136,8 @@ def _meta(each: Any) -> Meta:
 
 
 def _moment_ns(second: int, etag: str) -> int:
-    """Stores report seconds (S3 when asked for one object; its listings are finer). The rest comes from the ETag, so
-    that other bytes have another time even within that second, for readers that compare size and time."""
+    """Stores report seconds (S3 when asked for one object; its listings are finer). The fraction comes from the ETag,
+    so that different bytes have different times even within a second, for readers that compare size and time."""
     return second * NS_PER_S + zlib.crc32(etag.encode()) % NS_PER_S
 
 

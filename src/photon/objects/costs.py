@@ -30,10 +30,10 @@ def said(found: Mapping[str, int], seconds: float) -> str:
     moved = found["bytes_read"] + found["bytes_written"]
     of_bytes = found["reads"] + found["writes"]
     kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in REQUESTS if found[kind]) or "no requests"
-    line = f"object storage: {kinds}, {found['retries']:,} of them again, {moved / (1 << 20):,.1f} MiB"
+    line = f"object storage: {kinds}, {found['retries']:,} of them retries, {moved / (1 << 20):,.1f} MiB"
     if moved:
-        line += f"; {of_bytes * GIB / moved:,.0f} reads and writes a GiB"
-    return f"{line}; {found['lists'] * 3600 / max(seconds, 1e-3):,.0f} lists an hour"
+        line += f"; {of_bytes * GIB / moved:,.0f} reads and writes per GiB"
+    return f"{line}; {found['lists'] * 3600 / max(seconds, 1e-3):,.0f} lists per hour"
 
 
 async def costs_said(store: str | None, seconds: float) -> str:

@@ -17,7 +17,7 @@ from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
 FIRST_S = 600.0  # the first listing may take this long
-IDLE_S = 60.0  # the thread ends after this long without a request
+IDLE_S = 60.0  # the thread ends after this time without a request
 FAILING_S = 30.0  # how long the last listing is shown while listings fail; then requests raise the error
 MOMENT_S = 0.05
 
@@ -49,27 +49,27 @@ class ObjectDirectory:
 
     def __post_init__(self) -> None:
         self._listing = Listing()
-        self._lock = threading.Lock()  # around the listing
+        self._lock = threading.Lock()  # guards the listing
         self._told = threading.Condition(self._lock)
         self._asked = self.clock.monotonic()
         self._thread: threading.Thread | None = None
         self._begun = 0.0  # start of the thread; monotonic seconds, as the next three
-        self._failing = 0.0  # since when listings have failed
-        self._since = 0.0  # the shown objects were listed after this
+        self._failing = 0.0  # start of failing listings
+        self._since = 0.0  # start of the listing of the shown objects
         self._whole = float("-inf")  # start of the last complete listing
         self._error: OSError | None = None
         self._shown: tuple[int, tuple[Meta, ...]] = (-1, ())
 
     @property
     def whole_ns(self) -> int:
-        """All objects of this moment are known; 0 if no listing was completed."""
+        """The moment as of which all objects are known; 0 if no listing was completed."""
         return self._listing.whole_ns or 0
 
     def known(self, key: str) -> Meta | None:
         return self._listing.known.get(key)
 
     def version(self) -> int:
-        """The version of ``listed``. Raises as it does."""
+        """The version of ``listed``. Raises the same errors."""
         self.listed()
         return self._shown[0]
 
@@ -84,7 +84,7 @@ class ObjectDirectory:
 
     def listed(self) -> tuple[Meta, ...]:
         """The known objects, sorted; waits for the first listing, also after a time without requests. Raises OSError
-        if that fails, BlockingIOError if it is under way and the caller should come back."""
+        if that fails, BlockingIOError if it is in progress and the caller should retry."""
         with self._lock:
             self._asked = self.clock.monotonic()
             if self._thread is None:
@@ -101,7 +101,7 @@ class ObjectDirectory:
             elif not self._fresh:
                 if hurried and self.clock.monotonic() - self._begun < FIRST_S:
                     raise BlockingIOError(errno.EAGAIN, "is being listed")
-                raise TimeoutError(errno.ETIMEDOUT, "has not been listed to its end yet")
+                raise TimeoutError(errno.ETIMEDOUT, "has not been listed completely yet")
             if self._shown[0] != self._listing.version:
                 known = self._listing.known
                 self._shown = self._listing.version, tuple(known[key] for key in sorted(known))
@@ -137,7 +137,9 @@ class ObjectDirectory:
                 self.refresh()
             except OSError as failed:
                 error = failed
-            except Exception as failed:  # errors of the client itself: otherwise listing would stop unnoticed
+            except (
+                Exception
+            ) as failed:  # includes errors of the client itself, which would otherwise stop listing unnoticed
                 error = OSError(errno.EIO, f"{type(failed).__name__}: {failed}")
             with self._lock:
                 if error is not None and self._error is None:
@@ -165,7 +167,7 @@ opener: Callable[[str], Objects] = _obstore  # opens a bucket by its URL
 
 
 def bucket_of(path: ObjectPath) -> Bucket:
-    """One for the whole process. Raises UsageError."""
+    """Returns the process's shared bucket. Raises UsageError."""
     with _opening:
         bucket = _buckets.get(path.bucket)
         if bucket is None:
@@ -184,7 +186,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
-    """Replaces device and inode: other bytes under the name have another one."""
+    """Replaces device and inode; differs for different bytes under one name."""
     return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 

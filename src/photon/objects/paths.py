@@ -22,7 +22,7 @@ class ObjectPath(PosixPath):
         return super().__str__().replace(":/", "://", 1)
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self}: is no file of this machine")
+        raise TypeError(f"{self}: is not a file of this machine")
 
     @property
     def bucket(self) -> str:
@@ -34,7 +34,7 @@ class ObjectPath(PosixPath):
         """Without the bucket; empty for all of it."""
         return "/".join(self.parts[2:])
 
-    # A prefix need not be created, and has no links: code that handles a directory of logs works with it.
+    # A prefix need not be created, and has no links: so that code for directories of logs works with it.
     def absolute(self) -> ObjectPath:
         return self
 
@@ -49,7 +49,7 @@ class ObjectPath(PosixPath):
 
 
 def placed(base: Path, text: str | Path) -> Path:
-    """A path written in a file of ``base`` or on a command line: a URL stays one, ``file://`` is a path.
+    """Resolves a path from a file in ``base`` or from a command line: URLs stay URLs, ``file://`` becomes a path.
 
     Raises UsageError for other URLs.
     """

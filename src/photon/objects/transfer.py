@@ -1,4 +1,4 @@
-"""Copies directories to objects below a prefix, and back: one named file comes last and makes the copy valid."""
+"""Copies directories to objects below a prefix, and back: one named file is written last and makes the copy valid."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FILE_BYTES_MAX = PART_BYTES * 10_000  # the size of 10,000 parts: S3's limit
 
 
 class ObjectsUnavailable(PhotonError):
-    """A store failed a request. One line."""
+    """A request to a store failed. One line."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; what is there already stays; run this again")
+        super().__init__(f"{what}; completed parts stay; run this again")
         self.what = what
 
 
@@ -50,7 +50,7 @@ class FileParts:
 
 
 def put_file(path: Path, to: ObjectPath) -> int:
-    """Writes one object, which appears whole; returns its bytes. Raises OSError."""
+    """Writes one object, which appears as a whole; returns its bytes. Raises OSError."""
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
         raise ObjectsFailed(errno.EFBIG, f"{path} has more than {FILE_BYTES_MAX} bytes")
@@ -97,7 +97,7 @@ def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
         with told(path):
             found = below(path)
             if last not in found:
-                raise UsageError(f"{path}: has no {last}: nothing of this kind is there, or it was cut short")
+                raise UsageError(f"{path}: has no {last}: there is no such copy, or it is incomplete")
             objects = bucket_of(path).objects
             for name, meta in found.items():
                 local = Path(temporary) / name

@@ -22,7 +22,7 @@ from photon.supervision.supervisor import Service, Supervisor, Watching
 
 Look = Callable[[list[Status]], None]
 ATTEMPTS = 20
-"""Of two runs to read logs that grow up to the same place."""
+"""Attempts to make two runs read growing logs up to the same place."""
 
 
 def run(
@@ -36,8 +36,8 @@ def run(
     tell: Callable[[str], None],
     look: Look,
 ) -> str:
-    """Returns the topology's name. ``share``: which process this is, of how many that another one started; `None`
-    runs everything. ``look`` gets the state once a second, and the last state. Raises PhotonError, OSError."""
+    """Returns the topology's name. ``share``: this process's number, and the number of processes; `None` runs
+    everything. ``look`` receives the state once a second, and at the end. Raises PhotonError, OSError."""
     site = site_of(file, state)
     name = site.topology.name
 
@@ -68,21 +68,21 @@ def put_in_place(
     tell: Callable[[str], None],
     look: Look,
 ) -> bool:
-    """Puts the replay with this state in the place of the run before it; False if stopped before. Both read up to the
+    """Puts the replay with this state in place of the previous run; False if stopped before. Both read up to the
     same place first, so that each record counts in the old streams before the replay's time, or in the new ones from
     it on. Raises PhotonError, OSError; then nothing has changed, and a repetition continues."""
     new = site_of(file, state)
     old = site_of(file, new.replay.first)
     if old.state == new.state:
         with closing(new), new.alone():
-            new.adopt()  # the streams before it are marked, if that was interrupted
+            new.adopt()  # marks the earlier streams, if that was interrupted
         return True
     with closing(old), closing(new), old.alone(), new.alone():
         for site in (new, old):
             site.intervals(processes)
             site.adopt()
             rescaling.carry_out(site, tell)
-        for _ in range(ATTEMPTS):  # logs may grow meanwhile
+        for _ in range(ATTEMPTS):  # retries, as logs may grow meanwhile
             ends = old.ends()
             for site in (new, old):
                 site.runs(once, partial(_rest, site, ends, stop, tell, look), ends)
@@ -91,7 +91,7 @@ def put_in_place(
             if old.logs_read() == new.logs_read():
                 break
         else:
-            raise UsageError(f"{new.topology.name}: its logs grow too fast to be read up to the same place by both; "
+            raise UsageError(f"{new.topology.name}: its logs grow too fast for both runs to reach the same place; "
                              "stop their writers for a moment")  # fmt: skip
         for site in (new, old):
             _check_complete(site, new.replay.from_ns, once=once)
@@ -119,23 +119,23 @@ def _check_complete(site: Site, from_ns: int, *, once: bool) -> None:
     """Raises UsageError unless everything before ``from_ns`` is published."""
     found = site.statuses()
     if aside := sum(each.counts.get("aside", 0) for each in found):
-        raise UsageError(f"{site.state}: {aside} records and timers are put aside, and what follows from them is "
-                         "published nowhere: fix the computation, then repeat this")  # fmt: skip
+        raise UsageError(f"{site.state}: {aside} records and timers are put aside, so their results are not "
+                         "published: fix the computation, then repeat this")  # fmt: skip
     low_ns = min(mark.percentile_ns for each in found for mark in each.watermarks.values())
     if not once and low_ns < from_ns:
-        upto = "nothing" if low_ns == NEVER_NS else f"what is before {utc(low_ns)}"
-        raise UsageError(f"{site.state}: only {upto} is complete there, so the replay must be --from a time before "
-                         "that; or with --once, if all is published")  # fmt: skip
+        upto = "nothing" if low_ns == NEVER_NS else f"records before {utc(low_ns)}"
+        raise UsageError(f"{site.state}: only {upto} are complete, so the replay must be --from an earlier time; "
+                         "or with --once, if everything is published")  # fmt: skip
 
 
 async def _apart(
     site: Site, arguments: Sequence[str], once: bool, stop: threading.Event, tell: Callable[[str], None], look: Look
 ) -> None:
-    """Runs several processes until ``stop``; with ``once`` until all have come to the end."""
+    """Runs several processes until ``stop``; with ``once`` until all have reached the end."""
     began_ns, logs = site.clock.now_ns(), list[LogFollower]()
 
     def heard(name: str, what: str) -> None:
-        if what.startswith("ended by"):  # a signal; the log says the rest
+        if what.startswith("ended by"):  # a signal; see the log
             tell(f"{name}: {what}")
 
     def hand_on() -> list[Status]:
@@ -163,7 +163,7 @@ async def _apart(
                 break
             await asyncio.to_thread(stop.wait, SAY_S)
     finally:
-        await supervisor.stop([supervisor.names()[1:]])  # the first says what all have published
+        await supervisor.stop([supervisor.names()[1:]])  # the first one journals what all have published
         hand_on()
 
 

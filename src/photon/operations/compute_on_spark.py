@@ -39,8 +39,8 @@ def run(
         for name, place in places.items():
             if not place.state.is_dir():
                 raise UsageError(
-                    f"the stream {stream}: {place.state} is not here; Spark reads the outputs themselves, of states "
-                    "that driver and executors see"
+                    f"the stream {stream}: {place.state} is not here; Spark reads outputs whose states are "
+                    "visible to driver and executors"
                 )
             output, kept = place.output.resolve(), place.state.resolve()
             reads.append(Reads(stream, name, str(output), str(kept), kinds))

@@ -1,4 +1,4 @@
-"""Orders to decide a time range of a datacentre's logs once more, for its dispatcher or for its join on Spark."""
+"""Orders to repeat decisions on a time range of a datacentre's logs, for its dispatcher or its join on Spark."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from photon.spark.pipeline.standing import read_standing
 class Replays(Protocol):
     @property
     def who(self) -> str:
-        """Takes the orders."""
+        """The receiver of the orders."""
         ...
 
     def preview(self, from_ns: int, to_ns: int, pattern: str) -> list[Preview]:
-        """What would be read again; changes nothing. Raises PhotonError, OSError, as all of these."""
+        """Returns what would be read again; changes nothing. Like the others, raises PhotonError, OSError."""
         ...
 
     def ask(self, from_ns: int, to_ns: int, pattern: str) -> int:
-        """Returns the order's number."""
+        """Places an order; returns its number."""
         ...
 
     def cancel(self, number: int) -> bool:
-        """Returns True if it existed and was not done."""
+        """Cancels an order. True if it existed and was not done."""
         ...
 
     def progress(self) -> list[Progress]:
-        """Of all orders, also those that are done."""
+        """Returns the progress of all orders, including finished ones."""
         ...
 
 
@@ -97,7 +97,7 @@ class _OfSpark:
 
     def _standing(self) -> Commit | None:
         if not self.journal.disk.exists(self.journal.directory / "join"):
-            raise PhotonError(f"{self.journal.directory}: no join on Spark has begun here; start it, and ask again")
+            raise PhotonError(f"{self.journal.directory}: no join on Spark has begun here; start it, and try again")
         found: tuple[Commit, list[None]] | None = read_standing(self.journal.disk, self.journal.directory)
         return None if found is None else found[0]
 
@@ -115,7 +115,7 @@ class _OfSpark:
     def ask(self, from_ns: int, to_ns: int, pattern: str) -> int:
         self._standing()
         if sum(not ended for ended in self.journal.rereads().values()) >= requests.WAITING_MAX:
-            raise PhotonError(f"{requests.WAITING_MAX} replays wait already; let them end, or cancel some")
+            raise PhotonError(f"{requests.WAITING_MAX} replays are waiting already; let them end, or cancel some")
         return self.journal.ask_reread(Reread(asked_ns=time.time_ns(), from_ns=from_ns, to_ns=to_ns, pattern=pattern))
 
     def cancel(self, number: int) -> bool:

@@ -31,12 +31,12 @@ ASK_S = 5.0
 
 
 class SkipRefused(PhotonError):
-    """Nobody else reads the skipped events. One line."""
+    """No other datacentre reads the skipped events. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipAnswer:
-    """The plan and, with ``applied``, the result. ``readers``: which of the other datacentres read the logs."""
+    """The plan and, with ``applied``, the result. ``readers``: other datacentres that read the logs."""
 
     datacentre: str
     skips: Skips
@@ -48,8 +48,8 @@ class SkipAnswer:
 def skip(
     settings: Settings, base: Path, datacentre: str, to_ns: int | None, *, vouched: Sequence[str], apply: bool
 ) -> SkipAnswer:
-    """``to_ns`` ``None`` means now. ``vouched``: datacentres that read the logs though their dispatchers may not
-    answer.
+    """Plans or makes a skip. ``to_ns``: ``None`` means now. ``vouched``: datacentres that read the logs, even if
+    their dispatchers do not answer.
 
     Raises UsageError if no other datacentre has the join; with ``apply``, SkipRefused if none of them reads it;
     StateError while the dispatcher runs; LogDirectoryError.
@@ -58,8 +58,8 @@ def skip(
     others = [name for name, p in settings.datacentre.items() if p.join == pipeline.join and name != datacentre]
     if not others:
         raise UsageError(
-            f"datacentre {datacentre} alone reads join {pipeline.join}: what it skips would never get a verdict; let "
-            "it read, look-ups take it past what is done"
+            f"datacentre {datacentre} alone reads join {pipeline.join}: skipped events would never get a "
+            "verdict; let it read on: look-ups pass finished events quickly"
         )
     for name in vouched:
         if name not in others:
@@ -68,8 +68,8 @@ def skip(
     refusal = ""
     if not any(readers.values()):
         refusal = (
-            f"no dispatcher of another datacentre answers ({', '.join(others)}), and what nobody reads never gets a "
-            f"verdict; start it, or vouch for it with --reader {others[0]}"
+            f"no dispatcher of another datacentre answers ({', '.join(others)}), and events that none reads "
+            f"never get a verdict; start one, or vouch for it with --reader {others[0]}"
         )
         if apply:
             raise SkipRefused(refusal)

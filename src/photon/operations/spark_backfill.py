@@ -64,9 +64,9 @@ class Wish:
     output: Path
     unmatched: bool
     slack_s: float
-    # Compare events below the registry's boundary with all output; otherwise a range that has any is refused.
+    # Compare events below the registry's boundary with all output; otherwise a range with any is refused.
     compare_below: bool = False
-    part_bytes: int = PART_BYTES  # of foreign records: what a task holds
+    part_bytes: int = PART_BYTES  # foreign records of a task, held in memory
     master: str | None = None
     spark: Mapping[str, str] | None = None  # Spark's own settings
 
@@ -113,7 +113,7 @@ async def _run(
             from_ns=wish.from_ns,
             to_ns=wish.to_ns,
             unmatched=wish.unmatched,
-            # One that has begun goes on: it may own ids that only it can write.
+            # A backfill that has begun may continue: it may own ids that only it can write.
             boundary_ns=await _boundary(registry, wish) if read_job(disk, paths.job) is None else 0,
         )
         job = begun(disk, paths, wanted)
@@ -131,8 +131,8 @@ async def _check_rule(registry: RegistryClient, join: str, rule: bytes) -> None:
     described = await registry.describe(timeout=DESCRIBE_S)
     if (described and described.id_rules.get(join)) != rule:
         raise UsageError(
-            f"key_file or the adapter of join {join}: not those that the registry was filled under; with others all "
-            "that is read again would be joined twice"
+            f"key_file or the adapter of join {join}: not those that the registry was filled with; others would "
+            "join reread events twice"
         )
 
 
@@ -143,10 +143,10 @@ async def _boundary(registry: RegistryClient, wish: Wish) -> int:
     """
     boundary = await boundary_in(registry, wish.from_ns, wish.to_ns, of_all=wish.compare_below)
     if boundary != wish.from_ns and not wish.compare_below:
-        said = "all of the range" if boundary is None else f"the part before {_text(boundary)}"
+        said = "the whole range" if boundary is None else f"the part before {_text(boundary)}"
         raise UsageError(
-            f"the registry has forgotten {said}, which is below its boundary: take a later --from, or have older "
-            "events compared with all output: --below-boundary compare"
+            f"the registry has forgotten {said}, which is below its boundary: choose a later --from, or compare "
+            "older events with all output: --below-boundary compare"
         )
     return wish.to_ns if boundary is None else boundary
 
@@ -198,12 +198,12 @@ def _check_range(wish: Wish, decided_s: float) -> None:
     if wish.to_ns > newest and decided_s > wish.slack_s:
         raise UsageError(
             f"--to {_text(wish.to_ns)}: an event's set of primary events is final after unmatched_after "
-            f"and primary_max_delay; take {_text(newest)} or earlier"
+            f"and primary_max_delay; choose {_text(newest)} or earlier"
         )
     if wish.to_ns > newest:
         raise UsageError(
-            f"--to {_text(wish.to_ns)}: the live pipeline is still at it; take {_text(newest)} or earlier, or say "
-            "with --slack how far behind it may be"
+            f"--to {_text(wish.to_ns)}: the live pipeline still works on it; choose {_text(newest)} or earlier, "
+            "or set its maximum lag with --slack"
         )
 
 

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRIGGER_S = 1.0
-SESSION_S = 2.0  # between two looks whether the user's session has ended
-TRACE_S = 2.0  # the registry's answer about one event
-REDO = "redo"  # in the state of a joiner's slot
+SESSION_S = 2.0  # interval of checks whether the user's session has ended
+TRACE_S = 2.0  # time limit of the registry's answer about one event
+REDO = "redo"  # exists in the state of a joiner's slot
 
 log = get_logger(__name__)
 
@@ -81,14 +81,14 @@ def start(
     say: Callable[[str], object],
     fail: Callable[[BaseException], object] = lambda error: None,
 ) -> JoinQuery:
-    """Starts ``join`` in a thread of its own: of the command, of notebooks and of programs. ``fail``: hears of its
-    error at once. Raises UsageError."""
+    """Starts ``join`` in a separate thread, for the command, notebooks and programs. ``fail``: receives its error at
+    once. Raises UsageError."""
     name, _ = pipeline_named(settings, datacentre)
 
     async def run(stop: asyncio.Event, tell: Callable[[Progress], None]) -> Outcome:
         def done(progress: Progress) -> None:
             tell(progress)
-            if options.session is None:  # a program asks for it
+            if options.session is None:  # for programs
                 say(told(progress))
 
         async with _session_lives(options.session, stop):
@@ -114,7 +114,7 @@ def in_session(spark: SparkSession, config: Path, datacentre: str | None, *, onc
 
 @asynccontextmanager
 async def _session_lives(spark: SparkSession | None, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Sets ``stop`` once the session has ended, and then raises PhotonError: small batches would not notice."""
+    """Sets ``stop`` once the session has ended, and then raises PhotonError, as small batches would not notice."""
     if spark is None:
         yield
         return
@@ -130,34 +130,34 @@ async def _session_lives(spark: SparkSession | None, stop: asyncio.Event) -> Asy
     try:
         yield
         if watching.done() and watching.result():
-            raise PhotonError("the Spark session has ended, and the join with it; start it again in a new one")
+            raise PhotonError("the Spark session has ended, and so has the join; start it again in a new session")
     finally:
         await end([watching])
 
 
 async def serve_join(room: Room) -> None:
-    """Raises as ``join``."""
+    """Serves the join as a process. Raises like ``join``."""
     await join(room, JoinOptions(once=False), log.info, lambda progress: log.info(told(progress)))
 
 
 async def join(
     room: Room, options: JoinOptions, say: Callable[[str], object], tell: Callable[[Progress], object]
 ) -> Outcome:
-    """``tell``: hears of each batch. May be killed and run again. Raises UsageError, CannotListen, PhotonError,
-    OSError."""
+    """Runs the join. ``tell``: receives each batch. May be killed and run again. Raises UsageError, CannotListen,
+    PhotonError, OSError."""
     check_present()
     settings, base, name, pipeline = room.settings, room.base, room.datacentre, room.pipeline
     state, output = placed(base, pipeline.state).absolute(), placed(base, pipeline.output).absolute()
     for setting, path in (("state", state), ("output", output)):
         if isinstance(path, ObjectPath):
-            raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
+            raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory mounted by all machines")
     run = _run(settings, base, name, options, state, output)
     with held(Path(run.place.state)):
         tls = room.tls(Role.SPARK)
 
         @asynccontextmanager
         async def serving(at_work: Application) -> AsyncIterator[None]:
-            """Beside the services of its datacentre, and with --once, it has no address."""
+            """Serves health and metrics. Without an address if services join this datacentre too, or with --once."""
             own = pipeline.on_spark and not options.once
             address = pipeline.at("spark")[0] if own else None
             async with room.answering("spark", address, _metrics(room, at_work), tls, also):
@@ -215,18 +215,18 @@ def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
 
 @contextmanager
 def held(slot: Path) -> Iterator[None]:
-    """Holds the slot's lock, which keeps other processes of this machine out of it. Raises UsageError."""
+    """Holds the slot's lock, which excludes other processes of this machine. Raises UsageError."""
     if (slot / REDO).exists():
         raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")
     slot.mkdir(parents=True, exist_ok=True)
-    with alone(slot / LOCK_NAME, f"{slot}: another process works on this slot; let it end"):
+    with alone(slot / LOCK_NAME, f"{slot}: another process works on this slot; wait until it ends"):
         yield
 
 
 def _run(settings: Settings, base: Path, name: str, options: JoinOptions, state: Path, output: Path) -> JoinRun:
     pipeline = settings.datacentre[name]
     if settings.output.copies > 1:
-        raise UsageError("output.copies = 2: what Spark joins is kept in one place; join by services, or take 1")
+        raise UsageError("output.copies = 2: a join on Spark has no copies; join by services, or set it to 1")
     configured, limits = settings.join[pipeline.join], settings.limits
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name])
     adapter = adapter_of(settings, pipeline.join, base)

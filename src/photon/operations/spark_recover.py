@@ -47,7 +47,7 @@ from photon.spark.verify.verdict import fingerprint
 
 LOCK_NAME = "recover.lock"
 ASK_S = 10.0
-RECORDS = tuple(kind for kind in KINDS if kind != "late")  # kinds of files that hold verdicts
+RECORDS = tuple(kind for kind in KINDS if kind != "late")  # kinds of files with verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Recovery:
 
     @property
     def attention(self) -> dict[str, int]:
-        """The cases left for a person: outcome -> number."""
+        """The cases that need a decision: outcome -> number."""
         found: dict[str, int] = {}
         for classes in self.progress.counts.values():
             for counts in classes.values():
@@ -103,7 +103,7 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
             would_ask = [*progress.replays, *_not_asked(progress)]
             return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False, marks.refused)
         disk.make_dir(base / DIRECTORY)
-        busy = f"{base / DIRECTORY}: another photon spark recover works on this deployment; let it end"
+        busy = f"{base / DIRECTORY}: another photon spark recover works on this deployment; wait until it ends"
         with _alone(wish.report), alone(base / DIRECTORY / LOCK_NAME, busy):
             progress = asyncio.run(_repair(settings, base, disk, report, marks, wish, told))
             for each in _not_asked(progress):
@@ -119,7 +119,7 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
 def _alone(report: Path) -> Iterator[None]:
     """Raises UsageError if another repair works on the report. Below a URL two may run until one overwrites the
     other's journal, and ends. Raises ObjectsUnavailable."""
-    busy = f"{report}: another photon spark recover works on it; let it end"
+    busy = f"{report}: another photon spark recover works on it; wait until it ends"
     if not isinstance(report, ObjectPath):
         with alone(report / LOCK_NAME, busy):
             yield
@@ -175,7 +175,7 @@ async def _seen(
     known = await registry.recovery.list_slots(timeout=ASK_S)
     if isinstance(known, Refusal):
         why = registry.problem or known.reason or "no replica answers"
-        raise RegistrySilent(f"the registry does not say which slots there are ({why}); start it and run this again")
+        raise RegistrySilent(f"the registry did not list the slots ({why}); start it and run this again")
     sources = [
         output_source(base, name, pipeline)
         for name, pipeline in settings.datacentre.items()
@@ -203,13 +203,13 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
 
 # -- unregistered events -----------------------------------------------------------------------------------------
 def _not_asked(progress: RepairProgress) -> list[Replayed]:
-    """Only once all findings are known: a range is requested once."""
+    """Returns ranges not yet requested; only once all findings are known, as a range is requested once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
     return [each for each in requests(progress.wanted) if each not in asked]
 
 
 def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
-    """The request's number; 0 if the state of what takes it is not here. Raises PhotonError, OSError."""
+    """Requests a replay. Returns its number; 0 if the receiver's state is not here. Raises PhotonError, OSError."""
     pipeline = settings.datacentre.get(wanted.datacentre)
     if pipeline is None:
         return 0
@@ -219,7 +219,7 @@ def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
         return 0
     replays = replays_of(settings, base, wanted.datacentre)
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
-    for each in replays.progress():  # killed after asking, before noting it
+    for each in replays.progress():  # killed after the request, before recording it
         request = each.request
         if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
             return request.number

@@ -51,7 +51,7 @@ from photon.spark.verify.verdict import check_below, fingerprint, put_below
 LOCK_NAME = "lock"
 HOUR_NS = 3_600_000_000_000
 NS_PER_S = 1_000_000_000
-UNSEEN = "its dispatcher's state is not on this machine: what it has not read, or what waits, is judged all the same"
+UNSEEN = "its dispatcher's state is not on this machine: unread or waiting events are judged as well"
 Export = Callable[[Path], None]  # writes a backup of the registry to a new directory
 
 
@@ -59,12 +59,12 @@ Export = Callable[[Path], None]  # writes a backup of the registry to a new dire
 class Wish:
     report: Path
     from_ns: int | None = None  # `None` means from the oldest day that is not closed.
-    # `None` means to the last hour that can be judged, without ``from_ns`` to the last whole day.
+    # `None` means to the last hour that can be judged, or without ``from_ns`` to the last whole day.
     to_ns: int | None = None
     # Working directory, which also keeps the next run's state; None means next to the report, or to the deployment
     # file if the report is at a URL.
     work: Path | None = None
-    config: Path = Path("photon.toml")  # the deployment file, for commands that the report names
+    config: Path = Path("photon.toml")  # the deployment file, for commands in the report
     join: str | None = None
     export: Path | None = None  # a backup of the registry; None means one is taken now
     no_registry: bool = False
@@ -150,11 +150,9 @@ def _alone(working: Path, report: Path | None, join: str) -> Iterator[None]:
     with ExitStack() as held:
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)
-            busy = f"{report}: another photon spark verify writes it; let it end"
+            busy = f"{report}: another photon spark verify writes it; wait until it ends"
             held.enter_context(alone(report.with_name(f".{report.name}.lock"), busy))
-        busy = (
-            f"{working}: another photon spark verify of join {join} works there; let it end, or name another --work"
-        )
+        busy = f"{working}: another photon spark verify of join {join} works there; wait, or name another --work"
         held.enter_context(alone(kept / LOCK_NAME, busy))
         yield
 
@@ -168,7 +166,7 @@ def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
-    """Adds the backfills that were named, and those that this deployment knows."""
+    """Adds the named backfills, and those known to this deployment."""
     disk, found = UrlDisk(), dict.fromkeys(path.absolute() for path in wish.backfills)
     found |= dict.fromkeys(known_backfills(disk, base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS))
     task.backfills = tuple(source_of(disk, path, join) for path in found)
@@ -176,7 +174,7 @@ def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
 
 @contextmanager
 def _working(directory: Path, name: str) -> Iterator[Path]:
-    """A directory for this run, as visible to executors as its parent."""
+    """A directory for this run, visible to executors like its parent."""
     directory.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{name}.work-", dir=directory)).absolute()
     try:
@@ -186,7 +184,8 @@ def _working(directory: Path, name: str) -> Iterator[Path]:
 
 
 def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask, work: Path) -> None:
-    """Adds places and waiting events of the dispatchers, and joins on Spark, whose state is on this machine."""
+    """Adds read positions and waiting events of the dispatchers, and joins on Spark, whose state is on this
+    machine."""
     waiting = work / "waiting"
     waiting.mkdir()
     schema = pa.schema([("digest", pa.binary())])
@@ -264,7 +263,7 @@ def _add_registry(
     task.exported_ns = int(made.timestamp()) * NS_PER_S
     if task.to_hour * HOUR_NS > task.exported_ns:
         raise UsageError(
-            f"{directory}: was made at {manifest.made_at}, before --to; name an earlier --to, or make another one"
+            f"{directory}: was made at {manifest.made_at}, before --to; name an earlier --to, or make a newer export"
         )
     task.exported_at = _text(task.exported_ns)
     boundaries = [each.boundary_ns for each in check_backup(RealDisk(), directory) if each.boundary_ns is not None]
@@ -280,7 +279,7 @@ def _ledger(found: Sequence[Account], task: VerifyTask) -> list[LedgerLine]:
     lines: list[LedgerLine] = []
     for account in found:
         if account.whole is None:
-            task.notes.append(f"ledger of {account.datacentre}: {account.missing or 'it tells no hours'}")
+            task.notes.append(f"ledger of {account.datacentre}: {account.missing or 'it reports no hours'}")
             continue
         lines += (
             LedgerLine(hour, account.datacentre, line.as_dict() | line.apart())

@@ -14,7 +14,7 @@ LEFT_OUT = ("offset", "line", "torn")
 
 
 class LineUnreadable(PhotonError):
-    """A line is not an output record."""
+    """A line that is not an output record."""
 
 
 def table_of(records: OutputRecords) -> Any:
@@ -23,9 +23,7 @@ def table_of(records: OutputRecords) -> Any:
 
     for why, offset in zip(records.torn, records.offset, strict=True):
         if why is not None:
-            raise LineUnreadable(
-                f"the line at {offset} is no output record ({why}); photon status verifier says more"
-            )
+            raise LineUnreadable(f"the line at {offset} is not an output record ({why}); see photon status verifier")
     names = [each.name for each in fields(OutputRecords) if each.name not in LEFT_OUT]
     return pa.table({name: pa.array(getattr(records, name), _type_of(name)) for name in names})
 

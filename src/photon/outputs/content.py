@@ -20,8 +20,8 @@ SKIP_BYTES = 1 << 20
 # A compressed file is unchanged if its length and its last compressed bytes are, which include checksums.
 END_BYTES = 64
 GZIP = 31  # zlib's window bits for a gzip stream
-# One of igzip's four levels: output an eighth larger than zlib's at level 6, in a thirteenth of the time, which was a
-# third of a joiner's work.
+# One of igzip's four levels: output an eighth larger than zlib's at level 6, in a thirteenth of the time, which had
+# been a third of a joiner's work.
 COMPRESSION_LEVEL = 2
 
 
@@ -33,7 +33,7 @@ class OutputMissing(PhotonError):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.why}; restore it, or begin after it"
+        return f"{self.path}: {self.why}; restore it, or start after it"
 
 
 def gzip_stream() -> isal_zlib.Compress:
@@ -45,17 +45,17 @@ class FileContent:
     """Reads one file onward from an offset. Keeps no file open; unpacks a compressed one once."""
 
     def __init__(self, disk: Disk, path: Path, at: int) -> None:
-        """``path``: of the plain file; ``at``: uncompressed bytes."""
+        """``path``: that of the plain file; ``at``: offset in uncompressed bytes."""
         self._disk = disk
         self._plain = path
         self._final = path.with_name(gzip_name(path.name))
-        self._only_final = isinstance(path, ObjectPath)  # a request for a missing object would be billed
+        self._only_final = isinstance(path, ObjectPath)  # as a request for a missing object would be billed
         self.at = at
         self._unpacking: _Unpacking | None = None
 
     @property
     def unpacked(self) -> bool:
-        """True if reading on costs nothing, while a new reader would unpack from the beginning."""
+        """True if a new reader would have to unpack again, while this one can continue."""
         return self._unpacking is not None
 
     def read(self, length: int) -> bytes:
@@ -65,21 +65,21 @@ class FileContent:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Returns the end of the last bytes read, to be read once more."""
+        """Puts back the end of the last bytes read, to be read again."""
         self.at -= len(data)
         if self._unpacking is not None:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """Call when all of a file was read: raises OutputMissing if it is compressed and its checksum is wrong."""
+        """Call once all of a file was read. Raises OutputMissing if it is compressed and its checksum is wrong."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
                 self._unpacking.give_back(more)
 
     def _read(self, length: int, *, whole: bool = False) -> bytes:
-        # The compressed file exists before the plain one goes. After a power cut the plain one is back, and people
-        # compress files again: alternate until one of the two is found.
+        # The compressed file exists before the plain one is removed. After a power cut the plain one may be back, and
+        # people may recompress: try both until one is found.
         for _ in range(6):
             try:
                 if self._unpacking is not None:
@@ -94,7 +94,7 @@ class FileContent:
                     unpacking = _Unpacking(self._disk, self._final)
                     unpacking.skip(self.at)
                     self._unpacking = unpacking
-        raise OutputMissing(self._plain, "was published, but is gone, as .gz too (lost, or archived)")
+        raise OutputMissing(self._plain, "was published, but is gone, even as .gz (lost, or archived)")
 
 
 class _Unpacking:
@@ -118,7 +118,7 @@ class _Unpacking:
 
     def read(self, length: int, *, whole: bool = False) -> bytes:
         """Returns fewer bytes at the end, and before damage, which the next call raises. ``whole``: the file must end
-        there too."""
+        there."""
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])
@@ -136,7 +136,7 @@ class _Unpacking:
     def _part(self, length: int) -> bytes:
         """The next bytes; empty at the end."""
         while True:
-            if self._member.eof:  # people may recompress with tools that write several members
+            if self._member.eof:  # files may have been recompressed with several members
                 self._packed = self._member.unused_data or self._chunk()
                 if not self._packed:
                     return b""
@@ -155,7 +155,7 @@ class _Unpacking:
                 return part
 
     def _before_damage(self, length: int) -> bytes:
-        """The bytes that can be unpacked before zlib meets an error; empty if it is there already."""
+        """The bytes that can be unpacked before zlib meets an error; empty if there are none."""
 
         def unpacked(size: int) -> tuple[bytes, zlib._Decompress] | None:
             member = self._member.copy()
@@ -167,7 +167,7 @@ class _Unpacking:
         packed = self._packed
         good = bisect_left(range(1, len(packed)), True, key=lambda size: unpacked(size) is None)
         found = unpacked(good)
-        assert found is not None  # it failed with more bytes
+        assert found is not None  # it had failed with more bytes
         part, self._member = found
         self._packed = self._member.unconsumed_tail + packed[good:]
         return part

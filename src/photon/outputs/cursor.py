@@ -65,7 +65,7 @@ class Cursor:
     """A reader's position in all logs of an output. An empty cursor is the beginning."""
 
     positions: Mapping[OutputLog, Position] = field(default_factory=dict)
-    output: str = field(default="", compare=False)  # the output's identity; empty: it has none, or nothing was read
+    output: str = field(default="", compare=False)  # the output's identity; empty if it has none, or nothing was read
 
     def moved(self, place: OutputLog, to: Position, output: str = "") -> Cursor:
         """The cursor after one log was read up to ``to``. ``output``: the identity of that log's output."""
@@ -75,8 +75,8 @@ class Cursor:
         """This cursor in the output with this identity; ``where`` names it for people. Raises OtherOutput."""
         if self.output and output and self.output != output:
             raise OtherOutput(
-                f"{where} is the output {output}, but the cursor is of the output {self.output}",
-                "name that one again, or begin with another cursor",
+                f"{where} is the output {output}, but the cursor belongs to the output {self.output}",
+                "name that one again, or use another cursor",
             )
         return Cursor(self.positions, output or self.output)
 
@@ -93,7 +93,7 @@ class Cursor:
         try:
             encoded = decoded(data, _Encoded)
         except DECODE_ERRORS as bad:
-            raise CursorUnreadable(f"{where}: no cursor ({bad}); give it as photon read wrote it") from None
+            raise CursorUnreadable(f"{where}: not a cursor ({bad}); copy it from photon read") from None
         positions = {
             OutputLog(slot, kind): Position(*place)
             for slot, kinds in encoded.slots.items()
@@ -101,12 +101,14 @@ class Cursor:
         }
         bad_place = next((place for place, at in positions.items() if min(at) < 0), None)
         if bad_place is not None:
-            raise CursorUnreadable(f"{where}: no cursor (a negative place in {bad_place.slot}, {bad_place.kind})")
+            raise CursorUnreadable(
+                f"{where}: not a cursor (a negative position in {bad_place.slot}, {bad_place.kind})"
+            )
         return cls(positions, encoded.output)
 
 
 class CursorFile:
-    """``FILE``, one line of JSON, replaced durably; ``FILE.lock`` next to it is locked while it is used."""
+    """``FILE``, one line of JSON, replaced durably; ``FILE.lock`` next to it is locked during use."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         """Locks the file. Raises UsageError if another process holds the lock, or its directory is not writable."""
@@ -117,13 +119,13 @@ class CursorFile:
         try:
             held = lock_file(path.with_name(path.name + LOCK_SUFFIX))
         except OSError as error:
-            raise UsageError(f"{path}: no cursor can be kept there ({error.strerror})") from None
+            raise UsageError(f"{path}: cannot keep a cursor there ({error.strerror})") from None
         if held is None:
             raise UsageError(f"{path}: another process reads with this cursor; stop it, or name another file")
         self._lock = held
 
     def load(self) -> Cursor | None:
-        """``None`` means that nothing was saved yet. Raises CursorUnreadable, OSError."""
+        """Loads the cursor; ``None`` means that none was saved yet. Raises CursorUnreadable, OSError."""
         if not self._disk.exists(self.path):
             return None
         return Cursor.decode(self._disk.read(self.path), str(self.path))

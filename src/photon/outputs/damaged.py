@@ -21,7 +21,7 @@ from photon.outputs.published import GONE, OutputFile, SlotListing, SlotOutput, 
 READ_BYTES = 64 << 10
 FILL_BYTES = 1 << 20
 TOLD_MAX = 10_000
-# Why a line without its newline is no output record of a kind; ``None`` if it is one.
+# Returns why a line without its newline is not an output record of a kind; ``None`` if it is.
 NoRecord = Callable[[bytes, str], str | None]
 
 log = get_logger(__name__)
@@ -32,8 +32,8 @@ def mark_damaged(
 ) -> list[DamagedRange | str]:
     """Marks the unreadable ranges at these places, (plain name, offset), durably. A repetition changes nothing.
 
-    Returns for each place the range that covers it, or one line that says why nothing is marked there. If the offset
-    is at a line that is no record, that line is the range; otherwise everything published from the offset on.
+    Returns for each place the range that covers it, or one line with the reason why nothing is marked there. If the
+    line at the offset is not a record, that line is the range; otherwise everything published from the offset on.
     ``state``: the slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
     """
     slot = SlotListing(disk, state).look()
@@ -43,7 +43,7 @@ def mark_damaged(
     for name, offset in sorted(set(places)):
         there = covering(ranges, name, offset)
         if there is None and name not in files:
-            looked[name, offset] = f"{name}: is not published, so nobody reads it"
+            looked[name, offset] = f"{name}: is not published, so it is not read"
         elif there is None:
             found = _damage(disk, (slot.output or output) / files[name].path, files[name], offset, at, no_record)
             looked[name, offset] = found
@@ -68,7 +68,7 @@ def _damage(
     disk: Disk, path: Path, file: OutputFile, offset: int, at: str, no_record: NoRecord
 ) -> DamagedRange | str:
     if not 0 <= offset < file.length:
-        return f"{file.name}: no line begins at byte {offset}, as {file.length} bytes are published; see its cause"
+        return f"{file.name}: no line begins at byte {offset}: only {file.length} bytes are published; see its cause"
     content = FileContent(disk, path, offset)
     line, why = b"", ""
     try:
@@ -81,7 +81,7 @@ def _damage(
         why = why or f"has {content.at} bytes, but {file.length} were published"
         return DamagedRange(file.name, offset, file.length, why, at)
     if (no := no_record(line, file.kind)) is None:
-        return f"{file.name}: the record at byte {offset} can be read; verify again"
+        return f"{file.name}: the record at byte {offset} is readable; verify again"
     return DamagedRange(file.name, offset, offset + len(line) + 1, no, at)
 
 
@@ -98,7 +98,7 @@ def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
 
 @lru_cache(maxsize=TOLD_MAX)
 def tell_skipped(slot: str, damaged: DamagedRange) -> None:
-    """Logs once per process that a range is skipped."""
+    """Logs, once per process, that a range is skipped."""
     log.warning(
         "a damaged range of the output is skipped: its events were given back and are joined again",
         slot=slot, file=damaged.file, begin=damaged.start, end=damaged.end, why=damaged.why, marked=damaged.at,
@@ -106,7 +106,7 @@ def tell_skipped(slot: str, damaged: DamagedRange) -> None:
 
 
 def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
-    """Yields unmarked published ranges that are gone or cut short, at which every reader stops.
+    """Yields unmarked published ranges that are gone or cut short, where every reader stops.
 
     A compressed file is unpacked only if the length in its trailer differs from the published one. ``output``: the
     directory of the slot's files. Raises OSError.
@@ -157,7 +157,8 @@ class FilledContent:
     """Like FileContent, with newlines in place of damaged ranges, so that copies keep their offsets."""
 
     def __init__(self, disk: Disk, path: Path, at: int, damaged: Sequence[DamagedRange]) -> None:
-        """``path``: of the plain file; ``at``: uncompressed bytes; ``damaged``: the ranges of this file, in order."""
+        """``path``: that of the plain file; ``at``: offset in uncompressed bytes; ``damaged``: the ranges of this
+        file, in order."""
         self._disk, self._path, self._damaged = disk, path, damaged
         self._content = FileContent(disk, path, at)
         self.at = at

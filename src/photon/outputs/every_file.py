@@ -1,7 +1,7 @@
 """Finds every file in an output, listed in a manifest or not, and its remaining whole lines.
 
-Readers trust lengths and checksums. A search for a record must not: ``zcat`` reads a file that no manifest names as
-well as the others, and a wrong checksum says nothing about a single line.
+Readers trust lengths and checksums. A search for a record must not: ``zcat`` also reads unlisted files, and a wrong
+checksum does not invalidate single lines.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[Foun
     except NotADirectoryError:
         return
     for name in names:
-        # Compressed files grow under .tmp, copies under .partial before they are renamed; hidden ones are no output.
+        # Compressed files grow under .tmp, copies under .partial before they are renamed; hidden ones are not output.
         if name.startswith((".", "_")) or name.endswith((".tmp", ".partial")):
             continue
         if not name.endswith((PLAIN_SUFFIX, FINAL_SUFFIX)):
             yield from _below(disk, output, f"{directory}/{name}", kind)
             continue
         plain = name.removesuffix(FINAL_SUFFIX).removesuffix(PLAIN_SUFFIX) + PLAIN_SUFFIX
-        if name == plain or plain not in names:  # while a file is being compressed, the plain form counts
+        if name == plain or plain not in names:  # the plain form is used while a file is being compressed
             path = output / directory / name
             with suppress(FileNotFoundError):  # it was compressed or removed since the listing
                 yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
@@ -61,12 +61,12 @@ def whole_lines(disk: Disk, path: Path) -> WholeLines:
 
 
 class WholeLines:
-    """Iterates once over blocks of whole lines; ``trouble`` and the counts are known at the end. Raises nothing."""
+    """Iterates once over blocks of whole lines; ``trouble`` and the counts are known at the end. Never raises."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
-        self.trouble: str | None = None  # why the file is not whole
+        self.trouble: str | None = None  # why the file is incomplete
         self.lines = 0
         self.end = 0  # of the last whole line, in uncompressed bytes
 
@@ -81,7 +81,7 @@ class WholeLines:
                 yield Lines(begin, rest[:stop])
                 rest = rest[stop:]
         if rest and self.trouble is None:
-            self.trouble = "has a last line without end"
+            self.trouble = "has an unfinished last line"
 
     def _bytes(self) -> Iterator[bytes]:
         chunks = self._chunks()
@@ -143,7 +143,8 @@ def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
 
 
 def _up_to_damage(inflate: zlib._Decompress, packed: bytes) -> tuple[bytes, int]:
-    """The output before the damage, and how many bytes zlib took: a failing call keeps its earlier output."""
+    """The output before the damage, and the number of bytes consumed by zlib, whose failing call keeps its earlier
+    output."""
     out = []
     for at in range(len(packed)):
         try:

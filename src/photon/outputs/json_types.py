@@ -11,8 +11,8 @@ time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S); flo
 text such as 1.234,50. Inferred types are bool, int, float, text
 or json; the others are given. Pure.
 
-No data is lost. ``fitter`` splits a value into a part for the column and a rest, so that the rest merged into the
-column's value is the original value; null and absent are the same here. If an element of a list does not fit, the
+No data is lost. ``fitter`` splits a value into a part for the column and a rest, and merging the rest into the
+column's value restores the original; null and absent are the same here. If an element of a list does not fit, the
 rest is the whole list, and the column has null there.
 """
 
@@ -35,14 +35,14 @@ Fitter: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
 
 
 class _Nothing:
-    """No rest: ``None`` would be a value."""
+    """Means no rest, as ``None`` would be a value."""
 
 
 NOTHING: Any = _Nothing()
-NULL = "null"  # only null was seen: no column yet
+NULL = "null"  # only null was seen, so there is no column yet
 FIELDS_MAX = 512  # of one struct; an object with more uses its keys as data and is one column of JSON text
-# A column has the type of at least this share of a sample's values: one ``"n/a"`` does not turn a thousand numbers
-# into text.
+# A column has the type of at least this share of a sample's values: so that one ``"n/a"`` does not turn a thousand
+# numbers into text.
 USUAL = 0.95
 DEPTH_MAX = 12  # deeper values are JSON text
 DECIMAL_DIGITS_MAX = 38
@@ -96,7 +96,8 @@ def type_of(value: Any, depth: int = 0) -> ColumnType:
 
 
 def widened(one: ColumnType, other: ColumnType) -> ColumnType:
-    """A type that values of both fit: int and float are float, structs have the fields of both, else it is json."""
+    """Returns a type that fits values of both: float for int and float, a struct with the fields of both, else
+    json."""
     if one == other or other == NULL:
         return one
     if one == NULL:
@@ -111,7 +112,7 @@ def widened(one: ColumnType, other: ColumnType) -> ColumnType:
 
 
 def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
-    """The type of many values: at each place the type of a share of ``USUAL``, which the others will not fit;
+    """The type of many values: at each place the type of at least a share of ``USUAL``, which others may not fit;
     otherwise json."""
     by_kind: dict[str, list[Any]] = {}
     for each in values:
@@ -183,7 +184,7 @@ def shown(kind: ColumnType) -> str:
 
 
 def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
-    """(path, type) of each column of a struct that is no struct itself."""
+    """(path, type) of each column of a struct that is not itself a struct."""
     if isinstance(kind, dict):
         for name, each in kind.items():
             yield from leaves(each, (*path, name))
@@ -192,7 +193,7 @@ def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tuple[str, ColumnType, ColumnType]]:
-    """(dotted path, type, seen) where ``seen``, inferred from values that did not fit, differs from the type. ``[]``:
+    """(dotted path, type, seen), if ``seen``, inferred from values that did not fit, differs from the type. ``[]``:
     elements."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         for name, each in seen.items():
@@ -200,14 +201,14 @@ def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tupl
                 yield from changed(kind[name], each, f"{path}.{name}" if path else name)
     elif isinstance(kind, list) and isinstance(seen, list):
         yield from changed(kind[0], seen[0], f"{path}[]")
-    # Of lists all elements were seen, fitting ones too
+    # For lists ``seen`` covers all elements, including fitting ones
     elif seen != NULL and not ("[]" in path and kind == widened(kind, seen)):
         yield path, kind, seen
 
 
 # -- given -----------------------------------------------------------------------------------------------------------
 def given_fields(schema: Mapping[str, Any], where: str = "schema") -> Fields:
-    """Fields as written by a person: nested, or at the first level with dots. Raises UsageError."""
+    """Returns fields as written by a user: nested, or at the first level with dots. Raises UsageError."""
     fields: Fields = {}
     for name, kind in schema.items():
         *above, last = name.split(".")
@@ -215,10 +216,10 @@ def given_fields(schema: Mapping[str, Any], where: str = "schema") -> Fields:
         for part in above:
             inner = table.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{where}: {name} lies in {part}, which is {inner}")
+                raise UsageError(f"{where}: {name} is inside {part}, which is {inner}")
             table = inner
         if last in table:
-            raise UsageError(f"{where}: {name} is there twice")
+            raise UsageError(f"{where}: {name} occurs twice")
         table[last] = _given(kind, f"{where}: {name}")
     return fields
 
@@ -233,7 +234,7 @@ def _given(kind: Any, where: str) -> ColumnType:
     digits = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     right = digits is not None and 1 <= int(digits[1]) <= DECIMAL_DIGITS_MAX and int(digits[2]) <= int(digits[1])
     if not right and (kind not in NAMES or kind.startswith("decimal")):
-        raise UsageError(f"{where} = {kind!r}: no type; there are {', '.join(NAMES)}, {{field = type}} and [type]")
+        raise UsageError(f"{where} = {kind!r}: not a type; there are {', '.join(NAMES)}, {{field = type}} and [type]")
     return str(kind)
 
 
@@ -246,7 +247,7 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
 # -- fitted ----------------------------------------------------------------------------------------------------------
 def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
     """Splits values for columns of a type. ``reads``: text is parsed as the type (``"12.50"`` as a float), and a
-    value is written as text, which only a given type allows."""
+    value is written as text, possible only for given types."""
     if isinstance(kind, dict):
         return struct_fitter({name: (each, reads) for name, each in kind.items()})
     if isinstance(kind, list):
@@ -303,7 +304,7 @@ def _list_fitter(element: Fitter) -> Fitter:
 
 
 def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
-    """A value -> the column's, or ``None`` if it does not fit."""
+    """Returns converters from a value to the column's, or ``None`` if it does not fit."""
     if kind.startswith("time("):
         return lambda value: _number_time(value, _NS[kind])
     if (digits := decimal_digits(kind)) is not None:
@@ -365,7 +366,8 @@ def _read_float(value: Any) -> float | None:
 
 
 def _with_point(value: Any) -> Any:
-    """Text with a decimal comma, and perhaps separated thousands, as text with a point; ``None`` for other text."""
+    """Converts text with a decimal comma, and perhaps grouped thousands, to text with a point; ``None`` for other
+    text."""
     if type(value) is not str:
         return value
     match = _COMMA_TEXT.fullmatch(value) if len(value) <= 60 else None
@@ -376,7 +378,7 @@ def _with_point(value: Any) -> Any:
 
 
 def looks_like_comma(value: Any) -> bool:
-    """True for text that a type with ``comma`` reads, and one without does not."""
+    """True for text that only a type with ``comma`` can read."""
     return type(value) is str and "," in value and _with_point(value) is not None
 
 
@@ -385,7 +387,7 @@ def _read_bool(value: Any) -> bool | None:
 
 
 def _text_time(value: Any) -> int | None:
-    """Microseconds UTC; text without a zone is UTC."""
+    """Converts text to microseconds UTC; text without a zone is UTC."""
     if type(value) is not str or _FINE.search(value):
         return None
     try:
@@ -398,7 +400,7 @@ def _text_time(value: Any) -> int | None:
 
 
 def _number_time(value: Any, unit_ns: int) -> int | None:
-    """Microseconds UTC."""
+    """Converts a number to microseconds UTC."""
     number = _number(value)
     if number is None:
         return None

@@ -1,4 +1,4 @@
-"""A Kafka topic for ``topic_relay``: read by partition and own offsets, without a consumer group."""
+"""A Kafka topic for ``topic_relay``: read by partition with our own offsets, without a consumer group."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
 
 ANSWER_S = 5.0
 MESSAGES = 10_000
-FETCH_KIB = 16 << 10  # of fetched messages that were not read yet, at most
+FETCH_KIB = 16 << 10  # limit of fetched messages not read yet
 
 log = get_logger(__name__)
 
 
 def cleanup_policy(admin: Any, topic: str) -> str:
-    """The topic's ``cleanup.policy``; empty, and one warning, if its configuration may not be read.
+    """The topic's ``cleanup.policy``; empty, with one warning, if its configuration must not be read.
 
     Raises KafkaException, TimeoutError, ExtraMissing.
     """
@@ -32,17 +32,17 @@ def cleanup_policy(admin: Any, topic: str) -> str:
         if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise
         why = "its configuration may not be read (DescribeConfigs)"
-        log.warning("whether Kafka compacts a topic could not be checked", topic=topic, why=why)
+        log.warning("could not check whether Kafka compacts a topic", topic=topic, why=why)
         return ""
     policy: str = found["cleanup.policy"].value
     return policy
 
 
 class KafkaTopic:
-    """Raises as ``Topic``, also from its constructor; ExtraMissing."""
+    """Raises like ``Topic``, also in its constructor; ExtraMissing."""
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
-        """``settings``: of librdkafka, besides the address."""
+        """``settings``: librdkafka's, in addition to the address."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin_api = needed("confluent_kafka.admin", "kafka")
         self.name = address.topic
@@ -71,8 +71,8 @@ class KafkaTopic:
             raise self._unreachable(error) from None
         if "compact" in policy.split(","):
             raise UsageError(
-                f"{self._where}: is compacted (cleanup.policy={policy}): events vanish from it before they are read, "
-                "and nothing shows it; read a topic with cleanup.policy=delete"
+                f"{self._where}: is compacted (cleanup.policy={policy}): events may vanish unnoticed before they "
+                "are read; read a topic with cleanup.policy=delete"
             )
 
     def ends(self) -> dict[int, Ends]:
@@ -83,7 +83,7 @@ class KafkaTopic:
             if topic.error is not None:
                 raise self._kafka.KafkaException(topic.error)
             places = [self._kafka.TopicPartition(self.name, each) for each in topic.partitions]
-            # Oldest first: messages deleted meanwhile are noticed the next time
+            # Oldest first: so that messages deleted meanwhile are noticed the next time
             first = self._asked(places, spec.earliest(), levels.READ_UNCOMMITTED)
             end = self._asked(places, spec.latest(), levels.READ_COMMITTED)
         except (self._kafka.KafkaException, TimeoutError) as error:
@@ -94,7 +94,7 @@ class KafkaTopic:
         asked = dict.fromkeys(places, what)
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
         found = {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
-        if min(found.values(), default=0) < 0:  # its broker has just started and does not know it yet
+        if min(found.values(), default=0) < 0:  # its broker has just started and does not know the offset yet
             raise TimeoutError
         return found
 
@@ -120,7 +120,7 @@ class KafkaTopic:
                 found.append(Message(each.partition(), each.offset(), each.offset() + 1, each.value()))
             elif failed.name() == "_PARTITION_EOF":
                 found.append(Message(each.partition(), each.offset(), each.offset(), None))
-            elif failed.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` has the reason
+            elif failed.name() != "_AUTO_OFFSET_RESET":  # out of range; ``ends`` reports the reason
                 raise TopicUnreachable(f"{self._where}: {failed.str()}")
         return found
 

@@ -1,7 +1,7 @@
 """Output that ``photon sink objects`` copied below a URL, read like the original: the same slots, files, offsets and
 cursors.
 
-The files in its manifest are published. A part's name says how much of a file it holds
+The files in its manifest are published. A part's name has its length
 (``joined/east-1-000003.upto-52144.jsonl.gz``): a later manifest replaces it by a longer one, or by the whole file.
 """
 
@@ -30,7 +30,7 @@ from photon.outputs.published import Listing, OutputFile, PublishedDamaged, Slot
 
 MANIFEST = "manifest.jsonl"
 PART = ".upto-"
-LOOK_S = 2.0  # minimum time between reads of the manifest: a request is billed
+LOOK_S = 2.0  # minimum time between reads of the manifest, as requests are billed
 LOOKS = 8  # attempts to read a manifest that is being replaced
 _NAME = re.compile(rf"[a-z]+/[^/]+-[0-9]{{1,18}}(?:{re.escape(PART)}[0-9]{{1,18}})?{re.escape(FINAL_SUFFIX)}")
 
@@ -43,7 +43,7 @@ class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     uncompressed_bytes: int
     first_ns: int | None  # first and last event time of its records, if known
     last_ns: int | None
-    closed: bool = False  # of a part: its file has no more bytes
+    closed: bool = False  # True for a part whose file has no more bytes
     retired: bool = False  # As ``SlotOutput.retired``; a slot without files is marked by one part without bytes.
 
     output: str = ""  # the identity of the output
@@ -74,7 +74,7 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
         raise PublishedDamaged(where, str(bad)) from None
     for each in lines:
         if _NAME.fullmatch(each.file) is None:
-            raise PublishedDamaged(where, f"{each.file!r} is no name of an output file")
+            raise PublishedDamaged(where, f"{each.file!r} is not the name of an output file")
     return {each.file: each for each in lines}
 
 
@@ -84,7 +84,7 @@ def manifest_bytes(files: Iterable[MirroredFile]) -> bytes:
 
 
 def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
-    """The current manifest. ``meta``: from a moment ago. Raises FileNotFoundError, OSError."""
+    """Returns the current manifest. ``meta``: a recent one. Raises FileNotFoundError, OSError."""
     objects, left = bucket_of(where).objects, LOOKS
     while True:
         left -= 1
@@ -92,7 +92,7 @@ def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta,
         try:
             return meta, objects.read(meta, 0, meta.size) if meta.size else b""
         except OSError as error:
-            if error.errno != errno.ESTALE or not left:  # otherwise the next one was written meanwhile
+            if error.errno != errno.ESTALE or not left:  # otherwise a newer one was written meanwhile
                 raise
             meta = None
 
@@ -120,14 +120,14 @@ class _Read(NamedTuple):
     output: str
 
 
-_NOTHING = _Read(None, {}, "")  # before there is one
+_NOTHING = _Read(None, {}, "")  # before there is a manifest
 
-_read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # the cache of this process, the newest last
+_read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # the process's cache, newest last
 READ_MAX = 64
 
 
 def _read_now(where: ObjectPath) -> _Read:
-    """One request, or two if it has changed."""
+    """Reads the manifest with one request, or two if it has changed."""
     meta = bucket_of(where).objects.head(where.key)
     known = _read.pop(where, None)
     if known is None or known.meta != meta:
@@ -145,9 +145,9 @@ def _read_now(where: ObjectPath) -> _Read:
 class MirroredPlace(OutputPlace):
     """``output``: the URL; ``state``: the same. One caller at a time."""
 
-    may_begin: bool = False  # An absent manifest means an output that has not begun, until there was one.
+    may_begin: bool = False  # True: until there was a manifest, a missing one means that the output has not begun.
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
-    _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last read, and when
+    _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last read, and its time
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
@@ -156,7 +156,7 @@ class MirroredPlace(OutputPlace):
         try:
             place.look_up()
         except FileNotFoundError:
-            why = f"{url}: has no {MANIFEST}: photon sink objects has put no output there"
+            why = f"{url}: has no {MANIFEST}: photon sink objects has not written an output there"
             raise NotBegun(why, cls(url, url, may_begin=True)) from None
         return place
 
@@ -185,12 +185,12 @@ class MirroredPlace(OutputPlace):
             raise
 
     def states(self, disk: Disk) -> list[Path]:
-        """One for each slot; the paths do not exist."""
+        """One path for each slot; the paths do not exist."""
         return [self.state / slot for slot in self.look_up()]
 
     def is_slot(self, state: Path) -> bool:
         """Raises UsageError."""
-        raise UsageError(f"{self.output}: does not say what is cleared; read the output itself for that")
+        raise UsageError(f"{self.output}: has no cleared lengths; read the original output")
 
     def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
         return _Slot(self, state.name, kinds)
@@ -198,7 +198,7 @@ class MirroredPlace(OutputPlace):
 
 @dataclass(slots=True)
 class _Slot:
-    """See Listing."""
+    """Implements Listing."""
 
     place: MirroredPlace
     slot: str
@@ -210,7 +210,7 @@ class _Slot:
         return replace(found, files=tuple(files))
 
     def forget(self, kind: str, below: int) -> None:
-        """Does nothing: the manifest is kept whole."""
+        """Does nothing: the manifest is kept completely."""
 
 
 def place_at(output: Path) -> OutputPlace:

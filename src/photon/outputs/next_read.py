@@ -22,9 +22,9 @@ class CursorLost(PhotonError):
 
     def __str__(self) -> str:
         return (
-            f"the cursor stands in {self.place.kind} file {self.at.number} of {self.place.slot} at byte "
-            f"{self.at.offset}, but {self.why}; is it of another output, or was an older copy put back? Restore what "
-            "is missing, or begin with another cursor"
+            f"the cursor is in {self.place.kind} file {self.at.number} of {self.place.slot} at byte "
+            f"{self.at.offset}, but {self.why}; it belongs to another output, or an older copy was restored; "
+            "restore the missing files, or start with another cursor"
         )
 
 
@@ -33,13 +33,13 @@ class NextRead:
     file: OutputFile
     start: int
     end: int
-    damaged: DamagedRange | None = None  # the range is skipped: it is unreadable
+    damaged: DamagedRange | None = None  # the range is unreadable, so it is skipped
 
 
 def next_read(
     place: OutputLog, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
 ) -> NextRead | None:
-    """The next read of one log; ``None`` means nothing yet.
+    """The next read of one log; ``None`` means that there is nothing yet.
 
     ``files``: those of the log, in order, at least from the one at ``at``. ``at`` ``None`` means the log's beginning.
     ``bounds``: file -> maximum byte, even if more is published; other files are not bounded. Raises CursorLost.
@@ -58,7 +58,7 @@ def next_read(
                 return NextRead(file, start, min(stop, end))
             damaged = next(each for each in file.damaged if each.start <= start < each.end)
             return NextRead(file, start, min(damaged.end, end), damaged)
-        # Its successor is read once this one cannot grow: a length that is not closed may be outdated.
+        # Its successor is read once this file cannot grow; the length of an open file may be outdated.
         if not file.closed or start < file.length:
             return None
     return None
@@ -72,7 +72,7 @@ def _check(place: OutputLog, files: Sequence[OutputFile], index: int, at: Positi
 
 
 def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
-    """True if a reader has read all of these files: of a retired slot it may have read more than was sealed."""
+    """True if a reader has read all of these files: in a retired slot it may have read more than the sealed part."""
     return not files or (at is not None and at >= (files[-1].number, files[-1].length))
 
 
@@ -81,6 +81,6 @@ def end_of(published: Iterable[SlotOutput]) -> Cursor:
     ends: dict[OutputLog, Position] = {}
     for slot in published:
         for file in slot.files:
-            if file.length:  # in order of their numbers, so the last one wins
+            if file.length:  # in order of numbers, so the last file wins
                 ends[OutputLog(slot.slot, file.kind)] = Position(file.number, file.length)
     return Cursor(ends)

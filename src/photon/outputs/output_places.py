@@ -22,7 +22,7 @@ from photon.outputs.next_read import end_of
 from photon.outputs.published import Listing, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
-# Written when its slot is retired, before the copy is used for clearing or reading: the copy no longer changes.
+# Written when its slot is retired, before the copy is used for clearing or reading; the copy no longer changes.
 SEALED_NAME = "sealed.json"
 SLOTS_DIRECTORY = "slots"
 EXPORTS_DIRECTORY = "exports"  # dispatchers publish their own records here, in the same form as slots
@@ -30,7 +30,7 @@ EMBEDDED_STATE = ".photon"
 
 
 def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
-    """The directory of one copy. ``state``: of the datacentre that keeps it."""
+    """The directory of one copy. ``state``: that of the keeping datacentre."""
     return state / COPIES_NAME / datacentre / slot
 
 
@@ -40,7 +40,7 @@ def is_kept(disk: Disk, directory: Path) -> bool:
 
 
 class NotBegun(UsageError):
-    """No output is at ``place`` yet. One that follows it may wait there."""
+    """There is no output at ``place`` yet; a following reader may wait for it."""
 
     def __init__(self, why: str, place: OutputPlace) -> None:
         super().__init__(why)
@@ -55,12 +55,14 @@ class OutputPlace:
     state: Path  # holds slots/ and exports/
     # Directories in which other datacentres keep copies of its slots: sealed ones are read if the slot's own is gone.
     copies: tuple[Path, ...] = ()
-    live: bool = False  # Read copies even before they are sealed: the slots' own directories are on another machine.
+    live: bool = (
+        False  # Read copies even before they are sealed: as the slots' own directories are on another machine.
+    )
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
         """The output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is none;
-        NotBegun if one can still be made there."""
+        NotBegun if it may still be created there."""
         place = cls(output, output / EMBEDDED_STATE)
         if place.state.is_dir():
             return place
@@ -68,7 +70,7 @@ class OutputPlace:
             raise NotBegun(f"{output}: no such directory", place)
         if not output.is_dir():
             raise UsageError(f"{output}: not a directory")
-        none = f"{output}: no output of photon join; a deployment's is named with --config FILE"
+        none = f"{output}: not an output of photon join; name a deployment's with --config FILE"
         if not any(output.iterdir()):
             raise NotBegun(none, place)
         if any((output / kind).is_dir() for kind in KINDS):
@@ -87,7 +89,7 @@ class OutputPlace:
         return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
-        """True if ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""
+        """True if ``state`` is a joiner's. Dispatchers register nothing, so their records are never cleared."""
         return state.parent == self.state / SLOTS_DIRECTORY
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
@@ -95,7 +97,10 @@ class OutputPlace:
         return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
 
     def identity(self, disk: Disk) -> str:
-        """Its identity, empty if it has none (``photon.outputs.identity``). Raises IdentityDamaged, OSError."""
+        """The output's identity, empty if it has none (``photon.outputs.identity``).
+
+        Raises IdentityDamaged, OSError.
+        """
         return identity_of(disk, self.state)
 
     def end(self, disk: Disk, kinds: Collection[str] | None = None) -> Cursor:

@@ -1,10 +1,9 @@
-"""A slot's published output: its files, and how far each of them may be read.
-
-It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files:
-durable and witnessed length) and ``manifest.jsonl`` (final files, plain or compressed). Bytes below a published
-length stay, except by a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone says
-which files are still to be read, and where they are (protocol rule 14). ``damaged.json`` names the ranges of
-published bytes that are lost and whose events were given back: no reader reads them, or waits for them.
+"""A slot's published output: its files and their readable lengths. Shares no code with the joiner. The slot's state
+directory holds ``durable.json`` (growing and rolled files: durable and witnessed length) and ``manifest.jsonl``
+(final files, plain or compressed). Bytes below a published length stay, except by a retirement (docs/output.md). A
+retired slot also has ``retired.json``, which alone lists the files still to be read, and their places (protocol rule
+14). ``damaged.json`` names the ranges of published bytes that are lost and whose events were given back: readers skip
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from photon.outputs.log.format import (
     number_of,
 )
 
-GONE = "is gone"  # why a published file cannot be read: it does not exist
+GONE = "is gone"  # the reason for a missing published file
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 
 
@@ -78,7 +77,7 @@ class SlotOutput:
 
     slot: str
     files: tuple[OutputFile, ...]
-    retired: bool = False  # only ``files`` may still be read, from any position
+    retired: bool = False  # True if only ``files`` may still be read, from any position
     output: Path | None = None  # the directory of its files, if not the pipeline's output: a copy
 
     @property
@@ -100,7 +99,7 @@ class PublishedDamaged(PhotonError):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path}: unreadable ({self.why}); restore it, or let the slot's joiner start once"
+        return f"{self.path}: unreadable ({self.why}); restore it, or start the slot's joiner once"
 
 
 def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, int]:
@@ -148,8 +147,8 @@ class Listing(Protocol):
     """The published files of one slot, for repeated queries."""
 
     def look(self) -> SlotOutput:
-        """Raises PublishedDamaged, OSError. If a file is reported, so are all files of its kind that were written
-        before."""
+        """Returns the slot's files. If a file is reported, so are all earlier ones of its kind. Raises
+        PublishedDamaged, OSError."""
         ...
 
     def forget(self, kind: str, below: int) -> None:
@@ -180,7 +179,7 @@ class SlotListing:
         """
         found = self._look()
         damaged: dict[str, tuple[DamagedRange, ...]] = {}
-        for each in read_damaged(self._disk, self._state):  # after the lengths, as it never goes beyond them
+        for each in read_damaged(self._disk, self._state):  # read after the lengths, which it never exceeds
             damaged[each.file] = (*damaged.get(each.file, ()), each)
         if not damaged:
             return found
@@ -194,8 +193,8 @@ class SlotListing:
         self._read_manifest()
         while True:
             durable = self._durable()
-            # A file leaves durable.json after it was listed, and others may follow it at once. Only if nothing was
-            # listed while durable.json was read, no file was missed between the two.
+            # A file leaves durable.json after it is listed, and others may follow at once. No file was missed only if
+            # nothing was listed while durable.json was read.
             if not self._read_manifest():
                 break
         if durable is None:
@@ -214,7 +213,7 @@ class SlotListing:
 
     def _wanted(self, name: str, told_by: Path) -> bool:
         if _NAME.fullmatch(name) is None:
-            raise PublishedDamaged(told_by, f"{name!r} is no name of an output file")
+            raise PublishedDamaged(told_by, f"{name!r} is not the name of an output file")
         return self._kinds is None or name.partition("/")[0] in self._kinds
 
     def _durable(self) -> Durable | None:
@@ -224,7 +223,7 @@ class SlotListing:
         """Reads new entries; False if there are none. A torn last line was never relied on."""
         path = self._manifest
         size = self._disk.size(path) if self._disk.exists(path) else 0
-        if size < self._read_to:  # its end was lost in a power failure, and the files are growing ones again
+        if size < self._read_to:  # its end was lost in a power failure, so its files are growing ones again
             self._final.clear()
             self._read_to = self._lines = 0
         if size <= self._read_to:

@@ -51,7 +51,7 @@ def plan(
     """Everything published, in ranges of about ``split_bytes``. Compressed files are not split: unpacking begins at
     0. Damaged ranges are left out, with one line in the log for each.
 
-    ``since`` and ``until``: from one cursor to another (``end_of`` makes one), the same ranges' lines each time.
+    ``since`` and ``until``: from one cursor to another (see ``end_of``), with the same lines each time.
     Raises CursorLost for a cursor at which nothing is published.
     """
     found: list[FileRange] = []
@@ -78,8 +78,7 @@ def plan(
 def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
     """The lines that begin in a range, in blocks. Raises OutputMissing, OSError.
 
-    Bytes below ``part.file.length`` are promised, except for damaged ones: a line that does not end there raises
-    OutputMissing.
+    Bytes below ``part.file.length`` are guaranteed, except damaged ones, so an unfinished line raises OutputMissing.
     """
     after_damage = any(each.end == part.start for each in part.file.damaged)
     content = FileContent(disk, part.path, part.start if after_damage else max(part.start - 1, 0))
@@ -146,7 +145,7 @@ def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Coll
     retired = {slot.slot for slot in slots if slot.retired}
     for place, at in (cursor or Cursor()).positions.items():
         if place not in there and place.slot not in retired and (kinds is None or place.kind in kinds):
-            raise CursorLost(place, at, f"nothing of {place.slot} is published")
+            raise CursorLost(place, at, f"{place.slot} has published nothing")
 
 
 def _check(place: OutputLog, files: Iterable[OutputFile], at: Position | None) -> None:

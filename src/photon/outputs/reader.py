@@ -22,7 +22,7 @@ from photon.outputs.published import Listing, OutputFile, SlotOutput
 from photon.outputs.replayed import Replayed, replayed
 
 BLOCK_BYTES = 1 << 20
-TURN_BYTES = 16 << 20  # bytes of one log that are read before the others have their turn
+TURN_BYTES = 16 << 20  # bytes of one log that are read before the others' turn
 LINE_BYTES_MAX = 1 << 30
 
 
@@ -36,7 +36,7 @@ class OutputBlock:
     start: int  # uncompressed bytes
     data: bytes
     output: str = ""  # the identity of the output
-    damaged: DamagedRange | None = None  # there is no data: this range, up to ``start``, was skipped
+    damaged: DamagedRange | None = None  # set if there is no data: this range, up to ``start``, was skipped
     length: int = 0  # published bytes of the file
 
     def end(self, size: int | None = None) -> Position:
@@ -76,8 +76,7 @@ class Reader:
         self._logs = {at: _Log(position) for at, position in self._begin.positions.items()}
         self.replayed: Replayed | None = None  # at the last ``read``
         self.held_back: dict[str, int] = {}
-        """With ``cleared_only``: files on which reading stopped, and the number of lines that the verifier objects
-        to."""
+        """With ``cleared_only``: files where reading stopped -> number of lines to which the verifier objects."""
 
     def end(self) -> Cursor:
         """The cursor after everything published now, of all kinds. Raises PublishedDamaged, OSError."""
@@ -98,7 +97,9 @@ class Reader:
         that; Replayed if there is nothing new in a retired output.
         """
         self.check()
-        self.replayed = replayed(self._disk, self._place.output, self._place.state)  # first: then it does not grow
+        self.replayed = replayed(
+            self._disk, self._place.output, self._place.state
+        )  # checked first, after which it does not grow
         slots = self._look()
         progress, found = True, False
         while progress:
@@ -143,7 +144,7 @@ class Reader:
         if slot.retired and behind_all(files, log.at):
             return
         bounds = None
-        if clearing is not None and not slot.retired:  # sealed lines are cleared before anything is reopened
+        if clearing is not None and not slot.retired:  # sealed lines are cleared before any reopening
             bounds = clearing.bounds(files)
             ahead = [file for file in files if log.at is None or (file.number, file.length) > log.at]
             self.held_back.update(clearing.trouble_in(ahead))
@@ -154,7 +155,7 @@ class Reader:
             if not files:
                 return
         if log.content is not None and not log.content.unpacked:
-            log.content = None  # earlier content is checked again: a dispatcher may have lost its memory of it
+            log.content = None  # checks earlier content again, as a dispatcher may have lost its state
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
             if step.damaged is not None:
@@ -190,14 +191,14 @@ class Reader:
         try:
             return next_read(place, files, at, bounds)
         except CursorLost:
-            # A power failure may undo the publishing, never the bytes: the next start publishes them again.
+            # A power failure may undo the publishing, but not the bytes, which the next start publishes again.
             path = (output or self._place.output) / name_of(place.kind, place.slot, at.number if at else 0)
             if at is not None and self._disk.exists(path) and self._disk.size(path) >= at.offset:
                 return None
             raise
 
     def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
-        """Begins at ``step.start``; a cursor within the file must be at the end of a line."""
+        """Returns content from ``step.start``; a cursor within the file must be at the end of a line."""
         if step.start == 0 or at is None or any(each.end == step.start for each in step.file.damaged):
             return FileContent(self._disk, path, step.start)
         content = FileContent(self._disk, path, step.start - 1)
@@ -206,14 +207,14 @@ class Reader:
         return content
 
     def _archived(self, path: Path, place: OutputLog, step: NextRead) -> OutputMissing | None:
-        """The error for a missing finished file: it says how to continue after it."""
+        """Returns the error for a missing finished file, with the way to continue after it."""
         final = path.with_name(gzip_name(path.name))
         if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None}, self._output)
         after = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
-        why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
-        return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor {after} stands after it")
+        why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} had not been read yet"
+        return OutputMissing(final if step.file.compressed else path, f"{why}; to skip it, use the cursor {after}")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
         """A block of whole lines; moves ``content`` from its beginning to its end."""
@@ -221,13 +222,14 @@ class Reader:
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:
             if len(data) < wanted:
-                content.read(1)  # raises the error for the damage there
+                content.read(1)  # raises the error of the damage
                 raise OutputMissing(path, f"has {content.at} bytes, but {step.file.length} were published")
             if content.at >= step.end or wanted >= LINE_BYTES_MAX:
                 raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
             more = min(wanted, step.end - content.at)
             data, wanted = data + content.read(more), wanted + more
         if content.at == step.file.length and end == len(data) and not step.file.damaged:
-            content.check()  # before the file's last lines are returned: the cursor stays within a damaged file
+            # checked before the file's last lines are returned, so that the cursor stays within a damaged file
+            content.check()
         content.give_back(data[end:])
         return data[:end]

@@ -1,7 +1,7 @@
-"""Tells readers of a stream that was computed again where to go on.
+"""Tells readers of a replayed stream where to continue.
 
 ``replayed.json`` in the state of an output whose writer has ended: its records with an event time of ``from_ns`` or
-later are void, as they stand in the output ``by`` again, with all later ones.
+later are void, as the output ``by`` has them again, with all later ones.
 """
 
 from __future__ import annotations
@@ -36,21 +36,24 @@ class Replayed(OtherOutput):
 
 
 def replayed(disk: Disk, output: Path, state: Path) -> Replayed | None:
-    """What readers at the end of this output must know; ``None`` if it is not retired. Raises ReplayedDamaged."""
-    if isinstance(output, ObjectPath):  # a copy, whose source tells who makes it
+    """Returns the notice for readers at the end of this output; ``None`` if it is not retired.
+
+    Raises ReplayedDamaged.
+    """
+    if isinstance(output, ObjectPath):  # a copy, whose source has the notice
         return None
     found = read_versioned(disk, state / REPLAYED_NAME, _Replayed, ReplayedDamaged)
     if found is None:
         return None
     since = datetime.fromtimestamp(found.from_ns / NS_PER_S, UTC).isoformat()
     return Replayed(
-        f"{output} ends here: from {since} on it was computed again",
-        f"drop what you have of it with event_time_ns >= {found.from_ns}, and read {output.parent / found.by} from "
+        f"{output} ends here: records from {since} on were replayed",
+        f"drop its records with event_time_ns >= {found.from_ns}, and read {output.parent / found.by} from "
         "its beginning",
     )
 
 
 def retire(disk: Disk, state: Path, from_ns: int, by: str) -> None:
-    """Durable when it returns. A repetition changes nothing. Raises OSError."""
+    """Retires the output durably. A repetition changes nothing. Raises OSError."""
     if not disk.exists(state / REPLAYED_NAME):
         disk.replace(state / REPLAYED_NAME, msgspec.json.encode(_Replayed(from_ns, by)) + b"\n")

@@ -2,7 +2,7 @@
 
 ``DIRECTORY/TOPIC-PARTITION-BEGIN.log`` holds the messages of one partition from offset BEGIN on, up to the next
 multiple of ``FILE_OFFSETS``, which begins the next file. So a line's file and byte depend only on partition and
-offset, and the same bytes come again after any crash. All components that follow logs, look events up, verify,
+offset, and the same bytes are written again after any crash. All components that follow logs, look events up, verify,
 explain or replay read these files, never the broker.
 
 The position in each partition is kept here, in ``DIRECTORY/.TOPIC.offsets``; Kafka's consumer groups, and so
@@ -43,7 +43,7 @@ class Ends(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message, or (``value`` is ``None``) none: there is nothing before ``next``, or a tombstone."""
+    """One message, or (``value`` is ``None``) none: there is no message before ``next``, or a tombstone."""
 
     partition: int
     offset: int
@@ -55,10 +55,10 @@ class Topic(Protocol):
     """The operations needed of a broker's client. All raise TopicUnreachable."""
 
     name: str
-    cluster: str  # its id: offsets are valid in one cluster only
+    cluster: str  # the cluster's id, as offsets are valid in one cluster only
 
     def ends(self) -> dict[int, Ends]:
-        """Of all partitions, now."""
+        """The current ends of all partitions."""
         ...
 
     def seek(self, positions: Mapping[int, int]) -> None:
@@ -66,7 +66,7 @@ class Topic(Protocol):
         ...
 
     def read(self, wait_s: float) -> Sequence[Message]:
-        """Messages that have come, only committed ones, each partition's in order; waits for the first one."""
+        """Returns new committed messages, each partition's in order; waits for the first one."""
         ...
 
     def close(self) -> None: ...
@@ -85,15 +85,15 @@ class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
 
 
 def line_of(value: bytes) -> bytes:
-    """A message as a line. Line ends within it become blanks: to JSON they are the same."""
+    """A message as a line. Line ends within it become blanks, which JSON treats alike."""
     return value.rstrip(b"\r\n").replace(b"\n", b" ") + b"\n"
 
 
 class TopicRelay(Copier):
-    """Copies one topic into one directory, to which nothing else writes."""
+    """Copies one topic into one directory, where nothing else writes."""
 
     def __init__(self, disk: Disk, topic: Topic, directory: Path, *, accept_lost: bool = False) -> None:
-        """``accept_lost``: continue after messages that are gone. Raises PhotonError, and as Copier."""
+        """``accept_lost``: continue after messages that are gone. Raises PhotonError, and the errors of Copier."""
         super().__init__(disk, directory, topic.name, "offsets")
         self._topic = topic
         self._accept_lost = accept_lost
@@ -111,8 +111,8 @@ class TopicRelay(Copier):
             raise PhotonError(f"{path}: is damaged ({bad}); restore it") from None
         if kept.cluster != self._topic.cluster:
             raise PhotonError(
-                f"{path}: is of cluster {kept.cluster}, and topic {self.name} is read from "
-                f"{self._topic.cluster}, where offsets are others; name the cluster that it was, or another state"
+                f"{path}: belongs to cluster {kept.cluster}, but topic {self.name} is in {self._topic.cluster}, "
+                f"whose offsets differ; name the original cluster, or another state"
             )
         return kept.partitions
 
@@ -127,7 +127,7 @@ class TopicRelay(Copier):
             try:
                 messages = self._topic.read(WAIT_S)
             except TopicUnreachable:
-                self._reading.clear()  # messages taken but not returned are read again
+                self._reading.clear()  # so that messages taken but not returned are read again
                 raise
             yield self._blocks(messages)
             behind = any(self._places[each].next < end.end for each, end in ends.items())
@@ -140,7 +140,7 @@ class TopicRelay(Copier):
         ends, begun = self._topic.ends(), bool(self._places)
         for partition, there in ends.items():
             place = self._places.get(partition)
-            if place is None:  # a later partition began at 0, even if messages of it are gone by now
+            if place is None:  # later partitions began at 0, even if their first messages are gone by now
                 begin = 0 if begun else there.first
                 place = self._places[partition] = _Place(begin, 0, begin)
             self._check(partition, place, there)
@@ -154,15 +154,16 @@ class TopicRelay(Copier):
         what = f"topic {self.name}, partition {partition}"
         if place.next > there.end:
             raise OffsetsGone(
-                f"{what}: was read up to offset {place.next} and ends at {there.end}: it was made once more, or its "
-                "broker has lost messages; read it under another name, or with another state"
+                f"{what}: was read up to offset {place.next} and ends at {there.end}: it was recreated, or its "
+                "broker lost messages; read it under another name, or with another state"
             )
         if place.next >= there.first:
             return
         if not self._accept_lost:
             raise OffsetsGone(
-                f"{what}: offsets {place.next} to {there.first - 1} are gone (the topic's retention) and were not "
-                "read: their events are lost; to go on behind them start once with --accept-lost-offsets"
+                f"{what}: offsets {place.next} to {there.first - 1} are gone (the topic's retention) before they "
+                "were read, so their events are lost; to continue after them, start once with "
+                "--accept-lost-offsets"
             )
         self._places[partition] = _Place(there.first, 0, there.first)
         self._reading.clear()
@@ -172,7 +173,7 @@ class TopicRelay(Copier):
         for partition, offset, after, value in messages:
             place = self._places[partition]
             if offset < place.next and value is not None:
-                continue  # read before a seek
+                continue  # left over from before a seek
             if value:
                 begin = max(place.begin, offset - offset % FILE_OFFSETS)
                 lines.setdefault((partition, begin), []).append(line_of(value))
@@ -187,7 +188,7 @@ class TopicRelay(Copier):
         return blocks
 
     def behind(self) -> int:
-        """As in Copier, by the size of the copied messages."""
+        """See Copier; estimated by the size of copied messages."""
         left = sum(max(end.end - self._places[each].next, 0) for each, end in self._ends.items())
         return left * self.bytes // self.events if self.events else left
 

@@ -48,7 +48,7 @@ from photon.outputs.json_types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE_BYTES = 4 << 20  # of lines from which types are inferred
+SAMPLE_BYTES = 4 << 20  # bytes of lines from which types are inferred
 REST = "_rest"
 SHOWN_CHARS = 60
 SEPARATOR = "_"
@@ -70,25 +70,26 @@ UNREADABLE = (*DECODE_ERRORS, RecursionError)
 
 
 class LineTypes:
-    """The types of an output's columns, and the record batches that are made with them. Not thread-safe."""
+    """The types of an output's columns, and the record batches made with them. Not thread-safe."""
 
     def __init__(self, payloads: Fields | None = None, *, given: bool = False, flat: bool = False) -> None:
         """``payloads``: types of ``foreign``, ``primary`` and the other members of a line; ``None`` means that
-        ``learn`` infers them. ``given``: by a person; then text is parsed as the type, and no column is added."""
+        ``learn`` infers them. ``given``: given by the user; then text is parsed as the type, and no column is
+        added."""
         self.given, self.flat = given, flat
         self.payloads: Fields = {}
-        self._seen: ColumnType = {}  # inferred from values that did not fit since the last ``grow``
-        self._unfit: dict[str, str] = {}  # dotted path of a given type -> what is wrong with the first value
+        self._seen: ColumnType = {}  # types of values that did not fit since the last ``grow``
+        self._unfit: dict[str, str] = {}  # dotted path of a given type -> problem of its first misfit
         self._unfit_told = 0
         self.unfit_counts: Counter[str] = Counter()  # dotted path of a given type -> values that did not fit it
         self.rest = 0  # records so far with something in ``_rest``
         self.known = given or payloads is not None  # False before ``learn``
-        self.kept = self.known  # for a caller that stores the types: whether it has the current ones
+        self.kept = self.known  # for a caller that stores the types: True if it has the current ones
         self._set(payloads or {})
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any] | None, *, flat: bool = False) -> LineTypes:
-        """``schema`` as a person writes it: ``{"foreign.amount": "float"}``, or nested. ``None`` means to infer it.
+        """``schema`` as written by a user: ``{"foreign.amount": "float"}``, or nested. ``None`` means to infer it.
         Raises UsageError."""
         return cls(flat=flat) if schema is None else cls(given_fields(schema), given=True, flat=flat)
 
@@ -142,7 +143,7 @@ class LineTypes:
         self._unfit_told = len(self._unfit)
         counts = [f" ({count:,} values so far)" if (count := self.unfit_counts[path]) > 1 else "" for path, _ in new]
         return [
-            f"{what}{count}: such values are null, and stand in {REST}; correct the schema if they are right"
+            f"{what}{count}: such values are null, and kept in {REST}; correct the schema if they are right"
             for (_, what), count in zip(new, counts, strict=True)
         ]
 
@@ -157,7 +158,7 @@ class LineTypes:
                     comma = looks_like_comma(value) and shown(kind).startswith(("int", "float", "decimal"))
                     hint = " (its comma: float(comma), decimal(P,S,comma))" if comma else ""
                     self._unfit[path] = (
-                        f"{path} is {shown(kind)} by the schema, and {_short(value)} does not fit{hint}"
+                        f"{path} is {shown(kind)} in the schema, but {_short(value)} does not fit{hint}"
                     )
 
     @property
@@ -168,7 +169,7 @@ class LineTypes:
 
     # -- columns -----------------------------------------------------------------------------------------------
     def batch(self, kind: str, lines: Sequence[bytes]) -> pa.RecordBatch:
-        """A row for each line. Raises LineUnreadable."""
+        """Makes a row for each line. Raises LineUnreadable."""
         columns: dict[str, list[Any]] = {name: [None] * len(lines) for name in self._columns}
         rests: list[str | None] = [None] * len(lines)
         for row, line in enumerate(lines):
@@ -205,7 +206,7 @@ def _short(value: Any) -> str:
 
 
 def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Fields:
-    """The fields with these leaves."""
+    """Returns only the fields with these leaves."""
     found: Fields = {}
     for name, kind in fields.items():
         here = (*path, name)
@@ -218,7 +219,7 @@ def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The members of a line, and the raw text of those that no parser takes (1e400)."""
+    """The members of a line, and the raw text of those that parsers refuse (1e400)."""
     try:
         return _LINE.decode(line), {}
     except UNREADABLE:
@@ -226,7 +227,7 @@ def _parsed(line: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     try:
         members = _MEMBERS.decode(line)
     except UNREADABLE as bad:
-        raise LineUnreadable(f"a line is no output record ({bad}); photon status verifier says more") from None
+        raise LineUnreadable(f"a line is not an output record ({bad}); see photon status verifier") from None
     parsed: dict[str, Any] = {}
     raw: dict[str, bytes] = {}
     for name, text in members.items():

@@ -1,7 +1,7 @@
 """Rows in one SQLite file, for the processes of one machine: write-ahead log, one transaction for each call.
 
-Each group of families is a table of its newest cells, those that differ only in the family in one record: so they are
-read and written together. Older versions are moved to a table of their own, by a trigger.
+Each group of families is a table of its newest cells; cells that differ only in the family share a record, so that
+they are read and written together. A trigger moves older versions to a separate table.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ WAL_BYTES = 64 << 20
 NAMES_APART = 8
 ROWS_AT_ONCE = 500
 ONE_ROW = "row = ?1"
-CACHE_KIB = 65_536  # of a connection, at most
+CACHE_KIB = 65_536  # limit of a connection's cache
 _Run = Callable[..., sqlite3.Cursor]
-_Blob = bytearray  # as an argument: sqlite3 looks for an adapter of each bytes, which costs a microsecond
+_Blob = bytearray  # used for arguments: for bytes sqlite3 searches an adapter each time, which costs a microsecond
 _row_of: Callable[[Sequence[Any]], bytes] = itemgetter(0)
 _how = itemgetter(1, 2, 3)  # of a Read: all but the row
 
@@ -35,17 +35,17 @@ T = TypeVar("T")
 
 
 class _Query(NamedTuple):
-    """Of the newest cells."""
+    """A query of the newest cells."""
 
-    sql: str  # its arguments: those of ``where``, then ``names``
+    sql: str  # its arguments are those of ``where``, then ``names``
     names: tuple[bytearray, ...]
     families: tuple[bytes, ...]  # of the version and the value in each result, which follow the row and the name
     only: frozenset[bytes] | None  # columns to keep of the result; ``None`` means all
 
 
 class _Table:
-    """Of a group of families, with its statements. A record has the newest cells of a row that differ only in the
-    family."""
+    """The table of a group of families, with its statements. A record has the newest cells of a row that differ only
+    in the family."""
 
     def __init__(self, group: Families) -> None:
         self.families = tuple(group)
@@ -95,7 +95,7 @@ class _Table:
             run(f"DELETE FROM {self.older} WHERE row = ? AND version <= ?{one}", given)
 
     def _change(self, families: bytes, new: bool) -> str:
-        """Writes cells of these families in one record, if the first is as expected, and the others are newer."""
+        """Writes cells of these families in one record, if the first is as expected and the others are newer."""
         letters = families.decode()
         if new:
             columns, marks = ", ".join(f"v{each}, {each}" for each in letters), ", ?, ?" * len(letters)
@@ -114,9 +114,9 @@ class SqliteRows:
     def __init__(
         self, path: Path, groups: Groups, application: int, *, survives_power: bool, one_thread: bool
     ) -> None:
-        """Creates the file if it does not exist. ``groups``: of families whose names are letters. ``application``:
-        the application_id of its users. ``survives_power``: syncs each transaction; otherwise kill -9 loses nothing,
-        but a power cut may lose the last ones, each as a whole. ``one_thread``: no two use it at the same time.
+        """Creates the file if it does not exist. ``groups``: families, whose names are letters. ``application``: the
+        application_id of its users. ``survives_power``: syncs each transaction; otherwise kill -9 loses nothing, but
+        a power cut may lose the last ones, each as a whole. ``one_thread``: it is never used by two at the same time.
         Raises RowsFailed."""
         self._path = path
         self._synchronous = "FULL" if survives_power else "NORMAL"
@@ -134,11 +134,13 @@ class SqliteRows:
 
     def _prepare(self, application: int) -> None:
         run = self._writer.execute
-        (objects,) = run("SELECT count(*) FROM sqlite_master").fetchone()  # first: another process may create it now
+        (objects,) = run(
+            "SELECT count(*) FROM sqlite_master"
+        ).fetchone()  # checked first, as another process may be creating it
         (found,) = run("PRAGMA application_id").fetchone()
         (version,) = run("PRAGMA user_version").fetchone()
         if found != application and (found or objects):
-            raise RowsFailed(f"{self._path}: is a database of something else; name another file")
+            raise RowsFailed(f"{self._path}: is a database of another program; name another file")
         if found and version != FORMAT:
             raise RowsFailed(f"{self._path}: {other_version(version, FORMAT)}")
         if not found:
@@ -150,7 +152,8 @@ class SqliteRows:
         self._made = not found
 
     def _write_ahead(self) -> None:
-        """SQLite's wait for others does not cover this change: it fails at once while another makes it, too."""
+        """Switches to write-ahead logging, with retries: SQLite does not wait for a concurrent switch, but fails at
+        once."""
         until = time.monotonic() + BUSY_S
         while True:
             try:
@@ -166,8 +169,8 @@ class SqliteRows:
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        """This thread's, closed when the thread has ended; the writing one if there is one thread, as its cache has
-        what it wrote."""
+        """Returns this thread's connection, closed after the thread's end; with one thread the writing connection,
+        whose cache has its writes."""
         if self._one_thread:
             return self._writer
         try:
@@ -190,7 +193,9 @@ class SqliteRows:
                 if not thread.is_alive():
                     connection.close()
             self._open = [each for each in self._open if each[0].is_alive()]
-            thread = threading.current_thread() if self._open else threading.main_thread()  # of the writing one
+            thread = (
+                threading.current_thread() if self._open else threading.main_thread()
+            )  # thread of the writing connection
             self._open.append((thread, made))
         return made
 
@@ -256,7 +261,7 @@ class SqliteRows:
         return self._said(page)
 
     def _seen(self, query: _Query, record: Sequence[Any], upto: int, every: bool) -> list[Cell]:
-        """The versions to be seen of a record."""
+        """Returns the visible versions of a record."""
         found: list[Cell] = []
         for cell in _cells(query, record):
             older = cell.version > upto
@@ -286,7 +291,7 @@ class SqliteRows:
     # -- writing -----------------------------------------------------------------------------------------------------
     def change(self, changes: Sequence[Change]) -> list[Answer]:
         try:
-            alone = len(changes) == 1 and len(changes[0].cells) == 1  # each statement is a transaction
+            alone = len(changes) == 1 and len(changes[0].cells) == 1  # then each statement is a transaction
             return self._written(lambda run: [self._change(run, each) for each in changes], alone=alone)
         except RowsFailed as failed:
             return [failed] * len(changes)
@@ -347,7 +352,7 @@ class SqliteRows:
         added = expected is None and run(table.change(families, True), (*written, row, name)).rowcount == 1
         where = (row, name, None if expected is None else _Blob(expected))
         if not added and run(table.change(families, False), (*written, *where, *written[2::2])).rowcount != 1:
-            # Not as expected, or one of the others is not newer than what it would replace.
+            # Not as expected, or one of the others is not newer than the cell it would replace.
             if len(families) == 1 or run(table.change(families[:1], False), (*written[:2], *where)).rowcount != 1:
                 return False
             rest = list(others)

@@ -5,7 +5,7 @@ A message's value is the output record, its key the event id, its header ``kind`
 ``read_committed`` sees each record once.
 
 The transactional id consists of topic and name: of two sinks with one name Kafka fences the older one, and completes
-or aborts its transaction before it tells the other where to begin.
+or aborts its transaction before it reports the position to the other.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
 ANSWER_S = 30.0  # maximum wait for an answer of the cluster; restarting brokers take seconds
-REACH_S = 10.0  # maximum wait until a connection begins to answer: a wrong address is reported soon
+REACH_S = 10.0  # maximum wait until a connection begins to answer, so that a wrong address is reported soon
 ABORT_S = 5.0
 POLL_S = 0.1
-TRANSACTION_MS = 60_000  # Kafka aborts a lost sink's open transaction after this long: readers wait for it.
+TRANSACTION_MS = 60_000  # Kafka aborts a lost sink's open transaction after this time, for which readers wait.
 MESSAGE_BYTES_MAX = 256 << 20  # the topic's own limit decides
 QUEUE_KIB = 64 << 10
 # Errors that a retry cannot fix
@@ -46,15 +46,15 @@ REFUSALS = (
     "_INVALID_ARG",
 )
 CURSORS = "-photon-cursors"
-# Small segments: all of it is read at each start
+# Small segments, as the topic is read completely at each start
 CURSOR_TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
 
 
 class KafkaTarget:
-    """One producer. Raises as ``Target``, also from its constructor; ExtraMissing."""
+    """One producer. Raises like ``Target``, also in its constructor; ExtraMissing."""
 
     def __init__(self, into: TopicAddress, name: str, kinds: Sequence[str], settings: Mapping[str, str]) -> None:
-        """``settings``: of librdkafka, besides the address."""
+        """``settings``: librdkafka's, in addition to the address."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin = needed("confluent_kafka.admin", "kafka")
         self._into, self._name = into, name
@@ -72,7 +72,8 @@ class KafkaTarget:
                 "transactional.id": f"photon-sink-{into.topic}-{name}", "on_delivery": self._delivered,
             })  # fmt: skip
             self._producer.init_transactions(ANSWER_S)
-            # Only now: pending commits of an earlier sink of this name are completed, and no other sink can commit
+            # Only now, when pending commits of an earlier sink of this name are completed and no other sink can
+            # commit
             self._stored = self._found() or Committed.beginning(kinds)
         except self._kafka.KafkaException as error:
             raise self._failed(error) from None
@@ -96,8 +97,8 @@ class KafkaTarget:
             admin.list_topics(timeout=REACH_S)
         except self._kafka.KafkaException as error:
             raise Unreachable(
-                f"{self._where}: no broker answers within {REACH_S:.0f} s ({error.args[0].str()}); look at the "
-                "address, whether a broker runs there, and what it wants of a client (TLS, SASL)"
+                f"{self._where}: no broker answers within {REACH_S:.0f} s ({error.args[0].str()}); check the "
+                "address, the broker there, and the settings that it requires (TLS, SASL)"
             ) from None
         topics = self._kafka.TopicCollection([self._into.topic])
         try:
@@ -105,8 +106,8 @@ class KafkaTarget:
         except self._kafka.KafkaException as error:
             if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
                 raise UsageError(
-                    f"{self._where}: there is no topic {self._into.topic}; make it, with as many partitions as its "
-                    "readers want"
+                    f"{self._where}: there is no topic {self._into.topic}; create it, with the number of "
+                    "partitions that its readers need"
                 ) from None
             raise
         new = self._admin.NewTopic(
@@ -122,13 +123,13 @@ class KafkaTarget:
         if policy not in ("compact", ""):
             raise UsageError(
                 f"{self._where}: {self._cursors} has cleanup.policy={policy}: Kafka would remove this sink's "
-                "position, and all would be written again; set cleanup.policy=compact"
+                "position, and everything would be written again; set cleanup.policy=compact"
             )
 
     def _found(self) -> Committed | None:
         """The last commit under this name. Raises UsageError, KafkaException."""
         place = self._kafka.TopicPartition(self._cursors, 0)
-        # Beyond open transactions of other names: a committed one of ours may be behind them
+        # Beyond open transactions of other names: as a committed one of ours may follow them
         end = self._end(place)
         consumer = self._kafka.Consumer({
             "fetch.wait.max.ms": 50, **self._base, "group.id": "photon-sink", "enable.auto.commit": False,
@@ -164,7 +165,7 @@ class KafkaTarget:
 
     # -- transactions --------------------------------------------------------------------------------------------
     def add(self, batch: Batch) -> int:
-        """Raises as ``Target``."""
+        """Implements ``Target``."""
         found, headers = decode(batch.data), [("kind", batch.kind.encode())]
         lines = batch.data.split(b"\n")[:-1]
         try:
@@ -174,7 +175,7 @@ class KafkaTarget:
             for event_id, why, line in zip(found.event_id, found.torn, lines, strict=True):
                 if why is not None:
                     raise LineUnreadable(
-                        f"a line of {batch.slot} is no output record ({why}); photon status verifier says more"
+                        f"a line of {batch.slot} is not an output record ({why}); see photon status verifier"
                     )
                 self._produce(self._into.topic, line, event_id, headers)
             self._producer.poll(0)
@@ -212,16 +213,16 @@ class KafkaTarget:
             self._producer.commit_transaction(ANSWER_S)
 
     def _failed(self, error: Any) -> PhotonError:
-        """In any case the transaction is not committed here: after reconnecting, the sink learns whether it was."""
+        """Handles a failure. The transaction's outcome is unknown here; after reconnecting, the sink learns it."""
         if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED"):
             return TakenOver(
-                f"{self._where}: another sink of the name {self._name} writes into {self._into.topic}; what this one "
-                "had not committed is taken back; end one of the two, or give it another --name"
+                f"{self._where}: another sink of the name {self._name} writes into {self._into.topic}; uncommitted "
+                "records of this one are rolled back; stop one of the two, or give it another --name"
             )
         if self._refused is not None:
             return PhotonError(
-                f"{self._where}: refuses a record for {self._into.topic} ({self._refused.str()}); the transaction is "
-                "taken back"
+                f"{self._where}: refuses a record for {self._into.topic} ({self._refused.str()}); the "
+                "transaction is rolled back"
             )
         said = f"{self._where}: {error.args[0].str()}"
         return PhotonError(said) if error.args[0].name() in REFUSALS else Unreachable(said)

@@ -22,7 +22,7 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bytes: int
     crc32: int
-    first_ns: int | None = None  # smallest event time; None if no record has one
+    first_ns: int | None = None  # least event time; None if no record has one
     last_ns: int | None = None
     rest: int  # records with values that did not fit their columns
 
@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class ManifestDamaged(PhotonError):
-    """The manifest differs from what was written; one line."""
+    """The manifest has been changed or corrupted; one line."""
 
 
 def header_line(header: Header) -> bytes:
@@ -64,7 +64,7 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """``None`` means there is none yet. Raises ManifestDamaged."""
+    """Returns the header; ``None`` means that there is none yet. Raises ManifestDamaged."""
     first, newline, _ = data.partition(b"\n")
     if not newline:
         return None
@@ -75,7 +75,7 @@ def header_of(data: bytes, where: Path) -> Header | None:
 
 
 def _damaged(where: Path, why: Exception) -> ManifestDamaged:
-    return ManifestDamaged(f"{where}: cannot be read ({why}); restore it, or begin in a new directory")
+    return ManifestDamaged(f"{where}: cannot be read ({why}); restore it, or use a new directory")
 
 
 def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
@@ -105,7 +105,7 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     if differing := [each for each in zip(_said(header), _said(wanted), strict=True) if each[0] != each[1]]:
         was, wants = zip(*differing, strict=True)
         raise UsageError(
-            f"{where}: was begun with {', '.join(was)}; this run wants {', '.join(wants)}; name another directory"
+            f"{where}: was begun with {', '.join(was)}, but this run has {', '.join(wants)}; name another directory"
         )
     rolls = [_decoded(line, Roll, where) for line in whole.splitlines()[1:]]
     if [roll.number for roll in rolls] != list(range(1, len(rolls) + 1)):
@@ -114,13 +114,13 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
 
 
 def _said(header: Header) -> tuple[str, ...]:
-    """Describes it to people."""
+    """Describes the form, for people."""
     return (
         f"format {header.format}",
         f"kinds {' and '.join(header.kinds)}",
         f"columns {header.columns}",
         "no partition" if header.partition is UNSET else f"partition {header.partition}",
-        "types that are found"
+        "inferred types"
         if header.schema is UNSET
         else f"types {msgspec.json.encode(header.schema, order='sorted').decode()}",
     )

@@ -9,12 +9,12 @@ appears whole; the manifest is replaced once all its objects exist. Objects that
 hour later, so that readers of the previous manifest still find them.
 
 **One writer.** The manifest is swapped: it is written only over the one that this sink has last read or written. So
-of two sinks one ends before anybody sees its files. A prefix whose manifest names files of another output, or of
+of two sinks, one ends before its files are visible. A prefix whose manifest names files of another output, or of
 kinds that this sink does not write, is refused.
 
 **Making room.** It deletes nothing on the machine: ``removable`` lists the final files that an operator may delete.
 
-**Nothing is taken back.** Each manifest includes the previous one's content, or more of the same file, regardless of
+**Nothing is withdrawn.** Each manifest includes the previous one's content, or more of the same file, regardless of
 the current published state (a disk that is not mounted, a power cut); for a retired slot, its final files.
 """
 
@@ -43,8 +43,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import OutputFile, SlotOutput
 
 READ_BYTES = 1 << 20
-FILES_MAX = 5_000_000  # below one prefix: a slot makes up to 288 a day
-FOLLOW_S = 5.0  # interval of checks for newly final files
+FILES_MAX = 5_000_000  # limit of files below one prefix; a slot makes up to 288 a day
+FOLLOW_S = 5.0  # interval of checks for new final files
 KEPT_NS = 3600 * NS_PER_S  # how long an object that is no longer valid stays
 SWAPS = 4  # attempts to replace a manifest that an unanswered attempt of this sink may have written
 
@@ -54,8 +54,8 @@ class PrefixTaken(PhotonError):
 
     def __init__(self, into: ObjectPath) -> None:
         super().__init__(
-            f"{into}: another sink writes there, for its manifest is not the one that this one has written; end one "
-            "of the two, or name another prefix"
+            f"{into}: another sink writes there, as its manifest differs from the one written here; stop one of "
+            "the two, or name another prefix"
         )
 
 
@@ -67,7 +67,7 @@ def follow(
 ) -> None:
     """Writes files as they become final, until ``pause`` (which waits for these seconds) returns true; then also the
     files that are not final. Waits for a store that stops answering after its first answer: ``tell`` receives the
-    reason, and the empty text once it answers. ``wrote`` receives the total bytes. Raises as ``pass_``."""
+    reason, and an empty text once it answers again. ``wrote`` receives the total bytes. Raises like ``pass_``."""
     away = False
     sink.pass_()
     tell("")
@@ -99,23 +99,23 @@ class ObjectSink:
         self._at: Meta | None = None
         self._manifest: bytes | None = None
         self._unanswered: set[bytes] = set()
-        """Digests of manifests that may exist, as far as this sink knows."""
+        """Digests of the manifests that may exist."""
         with told(into):
             with contextlib.suppress(FileNotFoundError):
                 self._at, self._manifest = current_manifest(into / MANIFEST)
-            there = below(into, FILES_MAX)  # after the manifest: the objects that it names exist
+            there = below(into, FILES_MAX)  # listed after the manifest, so that its objects exist
         self._there = {name: meta.size for name, meta in there.items()}
         self._written = set[str]()  # written by this process
         self._counting = manifest_of(self._manifest or b"", into / MANIFEST)
         self._known = not self._counting
-        """True if the prefix holds this output, as far as is known."""
+        """True if the prefix is known to have this output."""
         since = 0 if self._at is None else self._at.modified_ns
         self._gone = {
-            name: max(since, meta.modified_ns)  # another sink may have just written it, for its next manifest
+            name: max(since, meta.modified_ns)  # as another sink may have just written it for its next manifest
             for name, meta in there.items()
             if PART in name and name not in self._counting
         }
-        """Parts that are no longer valid, and since when at the latest."""
+        """Parts that are no longer valid -> the latest time when they became so."""
 
     def pass_(self, *, all_of_it: bool = False) -> None:
         """Writes the missing files. ``all_of_it``: also the current content of files that are not final. Raises
@@ -170,28 +170,30 @@ class ObjectSink:
             name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
-                if not name and file.kind in named:  # otherwise readers would skip it
-                    raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
+                if not name and file.kind in named:  # as readers would otherwise skip it
+                    raise OutputMissing(
+                        output / _object(file), f"was moved away before it was copied to {self._into}"
+                    )
             elif slot.retired and self._counts(file):
                 name = _object(file)
-            # Readers go from file to file: none may be skipped because a later one is final already.
+            # Readers go from file to file: so none may be skipped just because a later one is final.
             elif file.length and (slot.retired or all_of_it or file.number < newest.get(file.kind, -1)):
                 name = self._part(output, file)
             if name:
                 named.add(file.kind)
                 yield name, file
-        if slot.retired and not named:  # readers positioned in it must learn of it
+        if slot.retired and not named:  # so that readers positioned in it notice
             none = OutputFile(name_of(min(self._kinds), slot.slot, 0), 0, True, False)
             yield self._part(output, none), none
 
     def _counts(self, file: OutputFile) -> bool:
-        """True if the valid content of a retired slot's file exists, perhaps only there, as a final one."""
+        """True if the valid content of a retired slot's file exists (perhaps only there) as a final one."""
         shown = self._counting.get(_object(file))
         return shown is not None and shown.file in self._there and shown.uncompressed_bytes == file.length
 
     def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
-        """Content that readers were shown stays valid until there is more of it, or its slot is retired. A final file
-        stays valid: its ids were cleared before, so retiring gives none of them up, and it may be the only copy."""
+        """Keeps content shown to readers valid until there is more of it, or its slot is retired. Final files stay
+        valid: their ids are cleared, so retiring gives none up, and they may be the only copy."""
         retired = {slot.slot for slot in published if slot.retired}
         now = {each.plain: each for each in counting.values()}
         for name, shown in self._counting.items():
@@ -209,23 +211,23 @@ class ObjectSink:
             return
         if others := {each.kind for each in self._counting.values()} - set(self._kinds):
             raise UsageError(
-                f"{self._into}: holds {', '.join(sorted(others))} too, which would stay as it is; name these kinds "
-                "as well, or another prefix"
+                f"{self._into}: also has {', '.join(sorted(others))}, which would not be updated; name these "
+                "kinds as well, or another prefix"
             )
         retired = {slot.slot for slot in published if slot.retired}
         lengths = {file.name: file.length for slot in published if not slot.retired for file in slot.files}
         ours = [each for each in self._counting.values() if each.plain in lengths or each.slot in retired]
         changed = [each.file for each in ours if each.plain in lengths and _other(each, lengths[each.plain])]
         if not ours or changed:
-            what = f"{changed[0]} is another one" if changed else "nothing of what is there is of this output"
-            raise UsageError(f"{self._into}: holds another output ({what}); name another prefix")
+            what = f"{changed[0]} is a different file" if changed else "it has no file of this output"
+            raise UsageError(f"{self._into}: has another output ({what}); name another prefix")
         self._known = True
 
     def _final(self, output: Path, file: OutputFile) -> str:
-        """The final file's name there; empty if it exists neither here nor there."""
+        """Returns the final file's name there; empty if it exists neither here nor there."""
         name, path = _object(file), _path(output, file)
-        if path is None:  # moved away: it is valid as long as its object exists
-            if name not in self._there and file.readable(0) == (file.length, file.length):  # nothing of it is read
+        if path is None:  # moved away, but valid as long as its object exists
+            if name not in self._there and file.readable(0) == (file.length, file.length):  # no part of it is read
                 with tempfile.NamedTemporaryFile(prefix="photon-") as empty:
                     self._put(name, Path(empty.name))
             return name if name in self._there else ""
@@ -237,8 +239,7 @@ class ObjectSink:
         return name
 
     def _part(self, output: Path, file: OutputFile) -> str:
-        """The name of a file that may still grow, or of which less is valid than was written: it includes the
-        length."""
+        """Returns the name, with the length, of a file that may still grow, or that is only partly valid."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
             self._pack(name, output, file)
@@ -293,7 +294,7 @@ class ObjectSink:
                     over, found = bucket_of(to).objects.swap(to.key, manifest, over), manifest
                 except ObjectChanged:
                     over, found = current_manifest(to)
-                if found == manifest:  # perhaps by an unanswered attempt
+                if found == manifest:  # perhaps written by an unanswered attempt
                     self._unanswered.clear()
                     self._at, self._manifest = over, manifest
                     return

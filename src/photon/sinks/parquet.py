@@ -37,16 +37,16 @@ LOCK = "lock"
 SUFFIX = ".parquet"
 TEMPORARY = ".tmp"
 COMPRESSION = "zstd"
-GROUP_BYTES = 16 << 20  # bytes of pending lines over all files: beyond it the largest row group is written
+GROUP_BYTES = 16 << 20  # bytes of pending lines over all files: above this the largest row group is written
 BATCH_LINES = 8192
-FILES_MAX = 128  # Open files, and partitions with pending lines, over all kinds; beyond it all roll.
+FILES_MAX = 128  # Open files, and partitions with pending lines, over all kinds; above this all roll.
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The format of a sink's files. ``None`` means as in the existing directory."""
+    """The format of a sink's files. ``None`` means the same as in the existing directory."""
 
     # Payloads as structs, or a column for each leaf; default for a new directory: structs
     columns: Literal["struct", "flat"] | None = None
@@ -55,7 +55,7 @@ class Form:
     schema: Mapping[str, Any] | None = None
 
     def header(self, kinds: Sequence[str], there: Header | None = None) -> Header:
-        """``there``: the directory's; ``None`` means it is new. Raises UsageError."""
+        """Returns the header. ``there``: the directory's; ``None`` for a new one. Raises UsageError."""
         default = there or Header(format=FORMAT, kinds=list(kinds), columns="struct")
         return Header(
             format=FORMAT,
@@ -74,14 +74,14 @@ _TIMED = msgspec.json.Decoder(_Timed)
 
 
 def by_hour(data: bytes) -> dict[str, bytes]:
-    """Directory -> its lines: ``date=2026-11-25/hour=18``, UTC; for lines without an event time Hive's name for that.
-    Raises LineUnreadable."""
+    """Directory -> its lines: ``date=2026-11-25/hour=18``, UTC; with Hive's name for a missing value for lines
+    without an event time. Raises LineUnreadable."""
     found: dict[int | None, list[bytes]] = {}
     for line in data.splitlines(keepends=True):
         try:
             ns = _TIMED.decode(line).event_time_ns
         except UNREADABLE as bad:
-            raise LineUnreadable(f"a line is no output record ({bad}); photon status verifier says more") from None
+            raise LineUnreadable(f"a line is not an output record ({bad}); see photon status verifier") from None
         found.setdefault(None if ns is None else ns // HOUR_NS, []).append(line)
     return {_directory(hour): b"".join(lines) for hour, lines in found.items()}
 
@@ -93,7 +93,7 @@ def _directory(hour: int | None) -> str:
 
 
 class _File:
-    """One Parquet file under construction: pyarrow's writes pass through here to the disk. It is created with its
+    """One Parquet file under construction: pyarrow writes through it to the disk. It is created with its
     first row group."""
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes) -> None:
@@ -207,22 +207,22 @@ def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Some lines at a time, as their Python objects are many times larger than their columns."""
+    """Yields some lines at a time, as their Python objects are many times larger than their columns."""
     for at in range(0, len(lines), BATCH_LINES):
         yield lines[at : at + BATCH_LINES]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The amount that a sink has made visible since it began."""
+    """The amount made visible by a sink since it began."""
 
     files: int
     records: int
 
 
 class ParquetSink:
-    """A directory of Parquet files, one sink at a time. A context manager: leaving it drops records that no ``roll``
-    has made visible; they are written again next time."""
+    """A directory of Parquet files, one sink at a time. A context manager: leaving it drops records not yet made
+    visible by ``roll``; they are written again next time."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class ParquetSink:
         return form.header(kinds, there)
 
     def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes]:
-        """Returns the types of each kind; a kind not written yet has none before its first row group."""
+        """Returns the types of each kind; a new kind has none before its first row group."""
         flat, schema = self._header.columns == "flat", self._header.schema
         if not isinstance(schema, UnsetType):
             return {kind: LineTypes.of_schema(schema, flat=flat) for kind in self._header.kinds}
@@ -304,7 +304,7 @@ class ParquetSink:
 
     # -- writing -------------------------------------------------------------------------------------------------
     def add(self, batch: Batch) -> None:
-        """Rolls when it is time. Raises LineUnreadable, OSError."""
+        """Adds a batch, and rolls if it is time. Raises LineUnreadable, OSError."""
         parts = {"": batch.data} if self._header.partition is UNSET else by_hour(batch.data)
         for partition, data in parts.items():
             file = self._files.get((batch.kind, partition)) or self._open(batch.kind, partition)
@@ -314,7 +314,7 @@ class ParquetSink:
         while sum(file.filled for file in self._files.values()) >= GROUP_BYTES:
             fullest = max(self._files, key=lambda each: self._files[each].filled)
             if not self._files[fullest].open and self._opened() + 1 >= FILES_MAX:
-                self.roll()  # which opens one more at a time
+                self.roll()  # which then allows another one
                 break
             self._write_group(fullest)
         if len(self._files) >= FILES_MAX:
@@ -333,7 +333,7 @@ class ParquetSink:
         return sum(file.open for file in self._files.values())
 
     def _write_group(self, at: tuple[str, str]) -> None:
-        """The first group of a kind is the sample for its types."""
+        """Writes a row group; the first of a kind is the sample for its types."""
         kind, _ = at
         types = self._types.get(kind)
         if types is not None and not types.known:
@@ -342,7 +342,7 @@ class ParquetSink:
         self._files[at].write_group()
 
     def tick(self) -> None:
-        """Call from time to time while no records come."""
+        """Rolls if it is time. Call it regularly while no records arrive."""
         if self._rolling.due(self._monotonic()):
             self.roll()
 
@@ -383,12 +383,13 @@ class ParquetSink:
             for path, is_of, came in types.misfits():
                 if f"{kind} {path}" not in self._told:
                     self._told.add(f"{kind} {path}")
-                    self._say(f"{kind}: {path} is {shown(is_of)} here and came as {shown(came)}; what does not fit "
-                              "stands in _rest; for another type give --schema, and another directory")  # fmt: skip
+                    self._say(f"{kind}: {path} is {shown(is_of)} here but arrived as {shown(came)}; values that "
+                              "do not fit are kept in _rest; for another type give --schema, and another "
+                              "directory")  # fmt: skip
             new = types.grow()
             if new:
                 columns = ", ".join(f"{path} ({shown(each)})" for path, each in new)
-                self._say(f"{kind}: new columns {columns}, from the next file on; until then they stand in _rest")
+                self._say(f"{kind}: new columns {columns}, from the next file on; until then they are kept in _rest")
             if new or not types.kept:
                 types.kept = True
                 found[kind] = types.payloads
@@ -410,7 +411,7 @@ class ParquetSink:
 
 
 def pour(batches: Iterable[Batch], sink: ParquetSink) -> Written:
-    """All batches into the sink, the last roll included."""
+    """Writes all batches into the sink, including the last roll."""
     for batch in batches:
         sink.add(batch)
     sink.roll()

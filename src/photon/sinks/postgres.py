@@ -2,14 +2,14 @@
 
 =============  ===========  ==========================================================================================
 kind           text
-event_id, key  text         null where there is none, or it is no text that PostgreSQL holds
+event_id, key  text         null if there is none, or if PostgreSQL cannot store it as text
 event_time     timestamptz  microseconds; ``event_time_ns`` bigint, as in the record
 record         jsonb        the whole output record
 line           text         the record's line where jsonb cannot hold it (``\\u0000``); else null
 =============  ===========  ==========================================================================================
 
 ``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes the row only if its cursor
-is the one that this sink has set, so of two sinks with the same name one ends, and no row comes twice.
+is the one that this sink has set, so of two sinks with the same name one ends, and no row is written twice.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _Row = tuple[bytes | None, ...]
 
 
 class PostgresTarget:
-    """One connection. Raises as ``Target``, also from its constructor; ExtraMissing."""
+    """One connection. Raises like ``Target``, also in its constructor; ExtraMissing."""
 
     def __init__(self, address: str, table: str, name: str, kinds: Sequence[str]) -> None:
-        """``address``: as libpq takes it. ``table``: may name its schema."""
+        """``address``: in libpq's form. ``table``: may name its schema."""
         self._psycopg = needed("psycopg", "postgres")
         self._sql = needed("psycopg.sql", "postgres")
         given = self._given(address)
@@ -69,13 +69,13 @@ class PostgresTarget:
         try:
             found: dict[str, Any] = needed("psycopg.conninfo", "postgres").conninfo_to_dict(address)
         except self._psycopg.Error as error:
-            raise UsageError(f"--into: no address of PostgreSQL ({_said(error)})") from None
+            raise UsageError(f"--into: not an address of PostgreSQL ({_said(error)})") from None
         return found
 
     def _identifier(self, table: str) -> Any:
         parts = table.split(".")
         if not all(parts) or len(parts) > 2:
-            raise UsageError(f"--table {table!r}: is to be TABLE or SCHEMA.TABLE")
+            raise UsageError(f"--table {table!r}: must be TABLE or SCHEMA.TABLE")
         return self._sql.Identifier(*parts)
 
     @property
@@ -124,24 +124,24 @@ class PostgresTarget:
 
     def _failed(self, error: Any) -> PhotonError:
         said = f"{self._where}: {_said(error)}"
-        # Covers a server that ends, fails over, is full or resolved a deadlock; limits of its own are not included
+        # Classes of errors of a server that ends, fails over, is full or resolved a deadlock; not those of its limits
         if isinstance(error, self._psycopg.OperationalError) and (error.sqlstate or "")[:2] not in REFUSED:
             return Unreachable(said)
-        return PhotonError(f"{said}; the transaction is taken back")
+        return PhotonError(f"{said}; the transaction is rolled back")
 
     def add(self, batch: Batch) -> int:
-        """Raises as ``Target``."""
+        """Implements ``Target``."""
         rows = _rows(batch)
         try:
             if self._connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
-                self._check()  # which begins the transaction of the following statements
+                self._check()  # begins the transaction of the following statements
             self._copy(rows)
         except self._psycopg.Error as error:
             raise self._failed(error) from None
         return len(rows)
 
     def _check(self) -> None:
-        """Notices early what ``commit`` would; it locks nothing, as a lost machine would hold the lock."""
+        """Detects conflicts before ``commit``; takes no lock, as a lost machine would hold it."""
         found = self._do(
             "SELECT committed FROM {sinks} WHERE sink = %s AND into_table = %s", (self._name, self._named)
         ).fetchone()
@@ -150,8 +150,8 @@ class PostgresTarget:
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(
-            f"{self._where}: another sink of the name {self._name} writes into {self._named} as well; what this one "
-            "had not committed is taken back; end one of the two, or give it another --name"
+            f"{self._where}: another sink of the name {self._name} writes into {self._named} as well; uncommitted "
+            "records of this one are rolled back; stop one of the two, or give it another --name"
         )
 
     def _copy(self, rows: list[_Row]) -> None:
@@ -209,7 +209,7 @@ def _rows(batch: Batch) -> list[_Row]:
     ):
         if why is not None:
             raise LineUnreadable(
-                f"a line of {batch.slot} is no output record ({why}); photon status verifier says more"
+                f"a line of {batch.slot} is not an output record ({why}); see photon status verifier"
             )
         at = None if ns is None else (_EPOCH + timedelta(microseconds=ns // 1000)).isoformat().encode()
         rows.append((kind, _text(event_id), _text(key), at, None if ns is None else b"%d" % ns, line, None))
@@ -217,7 +217,7 @@ def _rows(batch: Batch) -> list[_Row]:
 
 
 def _text(data: bytes | None) -> bytes | None:
-    """``None`` if it is not text that PostgreSQL can store."""
+    """Returns the text; ``None`` if PostgreSQL cannot store it."""
     if data is None or b"\0" in data:
         return None
     try:

@@ -2,7 +2,7 @@
 runs.
 
 The sinks are those of ``photon sink``, with ``--follow``. If the target fails, this process stays responsive, reports
-the problem in one line, and tries again: the sink's position is stored at the target, so nothing comes twice.
+the problem in one line, and retries: the sink's position is stored at the target, so nothing is written twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from photon.sinks.transactions import COMMIT_BYTES, pour_into
 if TYPE_CHECKING:
     from photon.sinks.transactions import Target
 
-AGAIN = BackOff(first=2.0, most=30.0)  # before a failed sink is tried again
+AGAIN = BackOff(first=2.0, most=30.0)  # pause before a failed sink is retried
 COMMIT_S = 1.0  # servers receive pending records this long after the first one
 
 log = get_logger(__name__)
@@ -51,17 +51,17 @@ class Standing:
     bytes: int = 0
     problem: str = ""
     since_s: float = 0.0
-    went_on: bool = False  # it has worked once, so its configuration can be right
+    went_on: bool = False  # it has worked before, so its configuration may be right
 
     def told(self, problem: str) -> None:
-        """An empty ``problem`` means that it works again."""
+        """Notes a problem; an empty one means that it works again."""
         if problem and not self.problem:
             self.since_s = time.monotonic()
         if problem != self.problem:
             if problem:
                 log.warning("the sink waits", sink=self.name, why=problem)
             else:
-                log.info("the sink goes on", sink=self.name)
+                log.info("the sink continues", sink=self.name)
         self.problem = problem
         self.went_on = self.went_on or not problem
 
@@ -107,8 +107,8 @@ class _Work:
     ending: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until ``stop``, or a failure. Raises UsageError before it has worked for the first time: the file must
-        be changed then. Later the target has changed, and may be changed back."""
+        """Runs until ``stop``, or a failure. Raises UsageError only before it has worked, as the file must then be
+        changed; later the target has changed, and may change back."""
         running = asyncio.create_task(asyncio.to_thread(self._run))
         await first(stop, [running])
         if stop.is_set():

@@ -1,8 +1,7 @@
 """Common parts of sinks into a server: records, and the cursor after them, are written in one transaction.
 
-Exactly once rests on the server: the sink's position is what the server has committed, and nothing else. A sink that
-starts, or reconnects, asks the server and reads on there; so it does not matter whether a commit without an answer
-took place.
+Exactly once rests on the server: the sink's only position is the one committed there. A sink that starts or
+reconnects continues at the server's position, so the outcome of an unanswered commit does not matter.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from photon.config.errors import PhotonError, UsageError
 from photon.library import Batch
 from photon.sinks.rolling import Rolling, RollLimits
 
-COMMIT_BYTES = 8 << 20  # of JSON Lines in a transaction, plus the last batch
-RETRY = BackOff(first=0.1, most=5.0)  # before a server that does not answer is asked again
+COMMIT_BYTES = 8 << 20  # bytes of JSON Lines in a transaction, plus the last batch
+RETRY = BackOff(first=0.1, most=5.0)  # pause before a silent server is asked again
 
 
 class Unreachable(PhotonError):
-    """The server does not answer, or has aborted a transaction: uncommitted records come again."""
+    """The server does not answer, or has aborted a transaction: uncommitted records are written again."""
 
 
 class TakenOver(PhotonError):
@@ -36,7 +35,7 @@ class Committed(msgspec.Struct, frozen=True):
     """The server's state of a sink, committed in the same transaction as the records."""
 
     kinds: str  # joined by commas
-    # After all valid records (``photon.outputs.Cursor``, its line); None means the beginning
+    # The cursor after all valid records (``photon.outputs.Cursor``); None means the beginning
     cursor: str | None = None
     records: int = 0  # in total
 
@@ -48,7 +47,7 @@ class Committed(msgspec.Struct, frozen=True):
         """Raises UsageError if it was begun with other kinds of records."""
         if self.kinds != ",".join(kinds):
             raise UsageError(
-                f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run wants "
+                f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run has "
                 f"{' and '.join(kinds)}; give this sink another --name"
             )
 
@@ -58,9 +57,7 @@ def committed_of(data: bytes, where: str) -> Committed:
     try:
         return msgspec.json.decode(data, type=Committed)
     except DECODE_ERRORS as bad:
-        raise UsageError(
-            f"{where}: holds no cursor of a Photon sink ({bad}); give this sink another --name"
-        ) from None
+        raise UsageError(f"{where}: has no cursor of a Photon sink ({bad}); give this sink another --name") from None
 
 
 class Target(Protocol):
@@ -90,7 +87,7 @@ class _Transaction:
     rolling: Rolling
     monotonic: Callable[[], float]
     records: int = 0
-    cursor: bytes | None = None  # None means nothing was added
+    cursor: bytes | None = None  # None means that nothing was added
 
     def add(self, batch: Batch) -> None:
         self.records += self.target.add(batch)
@@ -113,7 +110,7 @@ class _Transaction:
 
 
 Wait = Callable[[float], bool]  # waits for this many seconds; True if asked to stop
-# (cursor, function for waiting while no records come) -> the batches after the cursor
+# (cursor, function for waiting while no records arrive) -> the batches after the cursor
 Batches = Callable[[bytes | None, Callable[[float], object]], Iterator[Batch]]
 
 
@@ -127,9 +124,9 @@ def pour_into(
     say: Callable[[str], object],
 ) -> int:
     """Writes all batches to the server, across its outages; returns the number of records committed. ``say`` receives
-    problems, and the empty text whenever everything is committed.
+    problems, and an empty text whenever everything is committed. Raises like the target; Unreachable only if the
 
-    Raises as the target; Unreachable only if the server never answered.
+    server never answered.
     """
     first: int | None = None
     known, pauses = 0, RETRY.pauses()
@@ -161,6 +158,6 @@ def pour_into(
             if target is not None:
                 pauses = RETRY.pauses() if target.committed.records > known else pauses
                 known = target.committed.records
-            say(f"{error}; trying again, from what it has committed")
+            say(f"{error}; retrying from its last commit")
             if wait(next(pauses)):
                 return known - first

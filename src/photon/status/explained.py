@@ -1,5 +1,5 @@
 """The JSON of ``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit, in a
-process of its own: it needs nearly all of Photon, and may search logs by an adapter of users."""
+process of its own: it needs nearly all of Photon, and may run a user's adapter to search logs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.status.http import Answer
 
 EXPLAIN_S = 9.0  # for asking everybody; processes that have not answered by then are named as missing
-EXPLAIN_LIMIT_S = 12.0  # after this time the answer is that nothing was found; some is the start of a process
-QUERY_BYTES_MAX = 4 * ID_BYTES_MAX  # an id with every byte escaped, and some more
+EXPLAIN_LIMIT_S = 12.0  # after this time the answer is an error; includes a process's start
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX  # an id with every byte escaped, and some room
 FIELDS_MAX = 4
 
 
@@ -32,19 +32,19 @@ class Explained:
         self._busy = False
 
     async def answer(self, query: str) -> Answer:
-        """``query``: what follows the question mark."""
+        """``query``: the text after the question mark."""
         try:
             question = _question(query)
         except UsageError as error:
             return _failed(str(error), 400)
         if self._busy:
-            return _failed("another event is being looked for; ask again in a moment", 503)
+            return _failed("a search for another event is running; try again in a moment", 503)
         self._busy = True
         try:
             async with asyncio.timeout(self._limit_s):
                 story = await self._ask(question)
         except TimeoutError:
-            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
+            return _failed(f"no result within {self._limit_s:g} s; use photon explain with --timeout", 504)
         except PhotonError as error:
             return _failed(str(error), 500)
         finally:

@@ -89,7 +89,7 @@ class HttpServer:
         self._names = {name.lower() for name in names}
         self._open: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Task[None], None] = {}
-        """Connections whose client is to send or to take something, in the order in which they began to wait."""
+        """Connections waiting for their client, oldest first."""
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -169,15 +169,15 @@ class HttpServer:
                 writer.write(_refused(connection, error.error_status_hint))
 
     async def _answer_or_500(self, request: h11.Request) -> Answer:
-        """Meanwhile the connection does not wait for its client."""
+        """Makes the answer, or a 500. The connection does not count as waiting meanwhile."""
         task = asyncio.current_task()
         assert task is not None
         self._waiting.pop(task, None)
         try:
             return await self._answer(request)
-        except Exception:  # a bug in one answer must not end the connection without a word
-            log.exception("no answer to a request could be made")
-            return plain("no answer could be made; the log of this process says why", 500)
+        except Exception:  # a bug in one answer must not end the connection silently
+            log.exception("a request could not be answered")
+            return plain("internal error; see the log of this process", 500)
         finally:
             self._waiting[task] = None
 
@@ -195,12 +195,12 @@ class HttpServer:
         if path in self._questions:
             return await self._questions[path](query)
         return self._answers(path) or plain(
-            "nothing is here; see /, /status.json, /explain.json?id=, /metrics and /healthz", 404
+            "not found; see /, /status.json, /explain.json?id=, /metrics and /healthz", 404
         )
 
     def _is_ours(self, host: str) -> bool:
-        """False if ``host``, a header, may be a name that somebody else made lead here (DNS rebinding): a foreign web
-        page would ask in the browser of a person who may see ours. Browsers never leave the header empty."""
+        """False if the header ``host`` may be a foreign name that resolves to us (DNS rebinding): a foreign web page
+        could then query ours through a user's browser. Browsers never leave the header empty."""
         found = _HOST.fullmatch(host)
         if found is None:
             return False
@@ -226,7 +226,7 @@ async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> 
         elif isinstance(event, h11.Data):
             dropped += len(event.data)
             if dropped > HEADERS_BYTES_MAX:
-                raise h11.RemoteProtocolError("a body is not wanted", error_status_hint=413)
+                raise h11.RemoteProtocolError("requests must not have a body", error_status_hint=413)
         elif isinstance(event, h11.EndOfMessage):
             return request
         else:

@@ -16,7 +16,8 @@ Row = dict[str, Any]
 
 
 def overview(datacentres: Sequence[Row], now_s: float) -> Iterator[str | Part]:
-    """All datacentres, one below the other; the registry, which they share, and what belongs to none, once."""
+    """All datacentres, one below the other; the registry, which they share, and parts outside any datacentre,
+    once."""
     for each in datacentres:
         up, age_s = sum(process["up"] for process in each["processes"]), now_s - each["at_s"]
         seen = f" (seen {age_s:.0f} s ago)" if age_s > 10 else ""
@@ -51,7 +52,7 @@ def on_page(said: Row) -> list[Row]:
     """The parts of the status page, by the names of its elements."""
     latency, ledger = said["latency"], said["ledger"]
     times = [
-        {"what": f"from {what} to join", **latency[name], **latency[name]["within"]}
+        {"what": f"time from {what} to join", **latency[name], **latency[name]["within"]}
         for what, name in (("line", "join"), ("event", "event_age"))
     ]
     hours = [{"hour_s": None, **ledger["total"], "all": True}, *ledger["hours"]] if ledger["hours"] else []
@@ -88,9 +89,9 @@ def flow(said: Row) -> Part:
 
 
 def _stored(flow: Row) -> str:
-    """A join on Spark has a bound, and no retry store."""
+    """Describes waiting events. A join on Spark has a bound, and no retry store."""
     if bound := flow["waiting_bound"]:
-        return f"{flow['retry_store_events']:,.0f} wait on Spark, where {bound:,.0f} may in the end"
+        return f"{flow['retry_store_events']:,.0f} wait on Spark, where {bound:,.0f} may wait"
     oldest = f" (oldest {duration(flow['retry_store_oldest_s'])})" if flow["retry_store_events"] else ""
     return f"{flow['retry_store_events']:,.0f} in the retry store{oldest}"
 
@@ -130,7 +131,7 @@ def _queues(said: Row) -> str:
     flow = said["flow"]
     return (
         f"{many(int(flow['pending']), 'event')} pending (oldest {duration(flow['oldest_pending_s'])}), "
-        f"{_stored(flow)}, {flow['waiting_for_home']:,.0f} left to their home, "
+        f"{_stored(flow)}, {flow['waiting_for_home']:,.0f} left to their home datacentre, "
         f"{flow['joiner_open_ids']:,.0f} being registered"
     )
 
@@ -249,7 +250,7 @@ def shards(rows: Sequence[Row]) -> Part:
 
 
 def computations(found: Sequence[Row]) -> Part:
-    """A row for each stage; what is of all of them stands in the first one."""
+    """A row for each stage; values of the whole computation are in the first one."""
     rows = [
         {"alarms": each["alarms"], **(each if at == 0 else {}), **stage}
         for each in found

@@ -54,7 +54,7 @@ LEAST_S = 0.5
 STALE_S = 30.0
 """It is healthy while the last poll is not older than this."""
 SECOND_S = 0.5
-"""From the first poll to the second: then rates are known."""
+"""Time between the first two polls: rates need two."""
 JSON = "application/json"
 
 log = get_logger(__name__)
@@ -128,7 +128,7 @@ class StatusService:
             return Answer(self.metrics(), METRICS_TYPE)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
-            return plain("ok") if fresh else plain("nothing was gathered of late", 503)
+            return plain("ok") if fresh else plain("no status was gathered recently", 503)
         return self._assets.get(path)
 
     def _status_json(self) -> Answer:

@@ -66,7 +66,7 @@ def processes_of(look: Look, change: Change) -> list[dict[str, Any]]:
 
 
 def _newest(look: Look) -> Mapping[str, Any]:
-    """What the replica with the newest config says."""
+    """The answer of the replica with the newest config."""
     return max((each.details for each in look.of("registry")), key=lambda one: one.get("config", -1), default={})
 
 
@@ -115,7 +115,7 @@ def registry_of(look: Look, change: Change) -> dict[str, Any]:
 
 
 def slots_of(look: Look, change: Change) -> list[dict[str, Any]]:
-    """Each slot as the verifier sees it, and its joiner. What the silent one of them would say is unknown."""
+    """Each slot as its verifier and its joiner see it. Values of a silent one are unknown."""
     now, rows = change.now, dict[str, dict[str, Any]]()
 
     def row(who: Process, slot: str) -> dict[str, Any]:
@@ -207,12 +207,14 @@ def _table_alarms(look: Look) -> Iterator[dict[str, str]]:
     for each in look.of("observe"):
         if each.details.get("problem"):
             what = f"its store does not answer: {each.details['problem']}"
-            yield _alarm(each.process.title, what, "see photon doctor and the store; it goes on by itself")
+            yield _alarm(each.process.title, what, "see photon doctor and the store; it continues by itself")
     oldest_s = now.max("photon_tables_oldest_dirty_seconds")
     if oldest_s > DIRTY_ALARM_S:
         cells = many(int(now.max("photon_tables_dirty_cells")), "cell")
-        what = f"{cells} wait for observers, and the oldest has for {oldest_s:.0f} s"
-        yield _alarm("observers", what, "see their log: does one raise? photon table scan --locks; or start more")
+        what = f"{cells} wait for observers, the oldest for {oldest_s:.0f} s"
+        yield _alarm(
+            "observers", what, "see their logs for exceptions; photon table scan --locks; or start more observers"
+        )
 
 
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
@@ -264,7 +266,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
     if not each.up:
         yield _alarm(where, f"does not answer: {each.problem}", "see photon status processes and the process's log")
     if each.process.kind == "sink" and details.get("problem"):
-        yield _alarm(where, f"waits: {details['problem']}", "see to what it says; it goes on by itself")
+        yield _alarm(where, f"waits: {details['problem']}", "fix what it reports; it continues by itself")
     for alarm in details.get("alarms", []):
         yield _alarm(f"{where}, shard {alarm['shard']}", alarm["what"], "see docs/operations/")
     for slot in details.get("slots", []):

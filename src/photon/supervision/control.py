@@ -1,6 +1,6 @@
 """The control of a running ``photon up``: line-delimited JSON over a Unix socket in its run directory.
 
-One request a line, one reply a line. The socket is its owner's alone (mode 0600).
+One request a line, one reply a line. Only its owner can use the socket (mode 0600).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Request(
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
     """With hold: seconds from SIGTERM to SIGKILL, instead of the usual time."""
     environment: dict[str, str] | None = None
-    """With restart: variables besides those of ``photon up`` from then on. `None` keeps the previous ones."""
+    """With restart: variables in addition to those of ``photon up``, from then on. `None` keeps the previous ones."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class NobodyListens(PhotonError):
 
 @contextlib.contextmanager
 def _short_name(run: Path) -> Iterator[str]:
-    """A short name for the socket, wherever it is: the address of a Unix socket has 108 bytes."""
+    """Yields a short name for the socket, as the address of a Unix socket is limited to 108 bytes."""
     directory = os.open(run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
@@ -100,7 +100,7 @@ def ask(run: Path, request: Request, timeout: float = 10.0) -> Reply:
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             raise NobodyListens(f"nothing runs in {run}; start it with photon up") from None
         except TimeoutError:
-            raise ControlFailed(f"{run}: photon up does not answer within {timeout:g} s; is it stopped?") from None
+            raise ControlFailed(f"{run}: photon up does not answer within {timeout:g} s; it may be stopped") from None
         try:
             connection.sendall(msgspec.json.encode(request) + b"\n")
             line = _line(connection, time.monotonic() + timeout)
@@ -111,7 +111,9 @@ def ask(run: Path, request: Request, timeout: float = 10.0) -> Reply:
     try:
         reply = msgspec.json.decode(line, type=Reply)
     except msgspec.DecodeError as error:
-        raise ControlFailed(f"{run}: cannot read the answer of photon up ({error}); is it another version?") from None
+        raise ControlFailed(
+            f"{run}: cannot read the answer of photon up ({error}); it may be another version"
+        ) from None
     if reply.error:
         raise ControlFailed(reply.error)
     return reply
@@ -138,7 +140,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
     if request.datacentre is not None:
         of_it = supervisor.names(datacentre=request.datacentre)
         if not of_it:
-            return Reply(error=f"datacentre {request.datacentre}: no process is lost with it")
+            return Reply(error=f"datacentre {request.datacentre}: it has no processes of its own")
         chosen += [name for name in of_it if name not in chosen]
     match request.do:
         case "ps":
@@ -146,7 +148,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
         case "down":
             down()
         case _ if not chosen:
-            return Reply(error=f"{request.do}: of what? name processes or a datacentre")
+            return Reply(error=f"{request.do}: name processes or a datacentre")
         case "kill":
             for name in chosen:
                 supervisor.kill(name, hold=request.hold)
@@ -183,11 +185,11 @@ class ControlServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Replaces a socket that a killed process left."""
+        """Starts; replaces a socket left by a killed process."""
         (self._run / SOCKET_NAME).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(listening.fileno(), 0o600)  # before bind: others can never open it, not for an instant
+            os.fchmod(listening.fileno(), 0o600)  # before bind, so that others can never open it
             with _short_name(self._run) as name:
                 listening.bind(name)
             listening.setblocking(False)
@@ -216,7 +218,7 @@ class ControlServer:
             while await self._answer(reader, writer):
                 pass
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the caller went away, slept, or the server closes
+            pass  # the caller left or slept, or the server closes
         finally:
             self._connections.discard(task)
             writer.close()

@@ -19,7 +19,7 @@ from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1
-BETWEEN_S = 5.0  # longest wait for one with the lock and no socket: it starts or ends
+BETWEEN_S = 5.0  # longest wait for a process with the lock but no socket, which is starting or ending
 
 
 class UpFailed(PhotonError):
@@ -68,7 +68,7 @@ def start_detached(
 ) -> list[ServiceState]:
     """Starts ``photon ARGUMENTS`` in the background and waits until all its processes are up.
 
-    ``say`` is told of processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
+    ``say`` receives processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
     """
     launched = launch(run, arguments)
     deadline = time.monotonic() + timeout
@@ -86,7 +86,7 @@ def start_detached(
         if any(state.exit_code == USAGE_EXIT for state in failing):
             raise UpFailed(f"{summary(states)} (photon up keeps trying; photon down ends it)")
         if time.monotonic() > deadline:
-            what = summary(states) if states else f"nothing of it can be seen yet, see {launched.log}"
+            what = summary(states) if states else f"no status is available yet, see {launched.log}"
             raise UpFailed(f"after {timeout:g} s {what} (photon up keeps trying; photon down ends it)")
         time.sleep(POLL_S)
 
@@ -113,7 +113,7 @@ def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
 
 
 def running(run: Path) -> list[str]:
-    """Names of what ``stop_detached`` would end. Raises ControlFailed."""
+    """Returns the names of the processes that ``stop_detached`` would end. Raises ControlFailed."""
     try:
         return [state.name for state in ask_patiently(run, Request(do="ps")).services]
     except NobodyListens:
@@ -121,7 +121,7 @@ def running(run: Path) -> list[str]:
 
 
 def stop_detached(run: Path, timeout: float) -> list[str]:
-    """Ends a run, or what a killed ``photon up`` left, and waits until nothing of it is left.
+    """Ends a run, or the processes of a killed ``photon up``, and waits until none is left.
 
     Returns the names of the ended processes; empty if nothing ran. Raises ControlFailed.
     """

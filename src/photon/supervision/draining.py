@@ -1,4 +1,4 @@
-"""Checks which processes may leave a running deployment, and in which order they are restarted. Pure."""
+"""Decides which processes may leave a running deployment, and the order of restarts. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER, REGISTRY = "joiner", "dispatcher", "registry"
 JOINING = {*READERS, "eventstore", JOINER, DATACENTRE}
-"""A datacentre joins while one process of each of these kinds that it has is up."""
+"""A datacentre joins while it has a running process of each of these kinds, if configured."""
 PATIENCE_S = 60.0
-"""Time for a joiner to answer and to write what it holds; it gives up earlier by itself (EngineLimits)."""
+"""Time for a joiner to answer and to write its records; it gives up earlier by itself (EngineLimits)."""
 
 
 class DrainRefused(PhotonError):
@@ -41,10 +41,10 @@ def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: b
     if last or joiner.state == "held" or any(each.state == "up" and each.datacentre == own for each in others):
         return
     elsewhere = sorted({each.datacentre for each in others if each.state == "up"})
-    reads = f"{', '.join(elsewhere)} joins what it reads too" if elsewhere else "no other datacentre has one here"
+    reads = f"{', '.join(elsewhere)} joins the same logs, too" if elsewhere else "no other datacentre has one here"
     raise DrainRefused(
         f"{joiner.name} is the last joiner of {own} that is up ({reads}): without it the events of {own} wait until "
-        "one is released; start another one, or say --last"
+        "one is released; start another one, or give --last"
     )
 
 
@@ -57,7 +57,7 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
     chosen = [state for state in found if state.datacentre == datacentre]
     if not chosen:
         named = f"--datacentre {datacentre}: no dispatcher runs here"
-        what = "which one? say --datacentre" if datacentre is None else named
+        what = "name one with --datacentre" if datacentre is None else named
         raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}{_together(states)}")
     return chosen
 
@@ -76,8 +76,7 @@ def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState])
 
 
 def in_turn(states: Sequence[ServiceState], names: Collection[str]) -> list[ServiceState]:
-    """These processes in the order of their restarts: replicas, one datacentre after the other, what belongs to
-    none."""
+    """Sorts processes in the order of restarts: replicas, one datacentre after the other, then the others."""
 
     def turn(state: ServiceState) -> tuple[bool, bool, str]:
         replica = kind_of(state) == REGISTRY
@@ -87,7 +86,8 @@ def in_turn(states: Sequence[ServiceState], names: Collection[str]) -> list[Serv
 
 
 def nobody_joins(states: Sequence[ServiceState], without: ServiceState) -> str:
-    """Why no other datacentre would join while this process is away; empty if one does, or there is no other."""
+    """Returns why no other datacentre would join while this process is down; empty if one does, or there is no
+    other."""
     missing: dict[str, str] = {}
     for each in states if kind_of(without) in JOINING else ():
         if each.datacentre == without.datacentre or kind_of(each) not in JOINING:

@@ -1,7 +1,8 @@
-"""Makes the values of the chart ``deploy/helm/photon`` from a deployment file: what runs, and who calls whom. Pure.
+"""Makes the values of the chart ``deploy/helm/photon`` from a deployment file: the processes, and their permitted
+calls. Pure.
 
 A service is a Service of Kubernetes, named after the first word of the host of its address, and leads to one pod; the
-table of rights decides which ports are open to whom. The chart says how pods are run.
+table of rights decides the open ports. The chart defines how pods run.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _EVERYWHERE = ("photon.v1.Metrics", "photon.v1.Explain")
 LOGS, HOST_LOGS = "/logs/", "/var/log/"  # directories of logs: of a claim, and of the node
 _MORE = {"registry": ("photon.v1.RegistryOperator", "photon.v1.RaftPeer", "photon.v1.Timestamps")}
-"""gRPC services of a kind of process besides the one that reports its health."""
+"""gRPC services of a kind of process, other than the one that reports its health."""
 
 
 class NotForContainers(UsageError):
-    """A deployment that cannot run in containers. One line: key, and what would be right."""
+    """A deployment that cannot run in containers. One line: the key, and a valid setting."""
 
 
 def values(settings: Settings, file: str, text: str, read: Callable[[str], str]) -> str:
     """The text of the values, JSON. ``file``: the deployment file's path; ``text``: its content; ``read``: reads a
-    file next to it. Raises NotForContainers, and what ``read`` does."""
+    file next to it. Raises NotForContainers, and the errors of ``read``."""
     problem = next(_problems(settings), None)
     if problem is not None:
         raise NotForContainers(f"{file}: {problem}")
     config = PurePosixPath(file).name
     made = [_made(settings, each, f"{ETC}/{config}") for each in services(settings)]
     deployment: dict[str, Any] = {
-        "made": f"of {file} by photon up --helm: change that file, and make this one again",
+        "made": f"of {file} by photon up --helm: change that file, and generate this one again",
         "datacentres": [
             {"name": each, "region": settings.region(each), "mounts": _mounts(settings, "operator", each)}
             for each in settings.datacentre
@@ -104,21 +105,21 @@ def _mounts(settings: Settings, kind: str, datacentre: str) -> list[str]:
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """Settings that the chart cannot run: key, value, what would be right."""
+    """Settings that the chart cannot run: key, value, and a valid setting."""
     if settings.wan is not None:
-        yield "wan: stands for the network between regions, which the clusters have themselves; leave it out"
+        yield "wan: simulates the network between regions, which clusters have themselves; leave it out"
     yield from directory("key_file", settings.key_file, KEY_FILE)
     yield from directory("tls.directory", settings.tls.directory if settings.tls else CERTIFICATES, CERTIFICATES)
     for table, names in (("registry.replicas", settings.registry.replicas), ("datacentre", settings.datacentre)):
         for name in names:
             if not re.fullmatch(_LABEL, name):
-                yield f"{table}.{name}: names things of Kubernetes: write a-z, 0-9 and -, a letter first"
+                yield f"{table}.{name}: becomes a name in Kubernetes: use a-z, 0-9 and -, beginning with a letter"
     for name, pipeline in settings.datacentre.items():
         for side, place in (("primary", pipeline.primary), ("foreign", pipeline.foreign)):
             if "://" not in place and not place.startswith((LOGS, HOST_LOGS)):
                 yield (
-                    f"datacentre.{name}.{side} = {place!r}: must be a URL, or below '/logs', where its volume is, or "
-                    "below '/var/log', where the chart's value `volumes` brings the node's"
+                    f"datacentre.{name}.{side} = {place!r}: must be a URL, or below '/logs' (the logs' volume), "
+                    "or below '/var/log' (the node's logs, mounted by the chart's value `volumes`)"
                 )
     made = [f"{kind}-{name}" for kind in ("joiner", "operator") for name in settings.datacentre]
     yield from problems(settings, ["registry", *made])
@@ -128,8 +129,8 @@ def _problems(settings: Settings) -> Iterator[str]:
     for each in [*listening(settings), *pages]:
         first, _, rest = host_and_port(each.address or "")[0].partition(".")
         if not re.fullmatch(_LABEL, first):
-            yield f"{each.title}: {each.address}: the host must name a Service: a-z, 0-9 and -, a letter first"
+            yield f"{each.title}: {each.address}: the host must be a Service's name: a-z, 0-9, -; first a letter"
         if rest and each.address not in across:
-            yield f"{each.title}: {each.address}: is called in its own cluster only; write a Service's name, no dots"
+            yield f"{each.title}: {each.address}: is internal to its cluster, so use a Service's name without dots"
         if (other := taken.setdefault((first, rest and each.region), each.title)) != each.title:
-            yield f"{each.title}: {each.address}: is the Service of {other} too; give each its own"
+            yield f"{each.title}: {each.address}: is also the Service of {other}; give each its own"

@@ -13,7 +13,7 @@ from photon.config.errors import PhotonError
 _EXAMPLE = "127.0.0.1:7101"
 PORTS = range(15_000, 30_000)
 _drawn: deque[int] = deque(maxlen=128)
-"""Ports drawn last by this process. They may not be in use yet, so they are drawn again only after all others."""
+"""Ports recently drawn by this process, drawn again only after all others, as they may not be in use yet."""
 
 
 class NoFreePort(PhotonError):
@@ -42,12 +42,12 @@ def free_ports(count: int) -> list[int]:
                 _drawn.extend(ports)
                 return ports
     raise NoFreePort(
-        f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end what holds them"
+        f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end the processes that use them"
     )
 
 
 def free_row(count: int) -> int:
-    """The first of ``count`` free ports in a row. Raises NoFreePort."""
+    """Returns the first of ``count`` consecutive free ports. Raises NoFreePort."""
     while True:
         first = free_ports(1)[0]
         others = range(first + 1, first + count)
@@ -72,7 +72,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{address!r} must be host:port; an IPv6 address stands in brackets")
+        raise ValueError(f"{address!r} must be host:port; put an IPv6 address in brackets")
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{address!r} must be host:port, for instance {_EXAMPLE}")
     return host, int(port)

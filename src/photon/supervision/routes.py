@@ -1,5 +1,4 @@
-"""The routes between regions through the proxy: which are needed, on which ports, and the file that passes them to
-it.
+"""The routes between regions through the proxy: their ports, and the file that passes them to the proxy.
 
 The file is a JSON list of objects with the fields of Route.
 """
@@ -32,11 +31,11 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoutesError(UsageError):
-    """One line: file, route, and what would be right."""
+    """One line: file, route, and a valid one."""
 
 
 def write_routes(path: Path, routes: Iterable[Route]) -> None:
-    """Writes the file in one piece. Raises RoutesError for routes that cannot be served, OSError."""
+    """Writes the file atomically. Raises RoutesError for routes that cannot be served, OSError."""
     rows = list(routes)
     _check(path, rows)
     new = path.with_name(path.name + ".new")
@@ -63,21 +62,23 @@ def read_routes(path: Path) -> list[Route]:
 
 def _check(path: Path, rows: Sequence[Route]) -> None:
     if len(rows) > ROUTES_MAX:
-        raise RoutesError(f"{path}: {len(rows)} routes; at most {ROUTES_MAX} are served by one proxy")
+        raise RoutesError(f"{path}: {len(rows)} routes; one proxy serves at most {ROUTES_MAX}")
     seen: dict[str, int] = {}
     for number, row in enumerate(rows):
         where = f"{path}: route {number}"
         for field, address in (("listen", row.listen), ("target", row.target)):
             try:
                 if host_and_port(address)[1] == 0:
-                    raise ValueError("port 0 leads nowhere; name a port")
+                    raise ValueError("port 0 is not valid here; name a port")
             except ValueError as error:
                 raise RoutesError(f"{where}: {field}: {error}") from None
         for field, region in (("source", row.source), ("destination", row.destination)):
             if not re.fullmatch(NAME, region):
                 raise RoutesError(f"{where}: {field}: {region!r} is no region's name; names match {NAME}")
         if row.source == row.destination:
-            raise RoutesError(f"{where}: source and destination are both {row.source!r}; a route joins two regions")
+            raise RoutesError(
+                f"{where}: source and destination are both {row.source!r}; a route connects two regions"
+            )
         if row.listen in seen:
             raise RoutesError(f"{where}: {row.listen} is where route {seen[row.listen]} listens; use another port")
         seen[row.listen] = number
@@ -98,7 +99,7 @@ def kept_routes(
     old: list[Route] = []
     with contextlib.suppress(RoutesError):
         old = read_routes(file)
-    named = (address.rpartition(":")[2] for address in listening(settings))  # a status page may have any
+    named = (address.rpartition(":")[2] for address in listening(settings))  # as a status page may have any
     taken = {int(port) for port in named if port.isdecimal()}
     kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
     taken |= {host_and_port(listen)[1] for listen in kept.values()}
@@ -109,7 +110,7 @@ def kept_routes(
 
 
 def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
-    """A port of the proxy for each pair of a region and a replica or keeper of copies elsewhere; none without
+    """Returns a port of the proxy for each pair of a region and a remote replica or keeper of copies; none without
     ``[wan]``.
 
     ``ports``: at least ``routes_needed`` free ones.
@@ -136,13 +137,13 @@ def called_across(settings: Settings) -> list[Process]:
 
 
 def gateway_routes(settings: Settings) -> list[Route]:
-    """The routes of a gateway between networks of containers, one for each region: to the services that it calls in
-    the others, at the same port, and from the monitoring's region to the status pages. The gateway is ``wan.REGION``
+    """The routes of a gateway between networks of containers, one for each region: to the services called in other
+    regions, at the same port, and from the monitoring's region to the status pages. The gateway is ``wan.REGION``
     in a region, a service ``HOST.REGION`` in its own. Raises RoutesError."""
     found: list[Route] = []
     joining = {settings.region(datacentre) for datacentre in settings.datacentre}
     outside = [region for region in regions(settings) if region not in joining]
-    watching = (outside or regions(settings))[0]  # a region that is lost with no datacentre, if there is such a one
+    watching = (outside or regions(settings))[0]  # preferably a region without a datacentre
     called = [
         (source, each.region, each.address or "")
         for source in regions(settings)

@@ -1,6 +1,6 @@
 """The directory of a ``photon up`` run: logs, routes of the proxy, lock, control socket.
 
-Nothing in it must survive: state is where the deployment file says.
+Nothing in it needs to survive; state is in the directories of the deployment file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 
 DEFAULT_NAME = ".photon-run"
 LOG_NAME = "up.log"  # own log of ``photon up --detach``, in ``logs``
-LOCK_WAIT_S = 1.0  # for a predecessor that is ending, and for those that only check the lock
+LOCK_WAIT_S = 1.0  # wait for a predecessor that is ending, and for processes that only check the lock
 POLL_S = 0.05
 
 
@@ -48,7 +48,7 @@ def locked(run: Path) -> Iterator[None]:
         if not _taken(descriptor, fcntl.LOCK_EX, LOCK_WAIT_S):
             raise busy(run)
         os.ftruncate(descriptor, 0)
-        with contextlib.suppress(OSError):  # a full disk: for people only
+        with contextlib.suppress(OSError):  # a full disk: the note is only for people
             os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
         yield
     finally:
@@ -74,7 +74,7 @@ def busy(run: Path) -> RunBusy:
     except OSError:
         holder = ""
     return RunBusy(
-        f"photon up ({holder or 'pid unknown'}) runs in {run} already; photon status processes shows it, "
+        f"photon up ({holder or 'pid unknown'}) already runs in {run}; photon status processes shows it, "
         "photon down ends it, --run names another directory"
     )
 

@@ -15,12 +15,11 @@ from photon.idregistry.client.whereabouts import AUTO
 from photon.supervision.ports import host_and_port
 
 ETC = "/etc/photon"
-"""The mount point of the deployment file's directory: changes show in a mounted directory, but not in a mounted
-file."""
+"""The mount point of the deployment file's directory: a directory, as changes do not show in a mounted file."""
 JOINER_PORT = 7040
 """Of joiners that are found by discovery: each container has its own address."""
 MEMORY = {"registry": 768, "datacentre": 1536, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
-"""MB of one container; others have 384."""
+"""Memory of one container in MB; others have 384."""
 _ALL = ("key", "logs", "state", "output")
 MOUNTS = {
     "registry": ("key", "registry"), "datacentre": _ALL, "cache": (), "copies": ("state",), "status": (),
@@ -46,7 +45,7 @@ class Service:
 
     @property
     def found(self) -> bool:
-        """True for joiners that the file does not name."""
+        """True for joiners that are not in the file."""
         return self.process.name == AUTO
 
     def serve(self, config: str, *more: str) -> list[str]:
@@ -54,7 +53,10 @@ class Service:
 
 
 def listening(settings: Settings) -> list[Process]:
-    """All that are services. The second process of ``compute-spend:7500`` is ``compute-spend-2:7500``."""
+    """Returns all processes that are services.
+
+    The second process of ``compute-spend:7500`` is ``compute-spend-2:7500``.
+    """
     more = {}
     for name, compute in settings.compute.items():
         if compute.address is not None:
@@ -89,17 +91,17 @@ def _service(each: Process) -> Service:
 
 
 def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
-    """Settings that cannot be in containers: key, value, what would be right. ``made``: hosts that are used
+    """Settings that cannot be in containers: key, value, and a valid setting. ``made``: hosts that are used
     already."""
     if not settings.registry.replicas:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
     for name in settings.observe:
-        yield f"observe.{name}: no service is made of it; leave it out, and run it by photon serve observe"
+        yield f"observe.{name}: not supported in containers; leave it out, and run it with photon serve observe"
     for name, compute in settings.compute.items():
         if len(settings.datacentre) != 1:
             yield (
-                f"compute.{name}: reads outputs on its machine, and there are several datacentres; leave it out, and "
-                "run it by photon serve compute"
+                f"compute.{name}: reads outputs on its own machine, but there are several datacentres; leave it "
+                "out, and run it with photon serve compute"
             )
         if not compute.state.startswith("/state/"):
             yield f"compute.{name}.state = {compute.state!r}: must be below '/state', where a volume is mounted"
@@ -109,7 +111,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
             yield f'compute.{name}.address: is missing; write address = "compute-{name}:7500"'
     for name, sink in settings.sink.items():
         if not re.match(r"\w+:", sink.into):
-            yield f"sink.{name}.into = {sink.into!r}: must be a URL, a topic or PostgreSQL: a container keeps nothing"
+            yield f"sink.{name}.into = {sink.into!r}: must be a URL, a topic or PostgreSQL: containers keep no files"
         if sink.address is None:
             yield f'sink.{name}.address: is missing; write address = "sink-{name}:7600"'
     for name, replica in settings.registry.replicas.items():
@@ -119,18 +121,18 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
         if pipeline.joiners > 1 and not pipeline.on_spark:
-            yield f"{at}.joiners: more than one are found, and not named; write 0, and run as many as are needed"
+            yield f"{at}.joiners: several joiners are found by discovery; write 0, and run as many as needed"
         if pipeline.dispatchers > 1:
-            yield f"{at}.dispatchers: several have one machine, and a container has one of its own; leave it out"
+            yield f"{at}.dispatchers: several must share a machine, which containers do not; leave it out"
         if settings.relayed(name):
-            yield f"{at}: no service is a relay; leave chained joins and topics out"
-    hosts = {name: f"{name}, which is made without being named" for name in made}
+            yield f"{at}: relays are not supported in containers; leave out chained joins and topics"
+    hosts = {name: f"{name}, which is created automatically" for name in made}
     for each in listening(settings):
         host, _ = host_and_port(each.address or "")
         if not re.fullmatch(NAME, host.replace(".", "-")):
             yield f"{each.title}: {each.address}: the host must be a service's name: a-z, 0-9, - and _"
         if hosts.setdefault(host, each.title) != each.title:
-            yield f"{each.title}: {each.address}: is the service of {hosts[host]} too; give each its own host"
+            yield f"{each.title}: {each.address}: is also the service of {hosts[host]}; give each its own host"
 
 
 def directory(key: str, value: str | None, wanted: str) -> Iterator[str]:

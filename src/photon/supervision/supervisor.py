@@ -25,18 +25,18 @@ from photon.supervision.process_log import cut_log, is_above, last_said, open_lo
 from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
-STOP_S = 30.0  # between SIGTERM and SIGKILL, without time in which a process is kept from running;
+STOP_S = 30.0  # between SIGTERM and SIGKILL, excluding time in which a process is kept from running,
 STOP_TIMES = 6.0  # but no more than this many times that
 CHECK_TIMEOUT_S = 1.0
 ASK_MOST_S = 30.0
-"""The timeout of a silent process grows up to this: on a busy machine a second is too short for any."""
+"""The timeout of a silent process grows up to this, as on a busy machine a second is too short."""
 CHECK_GAPS = 3.0
 """Silence between two checks counts up to this many intervals plus a time-out; more means that the supervisor itself
-stood still."""
+was stopped."""
 
 
 class ServiceFailed(PhotonError):
-    """A service did not come up; one line with the last of its log."""
+    """A service did not come up; one line with the last line of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class Service:
     name: str
     arguments: tuple[str, ...]
     log: Path
-    address: str | None = None  # host:port of its gRPC health service; None means it has none
-    health: str = ""  # the name that it reports its health under
+    address: str | None = None  # host:port of its gRPC health service; None means that it has none
+    health: str = ""  # the name under which it reports its health
     datacentre: str = ""  # the datacentre with which it is lost; empty for none
-    to: Towards | None = None  # how to ask for its health; None means plain text
+    to: Towards | None = None  # how to query its health; None means plain text
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """A supervisor's actions on running processes besides restarting ended ones."""
+    """A supervisor's actions on running processes, other than restarting ended ones."""
 
     every_s: float = 1.0
     unhealthy_s: float | None = 30.0
     """A process that was healthy and has not answered for this time, though it could run (``health``), is killed and
-    restarted. `None` means never. Kills at most one in this time: when many are silent at once the machine is at its
-    limit, and many starts would keep it there."""
+    restarted. `None` means never. Kills at most one per this time: if many are silent at once, the machine is
+    overloaded, and many starts would keep it so."""
     log_bytes: int | None = None  # a larger log is rotated; None means never
 
 
@@ -79,7 +79,7 @@ class _Running:
     soon: asyncio.Event = field(default_factory=asyncio.Event)  # set to restart it now
     told: bool = False  # an operator told its current process to end
     paused: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables besides the supervisor's own
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables in addition to the supervisor's own
     since_s: float = 0.0
     start_s: float | None = None  # from a start until it was up
     log_from: int = 0  # offset in its log of the current process's output
@@ -93,7 +93,7 @@ class _Running:
         return self.process is not None and self.process.returncode is None
 
     def present(self) -> bool:
-        """True if it is alive, or about to be."""
+        """True if it is alive, or starting."""
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
@@ -112,8 +112,8 @@ class Supervisor:
         zygote: Zygote | None = None,
     ) -> None:
         """``tell(name, what)`` is called at each start and end; ``draw`` is uniform in [0, 1). Processes are copies
-        of ``zygote`` until an operator restarts or holds one: that may be for a new release, and from then on all
-        starts run what is on disk."""
+        of ``zygote`` until an operator restarts or holds one, perhaps for a new release; from then on all starts run
+        the code on disk."""
         self._policy = policy
         self._watching = watching
         self._tell = tell
@@ -138,7 +138,7 @@ class Supervisor:
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
     def redefine(self, service: Service) -> None:
-        """Changes a service from its next start on; the way to ask for its health changes at once."""
+        """Changes a service from its next start on; the way to query its health changes at once."""
         running = self._running[service.name]
         running.next = service
         running.service = replace(running.service, to=service.to, datacentre=service.datacentre)
@@ -187,11 +187,11 @@ class Supervisor:
         return process.pid if process is not None and process.returncode is None else None
 
     def failure(self) -> str | None:
-        """One line about a service that keeps ending by itself. `None` while there is hope, as there always is for a
+        """One line about a service that keeps ending by itself. `None` while it may recover, and always under a
         policy that never gives up."""
         for running in self._running.values():
             if running.restarts.failing and self._policy.gives_up:
-                return f"{running.service.name} cannot go on{self._why(running)}"
+                return f"{running.service.name} cannot continue{self._why(running)}"
             task = running.task
             if task is not None and task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 return f"{running.service.name} cannot be started again: {error}"
@@ -223,8 +223,8 @@ class Supervisor:
         self._running[name].free.set()
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
-        """Ends it gracefully and starts it again at once, even if it waits for its restart. ``environment``: its
-        variables besides the supervisor's own from then on; `None` keeps the previous ones."""
+        """Ends it gracefully and starts it again at once, even if it is waiting for its restart. ``environment``: its
+        variables in addition to the supervisor's own from then on; `None` keeps the previous ones."""
         running = self._running[name]
         if environment is not None:
             running.environment = dict(environment)
@@ -234,13 +234,13 @@ class Supervisor:
         return self._end_soon(running)
 
     def pause(self, name: str) -> int | None:
-        """SIGSTOP: it does not answer but keeps all it has, like a frozen machine."""
+        """Sends SIGSTOP: it does not answer but keeps its state, like a frozen machine."""
         running = self._running[name]
         running.paused = running.alive()
         return self._signal(running, signal.SIGSTOP)
 
     def resume(self, name: str) -> int | None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         running = self._running[name]
         running.paused = False
         running.answers.excused()
@@ -314,7 +314,7 @@ class Supervisor:
                 return await self._zygote.begin(running.service.arguments, log, ended)
             except ZygoteGone as error:
                 self._zygote = None
-                self._tell("photon", f"{error}; from now on processes are started afresh")
+                self._tell("photon", f"{error}; from now on processes are started without the zygote")
         told = {ENDED: ended} if ended else {}
         return await begin(running.service.arguments, log, {**running.environment, **told})
 
@@ -369,8 +369,8 @@ class Supervisor:
     async def _look_after(self, running: _Running, watching: Watching) -> None:
         try:
             await self._check(running, watching)
-        except Exception as error:  # the next check is made
-            self._tell(running.service.name, f"cannot be looked after: {error}")
+        except Exception as error:  # the next check is still made
+            self._tell(running.service.name, f"cannot be monitored: {error}")
 
     async def _check(self, running: _Running, watching: Watching) -> None:
         with contextlib.suppress(OSError):  # a full disk; retried
@@ -452,7 +452,7 @@ class Supervisor:
     def _detail(self, running: _Running, state: Condition) -> str:
         if state in ("up", "held", "paused"):
             return ""
-        if state in ("failing", "restarting"):  # the reason, even if its retry has said nothing yet
+        if state in ("failing", "restarting"):  # the reason, even if its retry has logged nothing yet
             return running.reason
         return self._said(running)
 
@@ -478,6 +478,6 @@ class Supervisor:
         return running.problem or last_said(running.service.log, running.log_from)
 
     def _why(self, running: _Running) -> str:
-        # A failing service may have been restarted meanwhile, and has said nothing yet.
+        # A failing service may have been restarted meanwhile, without logging anything yet.
         said = (running.reason if running.restarts.failing else "") or self._said(running)
         return f": {said}" if said else ""

@@ -1,4 +1,4 @@
-"""``photon up``: keeps the processes of a deployment file running on one machine until somebody ends them.
+"""``photon up``: keeps the processes of a deployment file running on one machine until it is told to stop.
 
 Consists of a supervisor that never gives up, and a lock and a control socket in the run directory (run_directory.py,
 control.py).
@@ -30,20 +30,22 @@ LOGS = "logs"
 
 
 def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
-    """Checks what ``photon up`` needs beyond a valid file; ``missing``: what must still be made. Raises
+    """Checks what ``photon up`` needs beyond a valid file; ``missing``: things that must still be made. Raises
     UsageError."""
     if not (settings.datacentre or settings.observe):
-        raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; photon join needs none")
+        raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; use photon join without one")
     if settings.datacentre and not settings.registry.replicas:
         raise UsageError(f"{file}: registry.replicas is empty; a deployment names 1, 3 or 5 replicas")
     for name, pipeline in settings.datacentre.items():
         if not pipeline.joiners and not pipeline.on_spark:
-            raise UsageError(f"{file}: datacentre.{name}.joiners = 0: there is no joiner to start; write 1 or more")
+            raise UsageError(
+                f"{file}: datacentre.{name}.joiners = 0: so there is no joiner to start; write 1 or more"
+            )
     if settings.wan is not None:
         for name in settings.registry.replicas:
             if not settings.region_of_replica(name):
                 where = f"{file}: registry.replicas.{name}"
-                raise UsageError(f"{where}: is in no region, which [wan] needs; set its datacentre or region")
+                raise UsageError(f"{where}: has no region, as required by [wan]; set its datacentre or region")
     if missing:
         raise UsageError(f"{file}: {'; '.join(missing)}")
 
@@ -72,7 +74,7 @@ class Up:
         log_bytes: int = LOG_BYTES,
         zygote: Zygote | None = None,
     ) -> None:
-        """``load()``: rereads the deployment file, raises PhotonError; ``say(process, line)`` is told of events and,
+        """``load()``: rereads the deployment file, raises PhotonError; ``say(process, line)`` receives events and,
         with ``follow``, of the processes' output; ``unhealthy_s``: a process silent for this time is killed and
         restarted; ``zygote``: the processes are copies of it."""
         self._deployment = deployment
@@ -96,7 +98,7 @@ class Up:
         OSError."""
         with locked(self._run):
             for name in await asyncio.to_thread(end_leftovers, self._run):
-                self._say(name, "was left by a photon up that was killed; it has ended")
+                self._say(name, "was left by a killed photon up; it has been ended")
             self._deployment = self._with_routes(self._deployment)
             await self._supervise(stop)
 
@@ -115,7 +117,7 @@ class Up:
     async def reload(self, dry_run: bool = False) -> Changes:
         """Applies the current deployment file: starts new processes and ends removed ones. The others keep running
         and use the new file at their next restart. ``dry_run``: only reports that, without routes of the proxy that
-        are still to be made. Raises PhotonError."""
+        must still be made. Raises PhotonError."""
         async with self._reloading:
             before = self._deployment
             loaded = await asyncio.to_thread(self._load)
@@ -144,7 +146,7 @@ class Up:
             await self.supervisor.remove(ended)
             await self.supervisor.start(started)
             if after.routes != before.routes and "wan" in known and "wan" in services:
-                self.supervisor.restart("wan")  # it reads its routes at its start
+                self.supervisor.restart("wan")  # as it reads its routes at its start
             return changes
 
     def _arrange(self) -> None:
@@ -155,7 +157,7 @@ class Up:
             self._followers = {name: self._followers.get(name) or LogFollower(log) for name, log in logs.items()}
 
     def hurry(self) -> None:
-        """Kills what has not ended yet (SIGKILL)."""
+        """Kills processes that have not ended yet (SIGKILL)."""
         for name in self.supervisor.names():
             self.supervisor.kill(name, hold=True)
 
@@ -181,7 +183,7 @@ class Up:
         pids = {name: pid for name in self.supervisor.names() if (pid := self.supervisor.pid(name)) is not None}
         try:
             remember(self._run, pids)
-        except OSError as error:  # a full disk is no reason to end processes
+        except OSError as error:  # a full disk must not end processes
             self._say("photon", f"{self._run}: cannot be written: {error.strerror}")
 
     async def _housekeeping(self) -> None:
@@ -200,5 +202,5 @@ class Up:
 
 
 def _differs(before: Service, after: Service) -> bool:
-    """True if the same name is another process now; certificates are read at each start anyway."""
+    """True if the name's process has changed; certificates are read at each start anyway."""
     return (before.arguments, before.address) != (after.arguments, after.address)

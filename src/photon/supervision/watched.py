@@ -1,5 +1,5 @@
-"""Runs ``photon join`` in a child process if it has a user's adapter: the record that killed a child is found in its
-crumbs, and the next child continues without it. Without such an adapter nothing is forked."""
+"""Runs ``photon join`` in a child process if it has a user's adapter: a record that killed a child is found in its
+crumbs, and the next child skips it. Without such an adapter nothing is forked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, 
 from photon.config.stopping import at_own_end
 
 DEATHS_MAX = 50
-"""Largest number of deaths before the join is given up: two per record, so half this many records."""
+"""Largest number of deaths before the join is given up: two per record, so this allows half as many records."""
 THREADS_S = 1.0  # time for an adapter's threads to end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -39,7 +39,7 @@ def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
 
 
 def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
-    """Returns `None` in a child, which does the work, and in this process the exit code once that is done.
+    """Returns `None` in a child, which does the work; in this process returns the exit code once it is done.
 
     A child that user code kills is followed by another one; a child killed by anything else ends this process in the
     same way.
@@ -65,16 +65,14 @@ def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
         if not died_in_user_code(crumbs):
             say(f"the process ended before it was done, by code that is not Photon's ({ended}); correct the adapter")
             return 2
-        say(f"the adapter's code ended the process ({ended}); it is started again, and goes on")
+        say(f"the adapter's code ended the process ({ended}); it is restarted, and continues")
     say(f"the adapter's code ended the process {DEATHS_MAX} times; correct it and run this again")
     return 1
 
 
 def end(code: int, say: Callable[[str], None]) -> int:
     """Returns the exit code. If an adapter has left threads, which would keep the process alive, ends it with this
-    code.
-
-    Without user code the threads are Photon's own, and are waited for.
+    code. Without user code, all threads are Photon's own and are waited for.
     """
     if not runs_user_code():
         return code
@@ -85,7 +83,7 @@ def end(code: int, say: Callable[[str], None]) -> int:
         each.join(max(0.0, until - time.monotonic()))
     if names := sorted(each.name for each in left if each.is_alive()):
         many = "a thread" if len(names) == 1 else f"{len(names)} threads"
-        say(f"the adapter left {many} running ({', '.join(names[:3])}), which this process does not wait for")
+        say(f"the adapter left {many} running ({', '.join(names[:3])}), for which this process does not wait")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for tell in at_own_end:
@@ -128,7 +126,7 @@ def _code_of(child: int) -> int:
 
 
 def _as_it_ended(code: int) -> int:
-    """Ends this process with the child's signal."""
+    """Ends this process by the signal that ended the child."""
     if -code != signal.SIGKILL:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)

@@ -65,14 +65,14 @@ def fork_for_another() -> int:
     os.close(write)
     with open(read, "rb") as told:
         pid = int(told.read() or 0)
-    os.waitpid(between, 0)  # from now on the copy is an orphan, and adopted
+    os.waitpid(between, 0)  # now the copy is an orphan, and is adopted
     if pid == 0:
-        raise OSError("no more processes can be made")
+        raise OSError("cannot create more processes")
     return pid
 
 
 def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
-    """Takes the standard input and outputs, session and name of a process started for this command."""
+    """Takes over standard input and outputs, session and name for this command."""
     os.setsid()
     for descriptor, number in ((lifeline, 0), (log, 1), (log, 2)):
         os.dup2(descriptor, number)

@@ -1,4 +1,4 @@
-"""The encoding of a column's meta and its versions, as bytes that a person can read.
+"""The encoding of a column's meta and its versions, as readable bytes.
 
     commit  C1 COMMIT START MARKS
     lock    L1 START WALL_MS TOKEN COMMIT LAST_START MARKS\n["table","row","column"]\n=VALUE
@@ -56,7 +56,9 @@ def read_meta(meta: bytes | None) -> Commit | Lock:
             )  # fmt: skip
     except (ValueError, TypeError):
         pass
-    raise StoreFailed(f"a cell holds {meta[:60]!r}, which this version cannot read; is the store another program's?")
+    raise StoreFailed(
+        f"a cell holds {meta[:60]!r}, which this version cannot read; the store may belong to another program"
+    )
 
 
 def commit_meta(at: Commit) -> bytes:
@@ -97,6 +99,6 @@ def value_of(version: bytes | None) -> bytes | None:
 
 
 def start_of(version: bytes) -> int:
-    """The start timestamp of the transaction that wrote it."""
+    """The start timestamp of the transaction that wrote the version."""
     start = version.partition(b"=")[0]
     return int(start[:-1] if start.endswith(b"-") else start)

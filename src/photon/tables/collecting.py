@@ -14,7 +14,7 @@ from photon.tables.store import Store
 from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import State, SystemView
 
-ROWS = 500  # rows of a page
+ROWS = 500  # rows per page
 
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:
@@ -26,8 +26,8 @@ def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s
 
 
 class Collector:
-    """Collects each time that versions have been kept for long enough. Of several collectors over one store, the one
-    whose safe point comes first works; if it dies during the work, the next one finishes it."""
+    """Collects whenever versions have been kept long enough. Of several collectors over one store, the first to move
+    the safe point works; if it dies, the next one finishes."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:
         self._around = around
@@ -44,7 +44,7 @@ class Collector:
                     return
                 self.step(seen, safe_point)
             except (StoreFailed, Conflict, OutcomeUnknown) as failed:
-                self._log.warning("old versions stay: the store does not answer", error=str(failed))
+                self._log.warning("old versions are kept: the store does not answer", error=str(failed))
                 stop.wait(min(keep_s, self._around.limits.patience_s))
 
     def step(self, seen: int, safe_point: int) -> int:
@@ -55,7 +55,7 @@ class Collector:
 
 
 def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen: int | None = None) -> int:
-    """Publishes the safe point as far as held snapshots allow; never moves it back. Returns its position, or ``seen``
+    """Publishes the safe point, limited by held snapshots; never moves it back. Returns its position, or ``seen``
     without doing anything if another client has moved it since it was ``seen``. Raises StoreFailed."""
     mine = 0
 
@@ -93,7 +93,7 @@ def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
 
 
 def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
-    """Cells with locks of transactions that began before ``before``, and the locks."""
+    """Yields cells with locks of transactions that began before ``before``, and the locks."""
     found, begin = [], ""
     while True:
         page = store.scan(table, begin, None, None, 0, ROWS)

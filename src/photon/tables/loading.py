@@ -13,11 +13,11 @@ AT_ONCE = 100  # records in a transaction
 
 
 class LoadedElsewhere(TablesError):
-    """Two programs load under the same name."""
+    """Another program loads under the same name."""
 
 
 class Source(Protocol):
-    """Like ``photon.library.Output``: the records after a cursor, in batches that each have the cursor after it."""
+    """Like ``photon.library.Output``: returns the records after a cursor, in batches with the cursor after each."""
 
     def batches(
         self, *, cursor: bytes | None = None, follow: bool = False, lines: int | None = None
@@ -38,7 +38,7 @@ def load(
     """Runs ``work(transaction, record)`` for each record after the cursor ``name``, ``at_once`` in a transaction by
     ``run`` (``Tables.run``); returns their number. A killed program continues after its last commit.
 
-    Raises LoadedElsewhere, OutcomeUnknown (start again: the cursor tells which records are done), and errors from
+    Raises LoadedElsewhere, OutcomeUnknown (start again, as the cursor tells which records are done), and errors from
     ``work`` and the source.
     """
     work = getattr(work, "work", work)  # for a @retrying function
@@ -58,7 +58,7 @@ def _step(
 ) -> None:
     row = transaction.table(CURSORS).row(name)
     if row.get("cursor") != before:
-        raise LoadedElsewhere(f"{name}: somebody else loads under this name; end that one, or take another name")
+        raise LoadedElsewhere(f"{name}: another program loads under this name; stop it, or use another name")
     for record in records:
         work(transaction, record)
     row.set("cursor", after)

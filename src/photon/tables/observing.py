@@ -36,11 +36,11 @@ Work = TypeVar("Work", bound=Callable[..., object])
 Dirty = tuple[tuple[str, str], list[Notification]]  # row and column, and their notifications
 
 PAGE = 200  # notifications that are read at once
-ROWS_SEEN = 256  # keys of rows at which scans may begin
+ROWS_SEEN = 256  # limit of row keys at which scans may begin
 FAILED_MAX = 10_000
-# Wait before a failed observer is tried again on that row: doubled each time, up to the second value.
+# First and longest wait before a failed observer is retried on that row; doubled each time.
 FAILED = BackOff(first=1.0, most=60.0)
-# Wait between two polls of an idle program, for all its threads together: doubled each time, up to the second value.
+# First and longest wait between polls of an idle program, for all its threads together; doubled each time.
 IDLE = BackOff(first=0.02, most=0.2)
 REST_S_MAX = 1.0
 LEAVE_S = 10.0  # a process that stops waits for its threads at most this long, and then ends without them
@@ -72,19 +72,20 @@ def observer(
     tables: Tables, table: str, column: str, *, name: str | None = None, time_limit_s: float = 10.0
 ) -> Callable[[Work], Work]:
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
-    column has changed, in a transaction of its own, whose commit acknowledges all changes before its start.
+    column has changed, in a separate transaction, whose commit acknowledges all changes before its start. ``name``
 
-    ``name`` (default: the function's): with another name it runs again for pending notifications. Several changes may
-    be one run; for each change at most one run commits. Effects outside the tables may happen several times.
+    (default: the function's): under another name it runs again for pending notifications. Several changes may share
 
-    ``time_limit_s``: for its own code in one run, without the tables' time; 0 means no limit. A run that raises or
-    takes longer has no effect and is tried again. A blocking call is ended when it returns.
+    one run; for each change at most one run commits. Effects outside the tables may happen several times.
+
+    ``time_limit_s``: limit of its own code in one run, without the tables' time; 0 means no limit. A run that raises
+    or takes longer has no effect and is retried. A blocking call can only be ended once it returns.
     """
 
     def decorated(work: Work) -> Work:
         called = name_of(name or work.__name__)
         if any(each.name == called for each in tables.observers):
-            raise TablesError(f"two observers are called {called}; give one of them another name=")
+            raise TablesError(f"two observers are named {called}; give one of them another name=")
         tables.observers.append(Observer(called, name_of(table), name_of(column), work, time_limit_s))
         tables.observe(table, column)
         return work
@@ -93,7 +94,7 @@ def observer(
 
 
 class ObserverFailed(TablesError):
-    """An observer's code raises or hangs; the changes that it was to handle are not lost. ``cells``: one line for
+    """An observer's code raises or hangs; its pending changes are not lost. ``cells``: one line for
     each."""
 
     exit_code = 3
@@ -105,14 +106,14 @@ class ObserverFailed(TablesError):
 
 
 class _Guarded(Transaction):
-    """The transaction of one run: the store's time does not count as the observer's, and its calls are never
+    """The transaction of one run: the store's time is not charged to the observer, and its calls are never
     interrupted."""
 
     guard: Watched | None = None
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
-        guard, self.guard = self.guard, None  # nested calls must not leave it twice
+        guard, self.guard = self.guard, None  # so that nested calls do not leave it twice
         if guard is None:
             yield
             return
@@ -165,7 +166,7 @@ class Worker:
         self._log = structlog.get_logger("photon.tables")
 
     def publish(self) -> None:
-        """Every writer notifies these observers from now on. New ones are notified of all existing rows. Takes a
+        """Makes every writer notify these observers from now on. New ones are notified of all existing rows. Takes a
         grace period. Raises StoreFailed."""
         observers = self._tables.observers
 
@@ -208,7 +209,9 @@ class Worker:
         for each in workers:
             each.join(max(0.0, until - self._around.clock.monotonic()))
         if left := [each.name for each in workers if each.is_alive()]:
-            self._log.warning("observers do not come back and are left; their rows are run again", threads=left)
+            self._log.warning(
+                "some observers did not return and are abandoned; their rows will run again", threads=left
+            )
 
     def _until(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -224,7 +227,7 @@ class Worker:
                 self._rest()
 
     def _rest(self) -> None:
-        """One thread at a time looks for work; it wakes another if there is more than it takes."""
+        """Waits for work. One thread at a time polls; it wakes another if there is more than it takes."""
         with self._news:
             self._resting += 1
             waited_s = min(IDLE.delay(self._idle) * self._resting, REST_S_MAX)
@@ -236,14 +239,14 @@ class Worker:
             self._news.notify()
 
     def drain(self) -> int:
-        """Runs until no work is left here; returns the number of committed runs. A failing observer blocks only its
+        """Runs until no work is left; returns the number of committed runs. A failing observer blocks only its
         cell. Raises ObserverFailed at the end, StoreFailed, and Conflict after a minute of conflicts."""
         runs = 0
         failures: dict[tuple[str, str, str], str] = {}
         patience = Patience(self._around, TRIES_S)
         while True:
             at_rest, moved = True, False
-            met: TablesError = Conflict("the cells that are left are locked by somebody who lives")
+            met: TablesError = Conflict("the remaining cells are locked by live clients")
             for table in self._names:
                 begin = ""
                 while page := self._page(table, begin):
@@ -253,7 +256,7 @@ class Worker:
                             continue
                         try:
                             committed, done, clean = self._tend(table, row, column)
-                        except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are running too
+                        except (Conflict, OutcomeUnknown, TooOld) as error:  # caused by other workers
                             at_rest, met = False, error
                             continue
                         except ObserverFailed as error:
@@ -277,7 +280,7 @@ class Worker:
                 raise met
 
     def step(self) -> int:
-        """Takes some rows after a random place that nobody else is working on, and runs their observers. Returns the
+        """Takes some free rows after a random place, and runs their observers. Returns the
         number of notifications handled."""
         if not self._names:
             return 0
@@ -297,7 +300,7 @@ class Worker:
         return 0
 
     def _tend_all(self, table: str, dirty: Sequence[Dirty]) -> int:
-        """Rows on which another worker is met are tried once more at the end."""
+        """Runs the observers of rows; those busy at another worker are retried at the end."""
         done = 0
         seen_to: list[Notification] = []
         for again in (True, False):
@@ -337,7 +340,7 @@ class Worker:
 
     def _tend(self, table: str, row: str, column: str) -> tuple[int, bool, bool]:
         """Runs the observers of a cell that have not acknowledged its last change. Returns the number of commits,
-        whether earlier notifications may be forgotten, and False if this program has more to do there."""
+        whether earlier notifications may be forgotten, and False if this program must run again there."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
         failed: ObserverFailed | None = None
@@ -357,7 +360,10 @@ class Worker:
         return committed, clean and acknowledged, clean or not here
 
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
-        """Returns whether it ran, and whether all earlier notifications are decided and acknowledged."""
+        """Runs an observer.
+
+        Returns whether it ran, and whether all earlier notifications are decided and acknowledged.
+        """
         tables = self._tables
         raw = _Guarded(self._around, tables.resolver, tables.system)
         held = raw.held(observer.table, row, observer.column, observer.acknowledged)
@@ -385,7 +391,7 @@ class Worker:
         except (Conflict, OutcomeUnknown, TooOld, StoreFailed):
             raise
         except Hung:
-            what = f"does not come back within {observer.time_limit_s:g} s{guard.where}"
+            what = f"did not return within {observer.time_limit_s:g} s{guard.where}"
             raise self._failure(observer, row, what) from None
         except failed() as error:
             raise self._failure(observer, row, f"raises {error!r}") from error
@@ -427,5 +433,5 @@ def _cells(page: Iterable[Notification]) -> list[Dirty]:
 
 
 def _decided(held: Held, reader: Transaction) -> bool:
-    """True if nothing notified before the reader's start is open, or newer than it."""
+    """True if no notification from before the reader's start is undecided or newer than it."""
     return not is_lock(held.meta) and read_meta(held.meta)[0] < reader.start

@@ -1,8 +1,8 @@
 """Timestamps: the state that a Raft group replicates, the leader's logic, and a client with one pending request.
 
 A range of timestamps is a committed entry. The leader answers from its range in memory, a batch of requests at a
-time, and only after confirming that nobody else has allocated since the batch came: a deposed leader hands out
-nothing.
+time, and only after confirming that no other leader has allocated since the batch arrived, so that a deposed leader
+hands out nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from photon.tables.api import StoreFailed
 
-RANGE = 100_000  # timestamps in a range, at least
+RANGE = 100_000  # minimum number of timestamps in a range
 AT_ONCE_MAX = 10_000  # timestamps in one request
 WAITING_MAX = 100_000  # waiting requests at a leader; more are refused
 
@@ -68,8 +68,8 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Confirm that this replica leads, in a round that begins now, and that it has applied everything committed by
-    then; then call ``confirmed`` with the machine's ``end``, or ``failed``."""
+    """Confirm that this replica leads, in a round that begins now, and has applied everything committed by then; then
+    call ``confirmed`` with the machine's ``end``, or ``failed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nothing was handed out: ask again, perhaps elsewhere."""
+    """Nothing was handed out: retry, perhaps elsewhere."""
 
     ticket: int
 
@@ -94,7 +94,7 @@ class OracleLeader:
     def __init__(self, *, range_size: int = RANGE) -> None:
         self._range_size = range_size
         self._next = self._end = 0  # the rest of its own range
-        # (ticket, timestamps) that came after the current round had begun
+        # (ticket, timestamps) that arrived after the current round began
         self._waiting: deque[tuple[int, int]] = deque()
         self._batch: list[tuple[int, int]] = []  # requests of the current round
         self._busy = False  # a Confirm or Allocate is pending
@@ -107,14 +107,15 @@ class OracleLeader:
         return self._begin()
 
     def confirmed(self, end: int) -> list[Action]:
-        """This replica was the leader after the batch had come, and ``end`` was the end of the allocation then."""
+        """Notes that this replica led after the batch had arrived, and that ``end`` was then the end of the
+        allocation."""
         self._busy = False
-        if end != self._end:  # another leader has since allocated, and may have handed out higher ones
+        if end != self._end:  # another leader has allocated since, and may have handed out higher ones
             self._next = self._end = 0
         return self._serve()
 
     def allocated(self, got: Range) -> list[Action]:
-        """As good as a confirmation: it was committed after the batch came."""
+        """Notes an allocation, which counts as a confirmation: it was committed after the batch arrived."""
         self._busy = False
         if got.first != self._end:
             self._next = got.first
@@ -122,7 +123,7 @@ class OracleLeader:
         return self._serve()
 
     def failed(self) -> list[Action]:
-        """This replica does not lead, or does not know."""
+        """Refuses: this replica does not lead, or does not know."""
         self._busy = False
         self._next = self._end = 0
         refused: list[Action] = [Refuse(ticket) for ticket, _ in (*self._batch, *self._waiting)]
@@ -170,7 +171,7 @@ class _Ticket:
 class BatchedOracle:
     """An ``Oracle`` over ``ask(n)``, which returns the first of n consecutive timestamps, or raises StoreFailed.
 
-    At most one request is pending; callers that come meanwhile share the next one.
+    At most one request is pending; callers that arrive meanwhile share the next one.
     """
 
     round_trips = 0
@@ -193,18 +194,18 @@ class BatchedOracle:
         if mine is not None:
             mine.done.acquire()
             if mine.error is not None:
-                raise StoreFailed(str(mine.error) or "the request for timestamps was broken off") from mine.error
+                raise StoreFailed(str(mine.error) or "the request for timestamps was interrupted") from mine.error
             if not mine.leads:
                 return mine.value
         return self._lead()
 
     def _lead(self) -> int:
-        """Asks for this caller and all that wait now; then one of the later callers leads."""
+        """Makes the request for this caller and all waiting ones; then one of the later callers leads."""
         with self._lock:
             batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
         try:
             first = self._ask(len(batch) + 1)
-        except BaseException as error:  # also Ctrl-C here: the others have no timestamps yet
+        except BaseException as error:  # including Ctrl-C, as the others have no timestamps yet
             for each in batch:
                 each.error = error
             raise
@@ -224,7 +225,7 @@ class BatchedOracle:
 
 
 class MemoryOracle:
-    """For one process, and only for its lifetime."""
+    """An ``Oracle`` for one process, and only for its lifetime."""
 
     round_trips = 0
 

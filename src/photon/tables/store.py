@@ -2,10 +2,10 @@
 
 A row's key is the table's name, a zero byte, and the row's. Three families:
 
-    m:COLUMN             the meta, always at version 1, so that a read of any moment has it
+    m:COLUMN             the meta, always at version 1, so that a read as of any moment has it
     w:COLUMN             versions, at their commit timestamps
-    n:COLUMN \\0 START    notifications (START: 8 bytes, big-endian), in a family of their own, so that a scan for
-                         them reads nothing else
+    n:COLUMN \\0 START    notifications (START: 8 bytes, big-endian), in a separate family, so that a scan for them
+                         reads nothing else
     n:\\0                 the client working on the row's notifications (``locks.py``)
 
 Metas are not deleted: in HBase the tombstone would hide a meta written later at the same version.
@@ -32,7 +32,7 @@ CALL_SECONDS_MAX = 20.0  # seconds for a read with its repetitions, and for a fl
 APPLICATION = 0x50485442  # of a SQLite file: "PHTB"
 _META, _VERSIONS, _NOTIFY = (family for group in GROUPS for family in group)
 _META_AT = 1
-_CLAIM = b"n\0"  # a column that no notification has
+_CLAIM = b"n\0"  # a column that is never a notification
 _START = struct.Struct(">Q")
 _ORACLE = Cell(SYSTEM, "oracle", "next")
 
@@ -40,17 +40,19 @@ T = TypeVar("T")
 
 
 class Store:
-    """Knows nothing of transactions: metas and versions are opaque bytes to it (``cell.py`` has their encoding). Safe
-    for many threads and processes. All methods raise StoreFailed if the rows do not answer, except ``mutate`` and
-    ``decide``."""
+    """The store knows nothing of transactions: metas and versions are opaque bytes (``cell.py`` has their encoding).
+    Safe for many threads and processes. All methods raise StoreFailed if the rows do not answer, except ``mutate``
+    and ``decide``."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._next: bytes | None = None  # what ``allocate`` left, if nobody else has called it since
+        self._next: bytes | None = (
+            None  # the register's value left by ``allocate``, if no other client has called it since
+        )
 
     @property
     def round_trips(self) -> int:
-        """To servers, so far."""
+        """Round trips to servers so far."""
         return self._rows.round_trips
 
     def create(self) -> bool:
@@ -58,8 +60,8 @@ class Store:
         return self._asked(self._rows.create)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """One answer for each read, each a row at one moment; in one round trip if the rows can. Several reads may be
-        of several moments."""
+        """Returns an answer for each read: a row as of one moment; in one round trip if possible. Reads may be as of
+        different moments."""
         wanted = [
             api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
             for table, row, columns, upto in reads
@@ -69,8 +71,8 @@ class Store:
     def mutate(
         self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True
     ) -> list[bool | None]:
-        """One answer for each mutation: done, refused (it was not done and never will be), or ``None``, meaning
-        unknown: it may be done now, later, or never. They run concurrently, in any order, each by itself.
+        """Returns an answer for each mutation: done, refused (never done), or ``None``, meaning that it may be done
+        now, later, or never. They run concurrently, in any order, separately.
 
         ``first_decides``: the first is completed before any other begins, and the others begin only if it was done;
         otherwise they are answered as refused. Without ``wait``: see ``decide``."""
@@ -81,8 +83,8 @@ class Store:
         return [None if isinstance(each, RowsFailed) else each for each in answers]
 
     def decide(self, mutations: Sequence[Mutation]) -> bool | None:
-        """The answer to the first, as ``mutate`` with ``first_decides``. Does not wait for the others: they are done
-        before the call returns, or later, or never."""
+        """Returns the answer to the first, as in ``mutate`` with ``first_decides``. Does not wait for the others,
+        which are done before the call returns, or later, or never."""
         return self.mutate(mutations, first_decides=True, wait=False)[0]
 
     def flush(self) -> None:
@@ -92,9 +94,9 @@ class Store:
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
     ) -> list[tuple[str, RowRead]]:
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that hold
-        anything in ``columns`` (``None`` means any). Fewer than ``limit`` means there are no more. Each row is read
-        as by ``read``."""
+        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that have a
+        value in ``columns`` (``None`` means any). Fewer than ``limit`` means that there are no more. Each row is as
+        in ``read``."""
         stop = _end(table) if end is None else _key(table, end)
         found = self._scan(
             _key(table, begin), stop, _columns(columns and tuple(columns)), limit, upto=max(upto, _META_AT)
@@ -133,8 +135,7 @@ class Store:
         self._asked(lambda: self._rows.put(puts))
 
     def forget(self, notifications: Sequence[Notification]) -> None:
-        """Removes exactly these. A notification written later with another start timestamp stays, even with a lower
-        one."""
+        """Removes exactly these notifications. Later ones with another start timestamp stay, even a lower one."""
         gone = [Delete(_key(table, row), _notified(column, start)) for table, row, column, start in notifications]
         self._asked(lambda: self._rows.delete(gone))
 
@@ -177,7 +178,7 @@ class Store:
         self._asked(lambda: self._rows.delete(gone))
 
     def allocate(self, timestamps: int) -> int:
-        """The first of so many consecutive numbers from 1 on, which nobody else gets: timestamps without an oracle's
+        """Returns the first of ``count`` consecutive unique numbers, from 1 on: timestamps without an oracle's
         server."""
         row, column = _key(_ORACLE.table, _ORACLE.row), _META + _ORACLE.column.encode()
         while True:
@@ -206,7 +207,7 @@ class Store:
         try:
             return question()
         except TableMissing as error:
-            raise StoreFailed(f"{error}: photon table init makes it") from None
+            raise StoreFailed(f"{error}: create it with photon table init") from None
         except RowsFailed as error:
             raise StoreFailed(str(error)) from None
 
@@ -216,8 +217,9 @@ def in_memory() -> Store:
 
 
 def in_file(path: Path) -> Store:
-    """kill -9 loses nothing; a power cut may lose the last transactions, each as a whole and with everything after it
-    (timestamps, cursors), so the remaining state is a past one. Raises StoreFailed."""
+    """Opens a store in a SQLite file. kill -9 loses nothing; a power cut may lose the last transactions, each
+    completely and with everything after it (timestamps, cursors), so that a former state remains. Raises
+    StoreFailed."""
     try:
         return Store(SqliteRows(path, GROUPS, APPLICATION, survives_power=False, one_thread=False))
     except RowsFailed as error:

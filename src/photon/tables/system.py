@@ -1,7 +1,6 @@
 """The tables' own data: the safe point and the observed columns, in one register of the system's table.
 
-Published data is valid for everybody after a grace period: a client that relies on its copy reads again when that is
-older than half a grace period.
+Published data is valid for all clients after a grace period, as clients reread a copy older than half of it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
     safe_point: int = 0  # no transaction that began earlier may read
     moved_ms: int = 0  # when it was last moved, by the mover's wall clock
-    # Start timestamps of snapshots that it must not pass -> end of the hold, by wall clock in milliseconds.
+    # Start timestamps of snapshots that hold it back -> end of the hold, wall clock in milliseconds.
     held: dict[str, int] = {}
     observed: dict[str, list[str]] = {}  # ``TABLE/COLUMN`` -> names of its observers
     seeded: list[str] = []  # ``TABLE/COLUMN@OBSERVER`` of observers whose existing rows were notified
@@ -39,11 +38,11 @@ def decode(meta: bytes | None) -> State:
     try:
         return decoded(meta, State)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreFailed(f"{SYSTEM}: what tables keep of themselves cannot be read: {error}") from None
+        raise StoreFailed(f"{SYSTEM}: the tables' own data is unreadable: {error}") from None
 
 
 class _Seen(NamedTuple):
-    """One reading: threads share a view, so it is replaced as a whole."""
+    """One reading: replaced as a whole, as threads share it."""
 
     at_s: float
     state: State
@@ -51,7 +50,7 @@ class _Seen(NamedTuple):
 
 
 class SystemView:
-    """This client's copy."""
+    """This client's copy of the register."""
 
     def __init__(self, around: Surroundings, own: Callable[[], set[tuple[str, str]]] = set) -> None:
         """``own``: columns that this program observes, published or not."""
@@ -99,7 +98,7 @@ class SystemView:
             now_ms = self._around.wall_ms()
             known = {each: until for each, until in state.held.items() if until > now_ms}
             if len(known) >= HELD_MAX:
-                raise TablesError(f"{SYSTEM}: {HELD_MAX} snapshots are held already")
+                raise TablesError(f"{SYSTEM}: {HELD_MAX} snapshots are already held")
             known[str(start)] = known.get(str(start)) or now_ms + int(seconds * 1000)
             return msgspec.structs.replace(state, held=known)
 
@@ -133,7 +132,7 @@ class SystemView:
                 self.look()
                 return after
             if not patience.wait():
-                raise StoreFailed(f"{SYSTEM}: cannot be changed: others do so all the time, or it does not answer")
+                raise StoreFailed(f"{SYSTEM}: cannot be changed: others keep changing it, or it does not answer")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -153,7 +152,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
 
 
 def without_observer(state: State, name: str) -> State:
-    """Removes an observer: notifications no longer wait for it."""
+    """Removes an observer: so that notifications no longer wait for it."""
     left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
     seeded = [each for each in state.seeded if each.rpartition("@")[2] != name]
     return msgspec.structs.replace(

@@ -72,13 +72,13 @@ class Row:
     def set(self, column: str, value: Any) -> None:
         """Sets the value, which is written when the transaction commits. Raises BadName."""
         if value is None:
-            raise BadName(f"{self._table}/{self.key}/{column}: None is no value; delete() removes one")
+            raise BadName(f"{self._table}/{self.key}/{column}: None is not a value; use delete() to remove one")
         try:
             data = orjson.dumps(value)
         except TypeError as error:
-            raise BadName(f"{self._table}/{self.key}/{column}: JSON cannot say {value!r:.80}: {error}") from None
+            raise BadName(f"{self._table}/{self.key}/{column}: not valid in JSON: {value!r:.80}: {error}") from None
         if len(data) > VALUE_BYTES_MAX:
-            raise BadName(f"{self._table}/{self.key}/{column}: {len(data)} bytes; {VALUE_BYTES_MAX} are the most")
+            raise BadName(f"{self._table}/{self.key}/{column}: {len(data)} bytes; the limit is {VALUE_BYTES_MAX}")
         self._transaction.write(self._table, self.key, column if column in _good_names else name_of(column), data)
 
     def delete(self, column: str) -> None:
@@ -112,7 +112,7 @@ class Table:
 
 
 class TransactionFace:
-    """An open transaction or snapshot."""
+    """The API of an open transaction or snapshot."""
 
     __slots__ = ("raw",)
 
@@ -121,7 +121,7 @@ class TransactionFace:
 
     @property
     def start(self) -> int:
-        """Its start timestamp."""
+        """The start timestamp."""
         return self.raw.start
 
     def table(self, name: str) -> Table:
@@ -147,7 +147,7 @@ class _Writing:
 
 
 class Snapshot(TransactionFace):
-    """All tables at one moment. Values set in it are visible in it, and never written."""
+    """All tables at one moment. Values set in it are visible only in it, and never written."""
 
     __slots__ = ()
 
@@ -195,8 +195,9 @@ class Tables:
 
     @contextmanager
     def snapshot(self, *, hold_s: float = 0.0) -> Iterator[Snapshot]:
-        """All tables at this moment, read only. Old versions are kept for it as for others (``keep`` of ``[tables]``,
-        an hour); ``hold_s``: for this long instead, while it is open. Raises TooOld, TablesError, StoreFailed."""
+        """All tables at this moment, read only. Old versions are kept for it like for others (``keep`` of
+        ``[tables]``, an hour); ``hold_s``: for this long instead, while it is open. Raises TooOld, TablesError,
+        StoreFailed."""
         raw = Transaction(self.around, self.resolver, self.system)
         if not hold_s:
             yield Snapshot(raw)
@@ -205,7 +206,7 @@ class Tables:
         try:
             yield Snapshot(raw)
         finally:
-            with suppress(StoreFailed):  # the hold expires by itself then
+            with suppress(StoreFailed):  # the hold then expires by itself
                 self.system.let_go(raw.start)
 
     def run(self, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
@@ -239,8 +240,8 @@ class Tables:
         self._own.add((table, column))
 
     def flush(self) -> None:
-        """Waits until commits are completely written: they are valid once their primaries are, and the rest follows.
-        Other clients complete the commits of a client that died before that."""
+        """Waits until commits are completely written: they are valid once their primaries are, and the rest follows
+        later. Other clients complete the commits of a client that died before that."""
         self.around.store.flush()
 
     def close(self) -> None:
@@ -278,8 +279,8 @@ def name_of(name: str) -> str:
     if name not in _good_names:
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == SYSTEM:
             raise BadName(
-                f"{name!r:.80} is no name of a table or column: letters, digits, '_', '.', '-', 64 at most, "
-                f"and not {SYSTEM}"
+                f"{name!r:.80} is not a name of a table or column: use at most 64 letters, digits, '_', '.', "
+                f"'-', and not {SYSTEM}"
             )
         if len(_good_names) < 10_000:
             _good_names.add(name)
@@ -290,12 +291,12 @@ def _checked_key(key: str) -> str:
     try:
         size = len(key.encode())
     except (UnicodeEncodeError, AttributeError):
-        raise BadName(f"{key!r:.80} is no key of a row: it is no text that UTF-8 can say") from None
+        raise BadName(f"{key!r:.80} is not a key of a row: it is not valid UTF-8 text") from None
     if not 0 < size <= KEY_BYTES_MAX or "\0" in key:
-        raise BadName(f"{key!r:.80} is no key of a row: 1 to {KEY_BYTES_MAX} bytes, without NUL")
+        raise BadName(f"{key!r:.80} is not a key of a row: 1 to {KEY_BYTES_MAX} bytes, without NUL")
     return key
 
 
 def _shown(values: dict[str, bytes]) -> dict[str, Any]:
-    """Without the columns of observers (``COLUMN@OBSERVER``)."""
+    """Leaves out the columns of observers (``COLUMN@OBSERVER``)."""
     return {column: orjson.loads(value) for column, value in values.items() if "@" not in column}

@@ -1,6 +1,6 @@
 """One transaction: reads at its start, writes at its end (rules 1 to 4). ``DESIGN.md`` has the rules.
 
-Only calls of the store or the oracle may be interrupted; between two of them nothing is shared.
+Only calls of the store or the oracle may be interrupted; nothing is shared between two of them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from photon.tables.resolving import Resolver
 from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import SystemView
 
-CELLS_MAX = 10_000  # cells that a transaction writes
+CELLS_MAX = 10_000  # limit of cells written by a transaction
 AT_ONCE = 64  # cells that are locked in one call
-SCAN_ROWS = 200  # rows of a page of a scan
-# Rows that a transaction remembers of its scans: beyond that, rows are read again when needed again.
+SCAN_ROWS = 200  # rows per page of a scan Scanned rows that a transaction remembers; further ones are read again when
+# needed.
 ROWS_KEPT = 10_000
 
 
@@ -68,7 +68,7 @@ class Transaction:
         return value_of(self.held(table, row, column).version)
 
     def held(self, table: str, row: str, column: str, *also: str) -> Held:
-        """The content of the column at the start. ``also``: columns of the row that will be wanted next."""
+        """The content of the column at the start. ``also``: columns of the row needed next."""
         key = table, row
         known = self._read.get(key)
         if known is None:
@@ -96,7 +96,7 @@ class Transaction:
             self._fetch(reads, cells)
 
     def _fetch(self, reads: list[Read], wanted: set[tuple[str, str, str]]) -> None:
-        """Reads until no lock blocks ``wanted``; other columns are taken if not locked."""
+        """Reads until no lock blocks ``wanted``; also takes other columns that are not locked."""
         patience = None
         while True:
             blocked = []
@@ -113,7 +113,7 @@ class Transaction:
             if not self._settled(in_the_way):
                 patience = patience or Patience(self._around, self._around.limits.lock_age_s * 3)
                 if not patience.wait():
-                    raise StoreFailed(f"{in_the_way[0][0]}: is locked, and does not become free")
+                    raise StoreFailed(f"{in_the_way[0][0]}: is locked and stays locked")
 
     def _take(self, read: Read, found: RowRead) -> list[tuple[Cell, bytes]]:
         """Remembers committed values. Returns the locks of transactions that may commit before this one's start."""
@@ -132,7 +132,7 @@ class Transaction:
         return locks
 
     def _settled(self, locks: Iterable[tuple[Cell, bytes]]) -> bool:
-        """True if all are gone or have changed; False if some must be waited for."""
+        """Resolves locks. True if all are gone or have changed; False if some must be waited for."""
         self._around.counts["locks_met"] += 1
         try:
             gone = [self._resolver.settle(cell, meta) for cell, meta in locks]
@@ -200,21 +200,21 @@ class Transaction:
         """``None`` deletes. Raises TablesError if there are too many cells."""
         self.writes[Cell(table, row, column)] = value
         if len(self.writes) > CELLS_MAX:
-            raise TablesError(f"a transaction writes more than {CELLS_MAX} cells; make it several")
+            raise TablesError(f"a transaction writes more than {CELLS_MAX} cells; split it")
 
     def commit(self) -> int:
         """Returns the commit timestamp, 0 if there was nothing to write. Raises Conflict, OutcomeUnknown, TooOld,
-        StoreFailed; after all but OutcomeUnknown nothing of it was done, nor will be."""
+        StoreFailed; after all but OutcomeUnknown it had no effect, and never will."""
         if not self.writes:
             return 0
-        cells = sorted(self.writes)  # of transactions that want the same cells, the first succeeds
+        cells = sorted(self.writes)  # sorted, so that of transactions on the same cells the first succeeds
         try:
             observed = self._system.observed()
             self._prewrite(cells, observed)
             self._system.check(self.start)
             now = self._system.observed()
             if now is not observed and any((cell[0], cell[2]) in now - observed for cell in cells):
-                raise Conflict("a column that is written is observed from now on")
+                raise Conflict("a written column is now observed")
             timestamp = self._around.timestamp()
         except Exception as error:
             if isinstance(error, Conflict):
@@ -286,8 +286,8 @@ class Transaction:
             cells = left
 
     def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:
-        """Cells that this transaction has not locked. For uncertain ones the expected meta stays the same: it is the
-        fence (rule 4)."""
+        """Returns cells that this transaction has not locked. For uncertain ones the expected meta is unchanged: it
+        is the fence (rule 4)."""
         left = []
         for cell, held in zip(cells, self._around.read_cells(cells), strict=True):
             now = read_meta(held.meta)
@@ -296,13 +296,13 @@ class Transaction:
                 self._locked[cell] = held.meta, now.before
                 continue
             if cell in uncertain and held.meta != metas[cell]:
-                raise Conflict(f"{cell}: is somebody else's, or this transaction was rolled back")
+                raise Conflict(f"{cell}: was taken by another client, or this transaction was rolled back")
             metas[cell] = held.meta
             left.append(cell)
         return left
 
     def _free(self, cell: Cell, metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> Commit:
-        """The committed state of a cell that nobody has locked, nor written since the start. Raises Conflict."""
+        """Returns the committed state of a cell that is not locked, nor written since the start. Raises Conflict."""
         for _ in range(4):
             before = read_meta(metas[cell])
             if isinstance(before, Commit):
@@ -314,7 +314,7 @@ class Transaction:
             if cell in uncertain or not self._settled([(cell, meta)]):
                 break
             self._look([cell], metas)
-        raise Conflict(f"{'/'.join(cell)}: somebody else writes it")
+        raise Conflict(f"{'/'.join(cell)}: another client is writing it")
 
     def _prolong(self, primary: Cell) -> None:
         """Prolongs the lock, as a sign that a long commit is still running."""
@@ -330,13 +330,13 @@ class Transaction:
             (held,) = self._around.read_cells([primary])
             done = held.meta == longer
             if held.meta == meta:
-                return  # if it is done later, the commit reads again
+                return  # if it takes effect later, the commit reads again
         if not done:
-            raise Conflict("this transaction took long, and was rolled back by somebody who waited")
+            raise Conflict("this transaction took too long, and was rolled back by a waiting client")
         self._locked[primary] = longer, before
 
     def _commit(self, cells: list[Cell], timestamp: int) -> None:
-        """Returns after the primary's commit: the others follow; clients that meet unfinished ones complete them."""
+        """Returns after the primary's commit; the other cells follow, or are completed by clients that find them."""
         primary = cells[0]
         done = commit_meta(Commit(timestamp, self.start, 0))
         patience = None
@@ -351,7 +351,7 @@ class Transaction:
             except StoreFailed:
                 pass
             if not patience.wait():
-                raise OutcomeUnknown("the store does not answer: whether the transaction is committed is not known")
+                raise OutcomeUnknown("the store does not answer: it is unknown whether the transaction is committed")
 
     def _final(self, cell: Cell, done: bytes, timestamp: int) -> Mutation:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
@@ -362,19 +362,19 @@ class Transaction:
         state = read_meta(held.meta)
         if isinstance(state, Lock) and state.start == self.start:
             assert held.meta is not None
-            self._locked[primary] = held.meta, state.before  # it may have been prolonged
+            self._locked[primary] = held.meta, state.before  # as it may have been prolonged
             return False
         if self._resolver.commit_of(primary, self.start):
             return True
         try:
             self._system.check(self.start)
-        except TooOld:  # its version may have existed, and been collected
-            raise OutcomeUnknown("the store took too long to answer: whether it is committed is not known") from None
+        except TooOld:  # its version may have been collected
+            raise OutcomeUnknown("the store took too long to answer: it is unknown whether it is committed") from None
         self._around.counts["conflicts"] += 1
-        raise Conflict("this transaction was taken for dead, and rolled back by somebody who waited")
+        raise Conflict("this transaction seemed dead, and was rolled back by a waiting client")
 
     def _give_up(self, primary: Cell) -> None:
-        """Frees the locked cells, as far as the store answers; clients that meet the rest free it."""
+        """Frees the locked cells while the store answers; clients that find the rest free them."""
         if primary in self._locked:
             cells = [primary, *(cell for cell in self._locked if cell != primary)]
             back = [Mutation(cell, self._locked[cell][0], rolled_back(self._locked[cell][1])) for cell in cells]

@@ -11,15 +11,15 @@ from photon.tables.cell import Lock, read_meta, start_of
 from photon.tables.surroundings import Surroundings
 
 ROWS = 500
-PROBLEMS_MAX = 100  # reported problems; all are counted
+PROBLEMS_MAX = 100  # limit of reported problems; all are counted
 
 
 @dataclass
 class Findings:
     cells: int = 0
     locks: int = 0
-    old_locks: int = 0  # older than a lock's maximum age: the next reader resolves them
-    notifications: int = 0  # observers still have to handle them
+    old_locks: int = 0  # locks above the maximum age, resolved by the next reader
+    notifications: int = 0  # notifications that observers must still handle
     highest: int = 0  # highest timestamp in any cell
     wrong: int = 0
     problems: list[str] = field(default_factory=list)
@@ -31,15 +31,15 @@ class Findings:
 
 
 def verify(around: Surroundings, tables: Iterable[str]) -> Findings:
-    """May run during normal operation: each cell is checked by itself. Raises StoreFailed."""
+    """Checks all cells, each by itself, so it may run during normal operation. Raises StoreFailed."""
     found = Findings()
     for table in tables:
         _verify_table(around, table, found)
     oracle = around.timestamp()
     if found.highest >= oracle:
         found.tell(
-            f"the oracle hands out {oracle}, below {found.highest} in the tables: it is not theirs, or was lost; "
-            "nothing that is written now is seen"
+            f"the oracle hands out {oracle}, below {found.highest} in the tables: it belongs to other tables, or "
+            "was lost; new writes would be invisible"
         )
     return found
 
@@ -64,7 +64,7 @@ def _verify_table(around: Surroundings, table: str, found: Findings) -> None:
 def _verify_cell(around: Surroundings, cell: Cell, held: Held, found: Findings) -> None:
     where = "/".join(cell)
     if held.meta is None:
-        found.tell(f"{where}: has a version at {held.commit} and no meta")
+        found.tell(f"{where}: has a version at {held.commit} but no meta")
         return
     state = read_meta(held.meta)
     before = state.before if isinstance(state, Lock) else state
@@ -76,7 +76,7 @@ def _verify_cell(around: Surroundings, cell: Cell, held: Held, found: Findings) 
         if state.start <= before.commit:
             found.tell(f"{where}: locked by a transaction of {state.start}, which began before {before.commit}")
     if (before.commit, before.start) != _newest(held):
-        found.tell(f"{where}: the meta says {before.commit}, the newest version is that of {held.commit}")
+        found.tell(f"{where}: the meta has {before.commit}, but the newest version is at {held.commit}")
 
 
 def _newest(held: Held) -> tuple[int, int]:

@@ -31,14 +31,14 @@ log = get_logger(__name__)
 
 
 class AlarmKind(enum.StrEnum):
-    """The subject of an alarm; docs/verification.md says what to do."""
+    """The subject of an alarm; docs/verification.md has the remedies."""
 
     DOUBLED = "doubled"  # the same event was written twice
     NOT_OWNED = "not-owned"  # the line's token does not own its id: invented, or written twice
-    TORN = "torn"  # a line below the published length that is no output record
+    TORN = "torn"  # a line below the published length that is not an output record
     DIFFERS = "differs"  # the line does not match its source records
-    NO_SOURCE = "no-source"  # no log holds the record that the line names
-    OWNED = "owned-too-long"  # ids are registered and not written
+    NO_SOURCE = "no-source"  # no log has the line's source record
+    OWNED = "owned-too-long"  # ids are registered but not written
     DAMAGED = "damaged"  # a file that the verifier relies on cannot be read
     CHANGED = "changed"  # an output file is no longer as it was published
 
@@ -46,11 +46,11 @@ class AlarmKind(enum.StrEnum):
 ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED, AlarmKind.CHANGED)
 
 ADVICE = {
-    AlarmKind.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
-    AlarmKind.NOT_OWNED: "take the line out of what is billed unless its event stands nowhere else; report it",
+    AlarmKind.DOUBLED: "bill it once; keep both files, and find their writers by their tokens",
+    AlarmKind.NOT_OWNED: "do not bill the line, unless its event has no other; report it",
     AlarmKind.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
-    AlarmKind.DIFFERS: "compare the line with its source; whichever was changed since, restore it",
-    AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
+    AlarmKind.DIFFERS: "compare the line with its source; restore the one that was changed",
+    AlarmKind.NO_SOURCE: "compare the line with its named log; restore the log, or treat the line as invented",
     AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
     AlarmKind.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
     AlarmKind.CHANGED: "put the file back from a copy; without one: photon spark verify, then photon spark recover",
@@ -84,7 +84,7 @@ class AlarmsDamaged(PhotonError):
 
 
 class AlarmLog:
-    """The alarms of one slot. The ``what`` of an alarm goes to the process's log at level error, once."""
+    """The alarms of one slot. An alarm's ``what`` is logged once by the process, at level error."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str, *, bytes_max: int = ALARMS_BYTES) -> None:
         """``directory`` must exist. Raises AlarmsDamaged."""
@@ -111,16 +111,16 @@ class AlarmLog:
     def tell(
         self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
-        """Durable when it returns.
+        """Records an alarm durably. Reported alarms are not repeated, except one that ends by itself and had ended
 
-        An alarm that was reported before is not repeated; one that ends by itself may be, if it had ended meanwhile.
+        meanwhile.
         """
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
         if finding not in (AlarmKind.OWNED, AlarmKind.DAMAGED) and self._is_full():
             return
-        self._append(alarm)  # on a full disk the next try reports it again
+        self._append(alarm)  # on a full disk the next attempt reports it again
         self._open[alarm.key] = alarm
         if finding not in ENDS_ITSELF:
             self._told.add(alarm.key)
@@ -151,7 +151,7 @@ class AlarmLog:
     def _append(self, alarm: Alarm) -> None:
         line = msgspec.json.encode(alarm) + b"\n"
         if not self._disk.exists(self._path):
-            self._begin(list(self._open.values()))  # some alarms are open if there was no room to begin the file
+            self._begin(list(self._open.values()))  # alarms may be open if there was no room to begin the file
         elif self._disk.size(self._path) + len(line) > self._bytes_max:
             lines = read_lines(self._disk, self._path)
             self._disk.rename(self._path, self._old)
@@ -169,7 +169,7 @@ def shown(event_id: bytes) -> str:
 
 
 def _mend(disk: Disk, path: Path) -> None:
-    """Removes a line torn by a crash or a full disk: nobody has seen it."""
+    """Removes a line torn by a crash or a full disk, which was never seen."""
     if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
         disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 
@@ -206,11 +206,11 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
         decoded(head, _Head)
         return [msgspec.json.decode(line, type=Alarm) for line in lines]
     except DECODE_ERRORS as bad:
-        raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, it is begun again") from None
+        raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, and it is started again") from None
 
 
 def _lines_told(lines: list[Alarm]) -> set[tuple[str, str, int]]:
-    """Alarms about lines: these end when they are acknowledged, and are not reported again because of that."""
+    """Alarms about lines: these end when acknowledged, but are then not reported again."""
     return {alarm.key for alarm in lines if alarm.finding not in ENDS_ITSELF}
 
 

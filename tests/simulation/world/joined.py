@@ -54,8 +54,8 @@ class JoinedWorld(RaftWorld):
     )
 
     expected_alarms = (
-        "no copy of the output is kept: what is durable here alone is shown to readers",
-        "the output is not copied",
+        "no copy of the output is kept now: readers see output that is durable only here",
+        "the output cannot be copied",
         "raft.disk_full",
     )
 

@@ -140,7 +140,7 @@ def test_the_time_of_the_primary_event() -> None:
         it.join(b'{"q":"k"}', FILE, bad, FILE)
     found = it.join_columns(Pairs([b'{"q":"k"}'] * 2, [FILE] * 2, [bad, good], [FILE] * 2)).rows()
     assert [type(each) for each in found] == [BadRecord, Joined]
-    with one_line(AdapterError, 'time = "primary", and the primary has no time'):
+    with one_line(AdapterError, 'time = "primary", but the primary has no time'):
         adapter(PRIMARY, {"format": "jsonl", "key": "q", "time": "primary"})
     for side, foreign in (({**PRIMARY, "time": "primary"}, False), ({**PRIMARY, "time": "line"}, True)):
         with one_line(AdapterError, "is not possible; name a field"):

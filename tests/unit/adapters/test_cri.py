@@ -86,7 +86,7 @@ def test_times_of_primary_records() -> None:
     it = ConfiguredAdapter({"primary": {**framed, "time": "line"}, "foreign": foreign})
     assert it.has_primary_time
     assert it.primary_times(records, FILE) == [
-        AT_NS, BadRecord(NOT_CRI), BadRecord("the line's time = '2024-03-01T25:00:00.931087621Z' is no time of day"),
+        AT_NS, BadRecord(NOT_CRI), BadRecord("the line's time = '2024-03-01T25:00:00.931087621Z' is not a time of day"),
     ]  # fmt: skip
     named = {**framed, "time": {"field": "t", "unit": "s"}}
     it = ConfiguredAdapter({"primary": named, "foreign": foreign})

@@ -96,7 +96,7 @@ def test_links_never_lead_to_what_is_photons_own(tmp_path: Path, entry: str, nam
         deployed(tmp_path, TLS, flags=(following(tmp_path / entry),))
     line = str(refused.value)
     assert line.startswith(f"join.clicks: follow_links: {tmp_path / entry} holds, or lies in, {name} (")
-    assert line.endswith("; name a directory that holds nothing but logs")
+    assert line.endswith("; name a directory that has only logs")
 
 
 def test_links_may_lead_next_to_what_is_photons_own(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
     ("foreign", "problem"),
     [
         ([], "hold no records yet"),
-        ([b"10.0.0.1 - - GET /", b"x"], "are text whose lines have no common shape with a time"),
+        ([b"10.0.0.1 - - GET /", b"x"], "are text, whose lines share no shape that has a time"),
         ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
         ([b"k,l", b"m,n"], "hold CSV with ',' and 2 columns, and nothing tells whether the first line"),
         ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
@@ -120,7 +120,7 @@ def test_an_id_is_only_taken_when_it_is_named_as_the_events_own() -> None:
     assert found.foreign.id is None
     assert (
         "No event id found: every line counts as its own event, so a repeated line is joined twice (0 repeated lines "
-        "in the sample). If seller_id identifies an event, say --id seller_id"
+        "in the sample). If seller_id identifies an event, give --id seller_id"
     ) in found.explanation
     found = inferred(primary, {"deals.csv": [b"order_id,deal_id,won_at", *rows]})
     assert found.foreign.id == "deal_id"
@@ -340,7 +340,7 @@ def test_what_is_told_is_not_looked_for() -> None:
     assert found.foreign.time == time
     found = infer(primary, foreign, told=Told(primary_key="twin_id", id="n_id", time="mixed_at"))
     assert isinstance(found, Unclear)
-    assert "the foreign logs have values of no known unit or format in 'mixed_at'" in found.problem
+    assert "the foreign logs have values of unknown unit or format in 'mixed_at'" in found.problem
     assert 'id = "n_id"' in found.example
     assert 'key = "twin_id"' in found.example
 
@@ -395,22 +395,22 @@ def events(count: int = 30, **fields: str) -> list[bytes]:
     [
         ({"event_id": "{x}"}, "event_id", ""),
         ({"event_id": "e{i}"}, "event_id", ""),
-        ({"event_id": "{i}"}, None, "'event_id' only counts, and may begin again"),
-        ({"id": "{i}"}, None, "'id' only counts, and may begin again"),
-        ({"payment_id": "p-{i}"}, None, "'payment_id' only counts, and may begin again"),
+        ({"event_id": "{i}"}, None, "'event_id' is a counter, and may restart"),
+        ({"id": "{i}"}, None, "'id' is a counter, and may restart"),
+        ({"payment_id": "p-{i}"}, None, "'payment_id' is a counter, and may restart"),
         ({"payment_id": "{x}"}, "payment_id", ""),
         (
             {"payment_id": "{x}", "status": "paid"},
             None,
-            "'payment_id' may name a thing that changes, as 'status' says",
+            "'payment_id' may name a thing that changes, judging by 'status' says",
         ),
         ({"payment_id": "{x}", "status": "200"}, "payment_id", ""),
         ({"payment_id": "{x}", "type": "made"}, None, "'payment_id' may name a thing that changes"),
         ({"payment_id": "{x}", "type": "t{m}"}, "payment_id", ""),
         ({"event_id": "{x}", "status": "paid"}, "event_id", ""),
-        ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, as 'version' says"),
+        ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, judging by 'version' says"),
         ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' may both be one"),
-        ({"session_id": "{x}"}, None, "If session_id identifies an event, say --id session_id"),
+        ({"session_id": "{x}"}, None, "If session_id identifies an event, give --id session_id"),
     ],
 )
 def test_an_event_id_has_two_witnesses(fields: dict[str, str], taken: str | None, said: str) -> None:
@@ -622,7 +622,7 @@ def test_records_without_a_time_are_joined() -> None:
     assert adapter.foreign_header(rows[0], LogFile("f")).event_time_ns == 0
     # A field that may be a time is listed first.
     risen = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i * i) for i in range(30)]
-    assert "n rises as times do, and is not named as one" in unclear(PRIMARY, {"f.log": risen})
+    assert "n increases like a time, but is not named like one" in unclear(PRIMARY, {"f.log": risen})
     by_one = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i) for i in range(30)]
     assert "n rises as times do" in unclear(PRIMARY, {"f.log": by_one})
     created = {"f.log": [row.replace(b'"n"', b'"created"') for row in by_one]}
@@ -634,7 +634,7 @@ def test_records_without_a_time_are_joined() -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ([b"["], "hold one JSON array over several lines or in a very long one, of which none can be read"),
+        ([b"["], "hold one JSON array over several lines or in a very long one, none of them readable"),
         ([b"{}"], "hold no field with text or a number in it (the first record is '{}')"),
         ([b'{"a":[]}'], "hold no field with text or a number in it"),
         ([b'{"a":null,"b":true}'], "hold no field with text or a number in it"),
@@ -746,7 +746,7 @@ def test_one_log_for_both_sides_is_refused_with_the_kinds_in_it() -> None:
     found = one_log({"eve.json": rows})
     assert found.problem == (
         "--primary and --foreign name the same logs, whose records are of several kinds (event_type: tls 10, flow "
-        "10, alert 10), and nothing says which of the records are primary"
+        "10, alert 10), and their primary records are unknown"
     )
     tables = tomllib.loads(found.example)["join"]["join"]
     assert (tables["primary"]["key"], tables["foreign"]["key"]) == ("flow_id", "flow_id")

@@ -76,7 +76,7 @@ def test_a_key_that_several_records_share_is_told_unless_they_are_alike(tmp_path
     arguments = files(tmp_path, primary, GOOD)
     result = photon(*arguments)
     assert result.exit_code == 0, result.output
-    assert "2 keys have several different primary records: 'q1' stands in " in result.output
+    assert "2 keys have keys belong to several different primary records: 'q1' stands in " in result.output
     assert "offsets 4 and 19 (lines 2 and 5)" in result.output
     assert "events are joined to the first in file order (primary.duplicates)" in result.output
     shown = orjson.loads(photon(*arguments, "-o", "json").stdout)["ambiguous"]
@@ -286,4 +286,4 @@ def test_pairs_out_of_bounds_are_told(tmp_path: Path) -> None:
     assert (out["matched"], out["unpaired"]) == (2, 1)
     assert [each["key"] for each in out["foreign"]["read"]] == ["a|7", "a|7"]
     said = photon("adapter", "test", *arguments).output
-    assert "1 of them are no pair with it: line 2: the primary event is 0:00:01 newer, and within.after" in said
+    assert "1 of them do not pair with it: line 2: the primary event is 0:00:01 newer, and within.after" in said

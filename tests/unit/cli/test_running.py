@@ -151,7 +151,7 @@ async def test_wrong_usage_is_one_line(site: Site) -> None:
         ((), "restart: of what?"),
         (("joiner east-7",), "joiner east-7: no such process; there are: registry r1, joiner east-1"),
         (("cache", "status"), "cache, status: no such process; there are: registry r1"),
-        (("joiner", "--datacentre", "north"), "--datacentre north: no process is lost with it"),
+        (("joiner", "--datacentre", "north"), "--datacentre north: it has no processes of its own"),
     ):
         assert why in refused(await site.photon("restart", *arguments))
 
@@ -172,7 +172,7 @@ async def test_a_changed_file_is_taken_up(site: Site) -> None:
     assert (await site.photon("restart", "registry")).exit_code == 0
     assert (await site.states())["registry r1"].address == f"127.0.0.1:{site.ports[3]}"
     nothing = await site.photon("reload")
-    assert nothing.output == "started: none\nended: none\nchanged, when they are restarted: none\n"
+    assert nothing.output == "started: none\nended: none\nchanged; take effect at a restart: none\n"
     now = await site.pids()
     site.lines.append("a mistake")
     site.write()

@@ -132,7 +132,7 @@ def test_what_cannot_be_taken_back_is_refused_where_nobody_can_be_asked(name: st
     config = tmp_path / "photon.toml"
     config.write_text('[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n')
     said = refused(photon(*name.split(), *FOR_GOOD[name], "--config", config))
-    assert "cannot be taken back: --yes does it, --dry-run shows what would be done" in said
+    assert "cannot be undone: confirm with --yes, or preview it with --dry-run" in said
 
 
 def test_an_order_for_a_join_on_spark_that_never_began_is_refused(tmp_path: Path) -> None:
@@ -150,5 +150,5 @@ def test_a_person_is_asked(said: str, code: int, tmp_path: Path, monkeypatch: py
     command = ["verifier", "acknowledge", "--datacentre", "east", "--config", str(config)]
     done = CliRunner().invoke(main, command, input=said)
     assert done.exit_code == code, done.output
-    assert "0 alarms stand. Have they been dealt with? [y/N]" in done.stderr
+    assert "0 open alarms. Have they been dealt with? [y/N]" in done.stderr
     assert done.stdout == ("0 alarms acknowledged\n" if code == 0 else "")

@@ -318,7 +318,7 @@ def test_a_computation_that_hangs_is_ended() -> None:
     commit(engine, ["a", "b", "c"], 11)
     assert values(engine) == [["a", 11, 1], ["c", 11, 1]]
     (fault,) = engine.faults()
-    assert "computation count, key 'b': it did not come back within 0.05 s" in fault.line
+    assert "computation count, key 'b': it did not return within 0.05 s" in fault.line
     assert "test_engine.py" in fault.line
 
 

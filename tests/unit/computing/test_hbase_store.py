@@ -243,7 +243,7 @@ def test_what_is_damaged_or_of_others_is_said(server: FakeHBase) -> None:
         on_hbase(server.opened(), "t\0", INTERVAL)
     row = server.rows[prefix_of("t", "i1") + b"i"]
     (value, version) = row.pop(b"r0")
-    with pytest.raises(ComputingError, match="damaged: the last commit is not there in full"):
+    with pytest.raises(ComputingError, match="damaged: the last commit is incomplete"):
         opened(server).acquire("other")
     row[b"r0"] = (value[:-1], version)
     with pytest.raises(ComputingError, match="damaged"):

@@ -134,5 +134,5 @@ def test_a_store_of_another_interval_is_said(tmp_path: Path) -> None:
     with pytest.raises(ComputingError, match=r"store.db: has the interval i1 \(0x80000000 to 0x100000000\), not "):
         in_file(tmp_path / "store.db", Interval(0, 5, "i7"))
     assert in_file(tmp_path / "store.db").interval == INTERVAL
-    with pytest.raises(ComputingError, match=r"none.db: its interval is not there"):
+    with pytest.raises(ComputingError, match=r"none.db: its interval is missing"):
         in_file(tmp_path / "none.db")

@@ -138,7 +138,7 @@ def does(*steps: str | int) -> Ran:
         ("no moment", "the time of the timer 'a' is no int of nanoseconds"),
         ("surrogate", "UnicodeEncodeError"),
         ("timer", "ValueError: in a timer"),
-        ("again", "10001 timers were called at once: it sets its own timers in the past"),
+        ("again", "10001 timers were called at once; it keeps setting timers in the past"),
     ],
 )
 def test_wrong_user_code_is_one_line_and_harms_its_key_only(what: str, said: str) -> None:
@@ -156,7 +156,7 @@ def test_wrong_user_code_is_one_line_and_harms_its_key_only(what: str, said: str
 def test_a_record_without_a_key_is_put_aside() -> None:
     ran = run(Does(), [Record({}, 1), Record({"key": "k", "do": ""}, 1)], outputs=["out"])
     assert [fault.line for fault in ran.faults] == [
-        "computation does, a record without key: KeyError: 'key'; it is put aside, to be tried again"
+        "computation does, a record without key: KeyError: 'key'; put aside, to be retried"
     ]
     assert len(ran["out"]) == 1
 

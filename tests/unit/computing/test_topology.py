@@ -36,7 +36,7 @@ def test_a_circle_is_named() -> None:
     topology = Topology("t")
     topology.add(One(), {"b": key}, ["a"])
     topology.add(Two(), {"a": key}, ["b"])
-    with pytest.raises(TopologyError, match="one, two wait for one another in a circle"):
+    with pytest.raises(TopologyError, match="one, two form a cycle"):
         topology.checked()
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_stream_is_named_with_those_that_there_are() -> None:
 def test_a_stream_has_one_producer() -> None:
     topology = Topology("t")
     topology.add(One(), {"begin": key}, ["a"])
-    with pytest.raises(TopologyError, match="computation two: the stream 'a' has a producer already"):
+    with pytest.raises(TopologyError, match="computation two: the stream 'a' already has a producer"):
         topology.add(Two(), {"begin": key}, ["a"])
 
 

@@ -172,7 +172,7 @@ SPOILT: list[tuple[Callable[[Path], None], str]] = [
     (_garbage("ca.crt"), r"ca\.crt: holds no certificate"),
     (_large, "has more than 1048576 bytes"),
     (_of_another, "is of registry-r2, not of registry-r1"),
-    (_key_of_another, "is not the certificate of the key next to it"),
+    (_key_of_another, "does not match the key next to it"),
     (_other_authority, r"was not issued by the authority in ca\.crt"),
 ]
 

@@ -36,6 +36,6 @@ def test_a_file_system_without_locks_is_not_told_as_another_process(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match="No locks available"), alone(tmp_path / "lock", "busy"):
         pass
-    with pytest.raises(UsageError, match=r"no cursor can be kept there \(No locks available\)"):
+    with pytest.raises(UsageError, match=r"cannot keep a cursor there \(No locks available\)"):
         CursorFile(RealDisk(), tmp_path / "cursor")
     assert len(os.listdir("/proc/self/fd")) == open_before

@@ -257,9 +257,9 @@ def test_logs_that_are_another_joins_output_have_a_directory_of_their_own_unless
     ("change", "said"),
     [
         ({"join": {"clicks": {"foreign": {"join": "purchases"}}}},
-         "join.clicks.foreign.join = 'purchases': a join cannot need itself: clicks <- purchases <- clicks"),
+         "join.clicks.foreign.join = 'purchases': a join cannot depend on itself: clicks <- purchases <- clicks"),
         ({"join": {"purchases": {"foreign": {"join": "purchases"}}}},
-         "join.purchases.foreign.join = 'purchases': a join cannot need itself: purchases <- purchases"),
+         "join.purchases.foreign.join = 'purchases': a join cannot depend on itself: purchases <- purchases"),
         ({"join": {"purchases": {"primary": {"join": "click"}}}},
          "join.purchases.primary.join = 'click': no such join; there are: clicks, purchases"),
         ({"join": {"purchases": {"primary": {"join": 3}}}},
@@ -371,7 +371,7 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
         ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
         (
             {"b": {"file": "b.py", "state": "b", "processes": 2}, "b-2": {"file": "b.py", "state": "c"}},
-            "compute.b-2: another one's process has this name; rename it",
+            "compute.b-2: another computation's process has this name; rename it",
         ),
         ({"b": {"file": "b.py", "state": "b", "processes": 65}}, "compute.b.processes = 65: expected `int` <= 64"),
         (

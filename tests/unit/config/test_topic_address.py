@@ -25,7 +25,7 @@ def test_settings_of_clients(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\n\nsecurity.protocol = SSL\nsasl.password=a=b\n")
     assert client_settings(file) == {"security.protocol": "SSL", "sasl.password": "a=b"}
-    for wrong, why in (("x", "is to be NAME=VALUE"), ("group.id=x", "Photon sets group.id itself")):
+    for wrong, why in (("x", "must be NAME=VALUE"), ("group.id=x", "Photon sets group.id itself")):
         file.write_text(wrong)
         with pytest.raises(UsageError, match=why):
             client_settings(file)

@@ -125,7 +125,7 @@ async def test_nothing_is_read_before_the_stores_clock_is_known() -> None:
     rig.run()
     await rig.until_asked(3)
     assert (rig.watch.may_read, rig.told) == (False, [])
-    assert met[0] == "event store: it has not answered yet; the logs are read when it does"
+    assert met[0] == "event store: it has not answered yet; reading of the logs begins once it does"
     rig.said, rig.store_ahead = 900 * S, 0
     await rig.until_asked(rig.asked + 1)
     assert (rig.watch.may_read, rig.told) == (True, [0])

@@ -1,4 +1,4 @@
-"""Keys that were asked for in vain, and the news when they come."""
+"""Keys requested events in vain, and the news when they come."""
 
 from __future__ import annotations
 

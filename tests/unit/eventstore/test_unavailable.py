@@ -126,7 +126,7 @@ def test_only_logs_without_a_file_are_given_up_and_only_when_told_to(tmp_path: P
     w.told.clear()
     assert w.logs.forget(["b.log"], LOGS, apply=True).logs[0].identity == B.identity
     assert w.logs.given_up == {B.identity}
-    assert w.told == ["b.log (22222222): given up; keys that stand in it count as absent"]
+    assert w.told == ["b.log (22222222): given up; its keys count as absent"]
     assert w.logs.forget(["b.log"], LOGS, apply=True).logs == ()
     w.logs.failed(A1, GONE, [b"k"])
     assert [each.identity for each in w.logs.forget([], LOGS, apply=False).logs] == [A1.identity]

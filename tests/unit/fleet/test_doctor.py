@@ -323,7 +323,7 @@ def test_what_a_computation_says_is_passed_on() -> None:
 
 
 def test_tables() -> None:
-    assert only("tables", Level.OK).what == "t.db answers; 9 cells looked at; the safe point was moved 1 min 0 s ago"
+    assert only("tables", Level.OK).what == "t.db answers; 9 cells checked; the safe point was moved 1 min 0 s ago"
     assert found("tables", tables=None) == []
     away = TablesHere("HBase, table photon_tables", "no server answers")
     assert only("tables", Level.PROBLEM, tables=away).where == "HBase, table photon_tables"

@@ -110,7 +110,7 @@ async def test_what_an_operator_aborted_is_not_tried_again() -> None:
 
 
 async def test_what_cannot_begin_right_now_is_planned_again() -> None:
-    no_leader = Refusal(Status.REFUSED, "shards [1] have no leader: they could not prepare")
+    no_leader = Refusal(Status.REFUSED, "shards [1] have no leader, so they could not prepare")
     time = Time()
     assert await changed(Script(PLANNED, no_leader, PLANNED, PREPARING, SETTLED), time) is SETTLED
     assert time.monotonic() >= 1
@@ -127,7 +127,7 @@ async def test_it_is_watched_for_a_minute_after_its_start_or_up_to_a_limit(limit
 
 async def test_nobody_to_watch_is_a_failure_that_says_what_was_begun() -> None:
     with pytest.raises(
-        ReshardFailed, match=r"change 2 of the shards was begun, its end is not known.*nobody is there"
+        ReshardFailed, match=r"change 2 of the shards was begun, but its end is unknown.*nobody is there"
     ):
         await changed(Script(PLANNED, PREPARING, SILENT), Time())
 

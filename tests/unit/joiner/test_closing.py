@@ -68,7 +68,7 @@ async def test_a_stop_tries_the_witness_until_it_answers(tmp_path: Path) -> None
     with capture_logs() as said:
         await engine.close()
     assert (engine.left, published(tmp_path)) == (False, written(tmp_path))
-    assert said[-1]["event"] == "slot closed: everything it took is decided and published"
+    assert said[-1]["event"] == "slot closed: everything accepted is decided and published"
 
 
 async def test_a_stop_waits_for_the_copy(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_what_is_wrong_is_one_line(slot: WrittenSlot, tmp_path: Path, monkeypatc
         (output, {"datacentre": "east"}, "datacentre goes with"),
         (output, {"kinds": "matched"}, "there are: joined"),
         (output, {"cursor": "x"}, "no cursor"),
-        (output, {"schema": {"foreign.a": "integer"}}, "no type; there are"),
+        (output, {"schema": {"foreign.a": "integer"}}, "not a type; there are"),
     ]
     for place, words, why in wrong:
         with pytest.raises(UsageError, match=why):

@@ -219,8 +219,8 @@ def test_a_key_may_be_said_as_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"key": ["{ field ="]}, "--key .*is no TOML table"),
-        ({"time": "{ field ="}, "is no TOML table"),
+        ({"key": ["{ field ="]}, "--key .*is not a TOML table"),
+        ({"time": "{ field ="}, "is not a TOML table"),
         ({"time": "{ feld = 'at' }"}, "time: .*feld"),
         ({"unit": "ms"}, "unit goes with time"),
         ({"format": ["csv", "tsv"]}, "give one format"),

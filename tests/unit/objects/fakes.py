@@ -44,7 +44,7 @@ class MemoryBucket:
     def read(self, meta: Meta, begin: int, end: int) -> bytes:
         self._ask(f"read {meta.key} {begin} {end}")
         if self._meta(meta.key) != meta:
-            raise ObjectsFailed(errno.ESTALE, "holds other bytes than it did when it was listed")
+            raise ObjectsFailed(errno.ESTALE, "has changed since it was listed")
         return self.data[meta.key][begin:end]
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:

@@ -23,7 +23,7 @@ Caused by: java.io.IOException: No space left on device
 @pytest.mark.parametrize(
     ("working", "report", "join", "busy"),
     [
-        ("work", "r", "clicks", r"r: another photon spark verify writes it; let it end"),
+        ("work", "r", "clicks", r"r: another photon spark verify writes it; wait until it ends"),
         ("other", "r", "views", r"r: another photon spark verify writes it"),
         ("work", "s", "clicks", r"work: another photon spark verify of join clicks works there; .* another --work"),
         ("work", None, "clicks", "works there"),
@@ -45,7 +45,9 @@ def test_two_at_once(tmp_path: Path, working: str, report: str | None, join: str
 
 
 def test_a_full_disk_is_one_line_that_says_which() -> None:
-    local = f"{NO_SPACE} in spark.local.dir: make room, or name another directory with --spark spark.local.dir=DIR"
+    local = (
+        f"{NO_SPACE} in spark.local.dir: free some space, or name another directory with --spark spark.local.dir=DIR"
+    )
     assert said_by_spark(Py4JError(FULL)) == local
     assert said_by_spark(OSError(28, NO_SPACE)) == local, "of pyspark, whose files have no names"
     assert said_by_spark(OSError(28, NO_SPACE, "/mnt/r/verdict.json")) is None

@@ -125,7 +125,7 @@ def test_a_range_is_skipped_with_one_line_and_the_cursor_moves_past(tmp_path: Pa
         read(slot)
     [marked] = mark(slot, (2, 0))
     assert marked == DamagedRange(
-        slot.name(2), 0, length, "was published, but is gone, as .gz too (lost, or archived)", AT
+        slot.name(2), 0, length, "was published, but is gone, even as .gz (lost, or archived)", AT
     )
     with capture_logs() as said:
         blocks = list(Reader(DISK, slot.place).read())
@@ -159,7 +159,7 @@ def test_marking_finds_what_is_damaged(tmp_path: Path) -> None:
     assert cut == within == DamagedRange(slot.name(2), begins[20], len(data), why, AT)
     said = f"no line begins at byte {len(data)}, as {len(data)} bytes are published; see its cause"
     assert beyond == f"{slot.name(2)}: {said}"
-    assert unknown == f"{slot.name(3)}: is not published, so nobody reads it"
+    assert unknown == f"{slot.name(3)}: is not published, so it is not read"
     before = (slot.state / DAMAGED_NAME).read_bytes()
     assert [mark(slot, (1, begins[3])), mark(slot, (2, begins[20]))] == [[line], [cut]]
     assert (slot.state / DAMAGED_NAME).read_bytes() == before, "nothing is new"

@@ -72,7 +72,7 @@ def test_lines_before_damage_are_read(tmp_path: Path) -> None:
 def test_a_line_without_end_and_a_file_that_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(DATA + b"half a li")
-    assert read(path) == (DATA, "has a last line without end")
+    assert read(path) == (DATA, "has an unfinished last line")
     assert read(tmp_path / "b.jsonl") == (b"", GONE)
 
 

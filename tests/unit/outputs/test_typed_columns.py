@@ -257,7 +257,7 @@ def test_numbers_of_given_types_are_what_the_text_says_or_stay(kind: str, value:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"foreign": {"a": "number"}}, "foreign.a = 'number': no type; there are bool, int"),
+        ({"foreign": {"a": "number"}}, "foreign.a = 'number': not a type; there are bool, int"),
         ({"foreign": {}}, "foreign: has no fields"),
         ({"foreign.a": "int", "foreign.a.b": "int"}, "foreign.a.b lies in a, which is int"),
         ({"foreign.a": "decimal(40,2)"}, "no type"),

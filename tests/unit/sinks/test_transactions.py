@@ -149,7 +149,7 @@ def test_it_goes_on_only_once_something_is_committed() -> None:
 
 
 def test_what_others_have_put_there_is_refused() -> None:
-    with pytest.raises(UsageError, match="holds no cursor of a Photon sink"):
+    with pytest.raises(UsageError, match="has no cursor of a Photon sink"):
         committed_of(b"{}", "here")
     with pytest.raises(UsageError, match="here: was begun with kinds joined; this run wants joined and late; give"):
         Committed.beginning(KINDS).check(("joined", "late"), "here")

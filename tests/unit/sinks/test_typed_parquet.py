@@ -80,7 +80,7 @@ def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Pat
             files.add(batch(n, line(n, foreign)))
             files.roll()
     assert said == [
-        "joined: new columns foreign.coupon (text), from the next file on; until then they stand in _rest",
+        "joined: new columns foreign.coupon (text), from the next file on; until then they are kept in _rest",
         "joined: foreign.amount is int here and came as text; what does not fit stands in _rest; "
         "for another type give --schema, and another directory",
     ]

@@ -102,8 +102,8 @@ def test_a_file_that_nothing_names() -> None:
     said = "4,943 lines: 4,943 are copies of records in the output, 0 stand nowhere else"
     assert whole.say == f"{name}: not named by the manifest, {said}"
     assert whole.command == f"mv -n {path} /data/west/"
-    assert stale.say.endswith("4,943 stand nowhere else; put the slot's manifest.jsonl back from a copy")
-    assert unread.say.endswith("its lines are of hours that were not looked at")
+    assert stale.say.endswith("4,943 stand nowhere else; restore the slot's manifest.jsonl from a copy")
+    assert unread.say.endswith("its lines are of hours that were not verified")
     assert more.say.endswith("(3 more lines are of other hours: verify those, too)")
     assert {each.command.partition(" --")[0] for each in (stale, unread, more)} == {"photon spark verify"}
     assert " --from 2026-05-07T00 --to 2026-05-07T02 " in more.command
@@ -124,8 +124,8 @@ def test_logs_that_are_gone() -> None:
         ("east, west", "a.log", 100, "foreign log a.log was read by the dispatcher and is gone in every "
          "datacentre that has its events: 100 events"),
         ("west", "a.log", 7, "foreign log a.log was read by the dispatcher and is gone in west only: 7 events"),
-        ("west", "b.log", 6, "foreign log b.log is named by records and is not there in west only: 6 events"),
-        ("west", "q.log", 5, "primary log q.log was there when an earlier night read it and is gone in "
+        ("west", "b.log", 6, "foreign log b.log is named by records but missing in west only: 6 events"),
+        ("west", "q.log", 5, "primary log q.log was read by an earlier night and is gone in "
          "every datacentre that has its events: 5 events"),
     ]  # fmt: skip
     assert {each.command for each in found} == {

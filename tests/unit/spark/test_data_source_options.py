@@ -40,7 +40,7 @@ def test_columns_are_parsed() -> None:
         ("user from foreign.user", "NAME TYPE from"),
         ("user string from record.user", "NAME TYPE from"),
         ("user string from foreign.user price double from primary.p", "NAME TYPE from"),
-        ("user date from foreign.user", "a type is one of string, bigint"),
+        ("user date from foreign.user", "the type must be one of string, bigint"),
         ("a string from foreign.a, a string from foreign.b", "there is such a column already"),
         ("key string from foreign.a", "there is such a column already"),
     ],

@@ -44,7 +44,7 @@ def test_a_missing_record_is_a_finding_unless_the_verification_found_it_lost() -
         (CountedHour(100, 0, RECORDS | {"joined": 63}), {"pending": 3, "elsewhere": 27}, "pending"),
         (CountedHour(100, 0, RECORDS | {"joined": 63}), {"reread": 3}, "read again"),
         (CountedHour(100, 0, RECORDS | {"joined": 63}, backfilled=3), {}, "backfilled"),
-        (CountedHour(100, 0, RECORDS | {"joined": 63}, unnamed=3), {}, "in files that nothing names"),
+        (CountedHour(100, 0, RECORDS | {"joined": 63}, unnamed=3), {}, "in unlisted files"),
     ],
 )
 def test_more_records_than_the_ledger_has(counted: CountedHour, ledger: dict[str, int], why: str) -> None:

@@ -67,7 +67,7 @@ def test_what_a_computation_publishes_is_a_record() -> None:
     assert (line.event_id, line.key, line.event_time_ns, line.foreign) == (b"i0:17", None, 5, b'{"cents":1}')
     assert (line.primary, line.source, line.primary_source) == (None, ("i0", 17), None)
     for bad in (made.replace(b"17}}", b"18}}"), made.replace(b"foreign", b"foreigm")):
-        with pytest.raises(NoRecord, match="has not all members of a joined record"):
+        with pytest.raises(NoRecord, match="lacks members of a joined record"):
             read_output_line(bad, "joined")
 
 

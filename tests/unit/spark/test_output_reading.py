@@ -100,7 +100,7 @@ def test_files_that_nothing_names(tmp_path: Path) -> None:
     works = unnamed_ranges(source, KINDS)
     names = ["joined/copies/mine.jsonl", "joined/s0-000001.jsonl", "joined/s0-000077.jsonl"]
     assert [(each.name, each.named) for each in works] == [(name, False) for name in names]
-    assert read(works[:1]) == ([9], [(len(line(9)), "has a last line without end after line 1")])
+    assert read(works[:1]) == ([9], [(len(line(9)), "has an unfinished last line after line 1")])
     assert read(works[1:]) == ([*range(300), *range(300)], [])
     (slot.state / "retired.json").write_bytes(b'{"version":1,"slot":"s0"}')
     assert [each.name for each in unnamed_ranges(source, KINDS)] == names[:1], "its readers were told to leave it"

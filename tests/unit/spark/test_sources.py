@@ -199,5 +199,5 @@ def test_files_that_an_adapter_reads_travel_next_to_its_own(tmp_path: Path) -> N
         adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)
     source = (tmp_path / "mine.py").read_text()
     (tmp_path / "mine.py").write_text(source.replace("('prices.json',)", "('../key',)"))
-    with pytest.raises(UsageError, match=r"Mine.data_files: '../key' is no name of a file next to mine.py"):
+    with pytest.raises(UsageError, match=r"Mine.data_files: '../key' is not the name of a file next to mine.py"):
         adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)

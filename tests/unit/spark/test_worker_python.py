@@ -36,7 +36,7 @@ def script(path: Path, text: str) -> str:
 def test_this_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _probed(sys.executable) == ([], None)
     assert _probed("no-such-python")[1] == "is not there"
-    assert _probed(script(tmp_path / "mute", "exit 1"))[1] == "is no Python that runs"
+    assert _probed(script(tmp_path / "mute", "exit 1"))[1] == "is not a working Python"
     other = script(tmp_path / "old", 'echo "[[3, 4], []]"')
     assert _probed(other)[1] == f"is Python 3.4, and this program runs Python {HERE}"
     bare = script(tmp_path / "bare", f'exec {sys.executable} -I -S "$@"')

@@ -268,7 +268,7 @@ def test_tables_that_stand_still_are_alarms() -> None:
     assert alarms == {
         "oracle": "no replica leads the oracle of timestamps: transactions wait",
         "observe dedup-1": "its store does not answer: no server",
-        "observers": "7 cells wait for observers, and the oldest has for 200 s",
+        "observers": "7 cells wait for observers, the oldest for 200 s",
     }
 
 

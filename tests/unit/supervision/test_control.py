@@ -152,7 +152,7 @@ async def test_down(site: Site) -> None:
     ("request_", "said"),
     [
         (Request(do="kill", names=("wna",)), "wna: no such process; there are: wan, joiner e, joiner w"),
-        (Request(do="kill", datacentre="north"), "datacentre north: no process is lost with it"),
+        (Request(do="kill", datacentre="north"), "datacentre north: it has no processes of its own"),
         (Request(do="kill"), "kill: of what"),
         (Request(do="restart"), "restart: of what"),
     ],

@@ -45,7 +45,7 @@ def test_a_process_that_ends_at_once_is_quoted_with_its_exit_code(tmp_path: Path
         ([UP, WRONG], r"^1 of 2 processes are not up: d is failing: no such file \(photon up keeps trying", 60.0),
         ([UP, FAILING], r"^after 0\.3 s 1 of 2 processes are not up: c is failing: port in use", 0.3),
         ([UP, STARTING], r"^after 0\.3 s 1 of 2 processes are not up: b is starting", 0.3),
-        ([], r"^after 0\.3 s nothing of it can be seen yet", 0.3),
+        ([], r"^after 0\.3 s no status is available yet", 0.3),
     ],
 )
 def test_what_does_not_come_up_is_named(

@@ -49,7 +49,7 @@ async def test_a_leader_that_has_not_applied_all_yet_hands_out_nothing() -> None
     oracles = Oracles()
     oracles.groups["r1"].current = False  # its machine may be empty and its log full
     refused = await oracles.take()
-    assert (refused.first, refused.reason) == (0, "has just begun to lead")
+    assert (refused.first, refused.reason) == (0, "is not ready to lead yet")
     assert oracles.log.commands == []
 
 

@@ -32,9 +32,9 @@ def backup(at: Deployed, directory: Path) -> None:
     """Back up all groups to the new DIRECTORY, or URL, while traffic runs.
 
     \b
-    What was acknowledged before the command began is in it. DIRECTORY appears when it is whole and was read back;
-    a call that is cut short leaves DIRECTORY.partial, which the next one removes; below a URL the manifest comes
-    last, and without it there is no backup. It holds digests, no event ids.
+    It includes everything acknowledged before the command began. DIRECTORY appears once it is complete and verified;
+    an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is written
+    last; without it there is no backup. A backup has digests, not event ids.
     Examples:
       photon registry backup --config photon.toml backups/2026-11-21
       photon registry backup --config photon.toml s3://backups/2026-11-21
@@ -99,14 +99,14 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
 
     \b
     Live: each group's replicas keep their state as of the same entry, and are compared by number of ids, a sum
-    over all entries, and all else that they know. That reads every id from every replica. With --shards every
+    over all entries, and their remaining state. That reads every id from every replica. With --shards every
     replica looks through its own ids.
     Examples:
       photon registry verify backups/2026-11-21
       photon registry verify --config photon.toml -o json
       photon registry verify --config photon.toml --shards
-    Exit codes: 0 good, 1 damaged, different or in the wrong shard, or nobody answers, 3 good, but some replica could
-    not be asked.
+    Exit codes: 0 good, 1 damaged, different or in the wrong shard, or no replica answers, 3 good, but some replica
+    could not be asked.
     """
     if (backup is None) == (at.given is None) or (shards and backup is not None):
         raise UsageError("name a BACKUP or --config FILE, one of them; --shards goes with --config")
@@ -120,7 +120,7 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     with at.registry() as client:
         compared, problems, silent = _compare(client)
 
-    lines = problems or ["all that were asked hold the same"]
+    lines = problems or ["all replicas asked hold the same"]
     lines = [*lines, *(f"replica {name} could not be asked" for name in silent)]
     part = Part("groups", compared, (*GROUP, Column("sum"), Column("replicas", "replicas", ", ".join)))
     at.part(part, *lines, problems=problems, silent=silent)
@@ -165,5 +165,5 @@ def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[s
     from photon.idregistry.operate.fingerprints import fingerprint
 
     mark = client.marked(group)
-    exports = {name: client.export(name, mark) for name in replicas}  # start all: each keeps its present state
+    exports = {name: client.export(name, mark) for name in replicas}  # start all first: each fixes its present state
     return {name: fingerprint(group, export) for name, export in exports.items()}

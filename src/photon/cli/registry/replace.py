@@ -37,9 +37,9 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
     \b
     1. In the deployment file put the table of NEW in place of OLD's.
     2. replace OLD NEW --dry-run  checks that it is safe, and says what would be done.
-    3. replace OLD NEW --yes, where NEW's directory is. --yes is the operator's word that OLD's disk will never come
-       back: what was acknowledged could be lost. Every survivor applies all that was acknowledged, and notes the
-       next membership; NEW's directory is filled.
+    3. replace OLD NEW --yes, where NEW's directory is. With --yes you assert that OLD's disk will never come back; if
+       it did, acknowledged registrations could be lost. Every survivor applies all acknowledged entries and records
+       the next membership; NEW's directory is filled.
     4. Start NEW (with its certificate), then restart the surviving replicas one after the other. Inserts wait while
        neither epoch has a majority, some seconds. Joiners and dispatchers may be restarted later.
     5. replace OLD NEW --wait     returns when all run in the new epoch and NEW has caught up.
@@ -64,7 +64,8 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
         wanted, steps = _plan(at, client, old, new)
         if not dry_run:
             ask(
-                f"Is the disk of {old} permanently gone? If it comes back, what was acknowledged can be lost", yes=yes
+                f"Is the disk of {old} permanently gone? If it comes back, acknowledged registrations can be lost",
+                yes=yes,
             )
             _apply(at, client, wanted)
     people = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
@@ -83,7 +84,7 @@ def _plan(at: Deployed, client: OperatorClient, old: str, new: str) -> tuple[Exc
     wanted = exchange(found, old, new, at.settings.registry.replicas[new].address)
     with OperatorClient({old: wanted.members[old]}, at.tls) as lost:
         if lost.inspect_all()[old].reply is not None:
-            raise ReplaceRefused(f"{old} answers: stop it first, and see to it that its disk never comes back")
+            raise ReplaceRefused(f"{old} answers: stop it first, and make sure that its disk never comes back")
     rows = check_survivors(found)
     names = ", ".join(found)
     return wanted, [
@@ -103,7 +104,7 @@ def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
     from photon.idregistry.operate.seeding import Member, seed_directory
 
     _barriers(client)
-    for name in sorted(client.addresses):  # two operators ask the same one first; it refuses the second
+    for name in sorted(client.addresses):  # so two operators ask the same one first, which refuses the second
         client.follow(name, wanted.epoch, wanted.next)
     member = Member(wanted.new, wanted.next, wanted.epoch)
     seed_directory(RealDisk(), _directory(at, wanted.new), member, _seeds(client), os.urandom)
@@ -145,5 +146,5 @@ def _wait(at: Deployed, timeout: float) -> None:
     if left := not_there_yet(found):
         raise ReplaceRefused(f"not done after {timeout:g} s: {'; '.join(left)}")
     epoch = epoch_of(found)
-    people = f"epoch {epoch}: {', '.join(replicas)} have everything"
+    people = f"epoch {epoch}: {', '.join(replicas)} have caught up"
     at.show({"done": True, "epoch": epoch, "members": sorted(replicas)}, people)

@@ -33,9 +33,11 @@ TRY_SECONDS = 10.0
 @click.option("--change", type=click.IntRange(min=1), metavar="NUMBER", help="With --abort: only this change.")
 @click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s).")
 @dry_run
-@click.option("--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its end.")
+@click.option(
+    "--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its progress."
+)
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
-              help="Number of tries, if a shard holds a later event than the start.")  # fmt: skip
+              help="Number of attempts, if a shard already has events later than the start.")  # fmt: skip
 @click.option("--limit", type=DURATION, help="Longest wait for its end (a minute after it takes effect).")
 @deployed()
 @audited
@@ -54,8 +56,8 @@ def reshard(
       photon registry reshard --config photon.toml --shards 3 --dry-run
       photon registry reshard --config photon.toml --shards 3
       photon registry reshard --config photon.toml --abort
-    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers,
-    with --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
+    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or no replica answers,
+    with --abort: there is no change, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
     """
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
@@ -85,7 +87,7 @@ def _applied(
     def tell(found: Resharding) -> None:
         line = sentence(found)
         if found.change is not None:
-            progress.tell(line, line.partition("(")[0] + line.partition(")")[2])  # without the time that is left
+            progress.tell(line, line.partition("(")[0] + line.partition(")")[2])  # without the remaining time
 
     async def applied(registry: RegistryClient) -> Resharding:
         try:

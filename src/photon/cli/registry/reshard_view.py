@@ -31,7 +31,7 @@ def _at(name: str, ns: int) -> dict[str, str | int | None]:
 
 
 def numbers(shards: Iterable[int]) -> str:
-    """``1 2 3``."""
+    """Formats numbers as ``1 2 3``."""
     return " ".join(map(str, shards)) or "none"
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
               help="Open the shards: everything registered since the backup was registered again.")  # fmt: skip
 @click.option(
     "--accept-boundary", metavar="TIME",
-    help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",
+    help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago, now).",
 )  # fmt: skip
 @sure
 @deployed()
@@ -44,14 +44,14 @@ def restore(
     at: Deployed, backup: Path | None, replicas: tuple[str, ...], again: bool, only: tuple[str, ...], open_: bool,
     accept_boundary: str | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """Make the data directories of a new deployment from BACKUP; register again what outputs hold; open its shards.
+    """Make a new deployment's data directories from BACKUP; register outputs again; open its shards.
 
     \b
     1. restore BACKUP writes the (empty) directory of every replica of the file, or with --replica, on its own
        machine, of that one. Then start all replicas. Their shards are closed: inserts wait.
     2. restore --register-again, on each machine that has outputs, while the joiners are stopped: every line names
-       its event and its token, under which it is registered. It may be repeated. What a redo log holds beyond the
-       outputs the joiner registers itself, once the shards are open. Re-reads of these lines count as duplicates
+       its event and its token, under which it is registered. It may be repeated. Records that are only in a redo log
+       are registered by the joiner itself, once the shards are open. Re-reads of these lines count as duplicates
        in ledgers. Then: restore --open.
        Or, if outputs are lost: restore --accept-boundary now. Unknown events older than that are never
        joined (they become late); nothing can be joined twice.
@@ -144,7 +144,7 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
         refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
         shards = f"shards {', '.join(map(str, closed))}"
         if not dry_run:
-            word = " Was all that outputs hold registered again?" if boundary_ns is None else " Do it?"
+            word = " Were all outputs registered again?" if boundary_ns is None else " Do it?"
             ask(f"{shards} are opened{refused}.{word}", yes=yes)
         for shard in () if dry_run else closed:
             client.open_shard(shard, boundary_ns)
@@ -176,7 +176,7 @@ def _register_again(at: Deployed, only: tuple[str, ...], *, dry_run: bool, yes: 
         client.leader(0)  # waits while they start
         if dry_run:
             return _would_register(at, client, names)
-        ask(f"Register what the outputs of {', '.join(names)} hold, under their tokens?", yes=yes)
+        ask(f"Register the records in the outputs of {', '.join(names)}, under their tokens?", yes=yes)
         rows = [_registered(at, client, name) for name in names]
     at.part(Part("", rows, (*COUNTED, *map(_count, ("registered", "taken", "too_old", "without_token")))))
     return ATTENTION if any(row["taken"] or row["without_token"] for row in rows) else DONE

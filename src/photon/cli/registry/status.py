@@ -27,7 +27,7 @@ WAIT_S = 120.0
 
 def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     """``photon status registry``: a line per group. ``wait``: until each group has a leader and each replica answers
-    and has caught up. Raises PhotonError if no replica answers. Exit code 3: that is not so."""
+    and has caught up. Raises PhotonError if no replica answers. Exit code 3: otherwise."""
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
@@ -44,7 +44,7 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
 
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
-    """True if another replica may be restarted: nothing is silent, leaderless or far behind."""
+    """True if another replica may be restarted: none is silent or far behind, and no group lacks a leader."""
     from photon.idregistry.operate.inspection import group_rows
 
     rows = group_rows(found)
@@ -66,7 +66,7 @@ def _group(row: GroupRow) -> dict[str, Any]:
 
 
 def _of_shard(field: str) -> Callable[[dict[str, Any]], Any]:
-    """The config group, 0, has no ids."""
+    """Only shards have ids: the config group, 0, has none."""
     return lambda row: row[field] if row["group"] else None
 
 
@@ -109,7 +109,7 @@ def _member(settings: Settings, each: Inspection, epoch: int) -> dict[str, Any]:
     if reply is not None:
         state = "reachable"
         if sorted(reply.members) != sorted(settings.registry.replicas):
-            state = f"believes in other members: {', '.join(sorted(reply.members))}"
+            state = f"has a different membership: {', '.join(sorted(reply.members))}"
         elif reply.epoch != epoch:
             state = f"is in epoch {reply.epoch}, others in {epoch}: restart it"
     return {

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command("transfer-leader")
 @deployed()
 @click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="This group; may be repeated.")
-@click.option("--from", "source", metavar="REPLICA", help="Every group that this replica leads.")
-@click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; default: the most up-to-date one.")
+@click.option("--from", "source", metavar="REPLICA", help="Move every group that this replica leads.")
+@click.option("--to", "to", metavar="REPLICA", default="", help="The new leader; default: the most up-to-date one.")
 @dry_run
 @audited
 def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:
@@ -43,7 +43,9 @@ def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, t
         chosen = list(groups) if source is None else _led_by(client, source)
         move = _would_move if dry_run else _moved
         done = [move(client, group, to) for group in chosen]
-    people = [f"group {each['group']}: {each['from']} -> {each['to'] or 'the one furthest on'}" for each in done]
+    people = [
+        f"group {each['group']}: {each['from']} -> {each['to'] or 'the most up-to-date replica'}" for each in done
+    ]
     people = people or [f"replica {source} leads nothing"]
     at.show(done, "\n".join([*people, *(["nothing was changed"] if dry_run else [])]))
 

@@ -25,7 +25,7 @@ WORDS = {
     "rejected": "rejected by the adapter, written by this backfill",
     "elsewhere": "registered by the live pipeline, or in another output: left to it",
     "duplicate": "other lines with the id of an event that is written",
-    "without_primary": "no primary event has their key: left unregistered (--unmatched writes them)",
+    "without_primary": "without a primary event: left unregistered (--unmatched writes them)",
     "below_boundary": "older than what the registry remembers: left out",
     "unreadable": "records without id, key or time: left to the dispatcher",
 }
@@ -47,9 +47,9 @@ WORDS = {
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
 @click.option("--slack", "slack_s", type=DURATION, default="1h", show_default=True,
-              help="The least age of --to.")  # fmt: skip
+              help="Minimum age of --to.")  # fmt: skip
 @click.option("--part", "part_bytes", type=SIZE, default="16MiB", show_default=True,
-              help="Raw log bytes that a task joins at once, in memory.")  # fmt: skip
+              help="Raw log bytes per task, held in memory.")  # fmt: skip
 @on_spark
 def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary: str, **given: Any) -> int:
     """Join a historic range of the raw logs as a batch on Spark.

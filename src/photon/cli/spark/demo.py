@@ -1,4 +1,4 @@
-"""``photon spark demo``: the first report of a nightly verification, over a generated day with a planted defect."""
+"""``photon spark demo``: the first report of a nightly verification, over a generated day with a planted loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
 
 FINAL_S = 60.0
-"""Seconds that a finished output file may take to be compressed."""
+"""Seconds until a finished output file must be compressed."""
 POLL_S = 0.5
 
 

@@ -121,11 +121,11 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 @click.option("--event", metavar="ID", help="The event whose finding is accepted.")
 @click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of that finding.")
 @click.option("--all-of", type=CLASSES, metavar="CLASS", help="Accept all findings of this class in REPORT.")
-@click.option("--who", metavar="NAME", help="Who has looked at it.")
-@click.option("--why", metavar="TEXT", help="Why it may stay.")
+@click.option("--who", metavar="NAME", help="Name of the person who reviewed it.")
+@click.option("--why", metavar="TEXT", help="Reason for accepting it.")
 @click.option("--list", "listed", is_flag=True, help="Show what was acknowledged.")
 @click.option("--work", type=PATH, metavar="DIR",
-              help="As of photon spark verify; default: next to REPORT. Required with a URL.")  # fmt: skip
+              help="The --work of photon spark verify; default: next to REPORT. Required with a URL.")  # fmt: skip
 @dry_run
 @formatted
 def acknowledge(
@@ -157,7 +157,9 @@ def acknowledge(
     from photon.spark.verify.acknowledged import add_acknowledged, finding_key, kept_below, read_acknowledged
 
     if work is None and isinstance(report, ObjectPath):
-        raise UsageError(f"{report}: name the directory of the deployment file, or verify's --work, with --work")
+        raise UsageError(
+            f"{report}: give --work: the deployment file's directory, or the --work of photon spark verify"
+        )
     if listed + (all_of is not None) + (event is not None) != 1 or (event is None) != (kind is None):
         raise UsageError("name a finding with --event ID --class CLASS, or --all-of CLASS, or use --list")
     if not (listed or dry_run) and not (who and why):

@@ -27,9 +27,9 @@ WORDS = {
 
 @click.command("join")
 @deployed(datacentre="Whose logs; required if there are several.")
-@click.option("--once/--follow", default=False, help="Join the present logs and end, or follow them as they grow.")
+@click.option("--once/--follow", default=False, help="Join the existing logs and end, or follow them as they grow.")
 @click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
-              help="The least interval between two looks at the logs.")  # fmt: skip
+              help="Minimum interval between two scans of the logs.")  # fmt: skip
 @on_spark
 def join(at: Deployed, **given: Any) -> int:
     """Join the logs of one datacentre on Spark, instead of a dispatcher and joiners.
@@ -43,8 +43,8 @@ def join(at: Deployed, **given: Any) -> int:
       photon spark join --config photon.toml --datacentre east --once -o json
       photon spark join --config photon.toml --datacentre east --master spark://host:7077 \\
         --spark spark.executor.memory=4g
-    Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage, 3 done, and a log was gone before it was
-    read; or output and state do not belong together.
+    Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage, 3 done, but a log was gone before it was
+    read; or output and state do not match.
     """
     import signal
 

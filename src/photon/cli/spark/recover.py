@@ -1,4 +1,4 @@
-"""``photon spark recover``: give back what a verification found lost."""
+"""``photon spark recover``: give back lost events that a verification found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED_SHOWN = 10
 
 WORDS = {
     "reopen": "are given back to the dispatchers",
-    "reopen-below": "below the boundary, only the outputs say that they are nowhere: are given back",
+    "reopen-below": "below the boundary, known as lost from the outputs alone: are given back",
     "reopen-retired": "of a retired slot: are given back to the dispatchers",
     "replay": "were never registered: their dispatcher reads them again",
     "reopened": "given back: the dispatchers read them again",
@@ -32,16 +32,16 @@ WORDS = {
     "listed": "given back before, and no dispatcher has found them yet: put their logs back",
     "slot-down": "their slot may still write them: start its joiner, or retire it (photon slot retire)",
     "not-cleared": "not verified by the continuous verifier yet: try after the next report",
-    "not-asked": "unmatched lines stand in the output: --also-unmatched gives them a second verdict",
-    "in-doubt": "asked for before, and the answer was lost: the next verification says",
+    "not-asked": "unmatched lines stand in the output: use --also-unmatched for a second verdict",
+    "in-doubt": "requested before, but the answer was lost: see the next verification",
     "no-input": "no raw log has them: nothing to dispatch",
     "backfilled": "a backfill registered them: its output was not verified; look there",
     "other-records": "they have other records too: look at the report's duplicates first",
     "earlier": "given back by an earlier repair: nothing more to do",
-    "not-looked-at": "refused: the output of their slots was not there to be looked at, see below",
+    "not-looked-at": "refused: the output of their slots could not be searched, see below",
     "written": "not given back: their records stand in output files, see below",
-    "mark": "damaged places in the output: their events are above, readers are to pass over them",
-    "marked": "damaged places in the output: their events are above, readers pass over them",
+    "mark": "damaged places in the output: their events are above, readers should skip them",
+    "marked": "damaged places in the output: their events are above, readers skip them",
     "elsewhere": "damaged places in the output of a slot, or copy, on another machine: run the same command there",
     "unmarked": "damaged places in the output that are not marked, see below",
     "unknown": "the registry does not answer",
@@ -52,9 +52,9 @@ WORDS = {
 @click.option("--report", type=PLACE, required=True, help="Directory, or URL, of a verification's report.")
 @sure
 @click.option("--also-unmatched", is_flag=True,
-              help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
+              help="Also give unmatched events whose primary event exists a second, joined line.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
-              help="Limit of ids a second.")  # fmt: skip
+              help="Maximum number of ids per second.")  # fmt: skip
 @click.option("--gone", multiple=True, metavar="SLOT",
               help="Confirm that the missing files of this slot are gone permanently.")  # fmt: skip
 @deployed()
@@ -68,20 +68,20 @@ def recover(
     rate: float,
     gone: tuple[str, ...],
 ) -> int:
-    """Give back to the dispatchers what a verification found lost.
+    """Give back to the dispatchers the events that a verification found lost.
 
     \b
     The registry gives an id up only if its entry is still the exported one; every dispatcher that has
     the event's log then reads it again, and it is joined once. May be killed and run again at any moment.
-    Before, all files of all outputs are searched for the lost records. Events of slots whose output cannot have been
-    looked at (a datacentre that FILE does not name, a disk that is not mounted) are refused.
-    Readers who have read a line before its file was lost read the event a second time: --yes is the operator's word
-    that these records are nowhere.
+    First, all files of all outputs are searched for the lost records. Events of slots whose output could not be
+    searched (a datacentre that FILE does not name, a disk that is not mounted) are refused.
+    Readers who have read a line before its file was lost read the event a second time: with --yes you assert that
+    these records are nowhere.
     Examples:
       photon spark recover --report reports/2026-11-20 --config photon.toml --dry-run
       photon spark recover --report reports/2026-11-20 --config photon.toml --yes
     Exit codes: 0 done, 1 the registry did not answer (run it again), 2 wrong usage or a report of another
-    deployment, 3 done, and some findings need a person.
+    deployment, 3 done, but some findings need a decision.
     """
     from photon.operations.spark_recover import Wish
     from photon.operations.spark_recover import recover as do
@@ -116,7 +116,7 @@ def _confirm(planned: Recovery, config: Path) -> None:
         click.echo(line, err=True)
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
-    ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
+    ask(f"{back:,} events are read again. Are you sure that their records are nowhere?", yes=False)
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _shown(done: Recovery, document: dict[str, Any], config: Path) -> Iterator[s
         yield f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it"
     yield from _refusals(done, config)
     for replay in document["replays"]:
-        asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
+        asked = f"replay {replay['number']} of" if replay["number"] else "run on the dispatcher's machine:"
         file = f" --file '{replay['file']}'" if replay["file"] else ""
         yield (
             f"{asked} photon dispatcher replay --config {config} --datacentre {replay['datacentre']} "
@@ -182,5 +182,5 @@ def _refusals(done: Recovery, config: Path) -> Iterator[str]:
     for held in chain(*done.progress.written.values()):
         yield (
             f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
-            f"{held.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
+            f"{held.offset:,}: not given back; put the file where readers see it, or move it away, and run this again"
         )

@@ -39,19 +39,19 @@ SIDES = ("foreign", "primary", "output")
 @click.option("--report", type=PLACE, required=True,
               help="Directory of the report, shared by driver and executors, or URL.")  # fmt: skip
 @click.option("--work", type=PATH,
-              help="Directory, shared by driver and executors, for files on the way and what the next run needs to "
-              "know; default: next to the report, where that is a URL next to the deployment file.")  # fmt: skip
+              help="Directory, shared by driver and executors, for temporary files and the next run's state; "
+              "default: next to the report, or to the deployment file if the report is at a URL.")  # fmt: skip
 @click.option("--join", metavar="NAME", help="The join, if there are several.")
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
 @click.option("--keep-export", type=PATH, help="Directory to keep that backup in.")
 @click.option("--backfill", "backfills", type=PLACE, multiple=True,
               help="Output directory, or URL, of a backfill of this range; may be given several times.")  # fmt: skip
-@click.option("--full", is_flag=True, help="Verify every day of the range, known to be right or not.")
+@click.option("--full", is_flag=True, help="Verify every day of the range, even those known to be right.")
+@click.option("--allow-empty", is_flag=True, help="Accept days without events, even if others have many.")
 @click.option(
-    "--allow-empty", is_flag=True, help="Days of the range without events are right, however many others had."
+    "--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs only, without the registry."
 )
-@click.option("--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs alone.")
 @on_spark
 def verify(
     at: Deployed,
@@ -65,14 +65,14 @@ def verify(
 
     \b
     The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next
-    to this one verified, and that have not changed, are not verified again, but for a sample of a few hours.
-    Without --from and --to it takes what no night has closed yet: run it so each night.
+    to this one verified, and that have not changed, are not verified again, except for a sample of a few hours.
+    Without --from and --to it takes all days not closed yet: run it like this each night.
     Examples:
       photon spark verify --config photon.toml --report reports/2026-11-20
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
       photon spark verify --config photon.toml --from 7d --report s3://reports/week --work /mnt/shared/photon
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems, 4 not judged: too much is pending or
-    was not there.
+    missing.
     """
     import msgspec
 
@@ -123,7 +123,7 @@ def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
     yield Part("", covered, COVERAGE)
     yield from (f"not judged: {said}" for said in figures.unjudged)
     if figures.unlooked:
-        yield f"not looked at: {'; '.join(figures.unlooked)}"
+        yield f"not searched: {'; '.join(figures.unlooked)}"
     yield from (f"note: {note}" for note in figures.notes[:NOTES_SHOWN])
     if len(figures.notes) > NOTES_SHOWN:
         yield f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report"

@@ -1,5 +1,5 @@
-"""Looks for an event in a dispatcher, or in the join on Spark: in memory, among the events that wait, and in the
-foreign logs, read so far or not."""
+"""Looks for an event in a dispatcher, or in the join on Spark: in memory, among waiting events, and in the read and
+unread parts of foreign logs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ForeignLogs:
 
 
 def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
-    """Finds the event's record, and says if its log was read that far."""
+    """Finds the event's record, and tells whether its log has been read that far."""
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
@@ -150,7 +150,7 @@ def _holding(
         block = rest + data
         whole = block.rfind(b"\n") + 1 if data else len(block)
         if not whole and len(block) > max_record + CHUNK_BYTES:
-            whole = len(block)  # no record: nothing reads it
+            whole = len(block)  # not a record, so nothing reads it
         found = block.find(wanted, 0, whole)
         while found >= 0:
             begin = block.rfind(b"\n", 0, found) + 1
@@ -196,7 +196,7 @@ def _of_held(held: OpenEvent, partition: str) -> Waiting:
     if held.settled:
         state = "waits for the next run"
     elif held.left:
-        state = "is left to its home datacentre for a moment"
+        state = "is left to its home datacentre for a while"
     elif held.waits:
         state = "waits for its next try"
     else:
@@ -223,7 +223,7 @@ def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
     found, rows = list[Waiting](), 0
     try:
         if not there(path):
-            return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
+            return Evidence(searched=[Searched(what=what, why=f"{path}: no such file")])
         for partition in all_of(read_number(path).dispatchers):
             if not (file := file_of(path, partition)).exists():
                 continue
@@ -315,7 +315,7 @@ def places_on_spark(directory: Path) -> dict[str, int] | None:
 
 
 def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
-    """The result of the row's last try: only a missing primary makes it wait for a point of the primary logs."""
+    """Describes the row's last try: only a missing primary event makes it wait for a point of the primary logs."""
     if not attempts:
         return ""
     if trigger_ns < SETTLED_NS or settled:

@@ -44,7 +44,7 @@ from photon.spark.pipeline.journal import journal_of
 
 LIST_S = 2.0
 TRACE_S = 3.0
-CONNECT_MS = 2_000  # one attempt to connect: an address that nothing answers at costs no more of the time
+CONNECT_MS = 2_000  # one attempt to connect: limits the time lost on a dead address
 SHARE = 0.7  # share of the remaining time for one round of questions, so that some is left for the next
 LEAST_S = 0.5
 _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
@@ -52,7 +52,7 @@ _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for t
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The asking person's limits. ``base``: directory of the deployment file. ``seconds``: time for everything."""
+    """The user's limits. ``base``: directory of the deployment file. ``seconds``: time for everything."""
 
     settings: Settings
     base: Path
@@ -81,8 +81,8 @@ async def _stories(
     until: float,
     joins: Sequence[str],
 ) -> list[Story]:
-    """Stories of each of these joins that has the event, and of the joins that its primary event came from; if none
-    has it, one story that says so. Gathers cheap evidence first; searches logs only if no join has the event."""
+    """Returns the stories of those joins that have the event, and of the joins that its primary event came from; if
+    none has it, one story that says so. Gathers cheap evidence first; searches logs only if no join has the event."""
     inquiries = [_Inquiry(asking, question, registry, join, slots, until) for join in joins]
     await asyncio.gather(*(each.look() for each in inquiries))
     if not any(each.known for each in inquiries):
@@ -159,7 +159,7 @@ class _Inquiry:
                 self.traced = evidence.traced
                 return
             self.problem = evidence.registry_problem if evidence is not None else self.problem
-        self.problem = self.problem or "no dispatcher answers that could ask it"
+        self.problem = self.problem or "no dispatcher answered that could ask it"
         if self._asking.operator:
             await self._trace_directly(event_id, time_ns)
 
@@ -200,13 +200,13 @@ class _Datacentre:
         self._dispatchers = [each for each in found if each.kind in READERS]
         self._joiners = [each for each in found if each.kind == "joiner"]
         self._answers: Process | None = None  # a dispatcher that answers
-        self._silent: dict[str, str] = {}  # joiners, and why
+        self._silent: dict[str, str] = {}  # joiners -> why they are silent
 
     def heard(self) -> Heard:
         return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
 
     def primary_event(self) -> bytes | None:
-        """Id of a primary event from another join's output, as it stands in the local logs made of that output."""
+        """Id of a primary event from another join's output, as found in the local logs made from that output."""
         for record in self.evidence.records:
             if record.primary_file is None or record.primary_offset is None:
                 continue
@@ -236,7 +236,7 @@ class _Datacentre:
         return in_retry_store(self._state / STATE_NAME, self._question, budget)
 
     async def look_in_logs(self) -> None:
-        """Searches the foreign logs: by a dispatcher, or here."""
+        """Searches the foreign logs: through a dispatcher, or directly."""
         if self._answers is not None:
             evidence, why = await self._event(self._answers, memory_only=True, logs=True)
             if evidence is None:
@@ -325,7 +325,7 @@ class _Datacentre:
         return await self._call(process, request)
 
     async def _call(self, process: Process, request: pb.EventRequest) -> tuple[Evidence | None, str]:
-        """The evidence, or why there is none."""
+        """Returns the evidence, or why there is none."""
         channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)

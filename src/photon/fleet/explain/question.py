@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An event. ``place``: what the same text means as LOG:OFFSET."""
+    """An event. ``place``: the same text read as LOG:OFFSET."""
 
     event_id: bytes
     place: Place | None = None
@@ -38,7 +38,7 @@ class Question:
 
     @property
     def time_ns(self) -> int | None:
-        """The event time of a canonical id, which carries it."""
+        """The event time contained in a canonical id."""
         try:
             return time_ns(self.event_id.decode())
         except (EventIdError, UnicodeDecodeError):
@@ -68,15 +68,15 @@ def question_of(text: str, *, raw: bool = False) -> Question:
             event_id = b64decode(event_id, validate=True)
         except ValueError:
             given = shown(event_id)[:80]
-            raise UsageError(f"{given}: not base64; give what event_id_raw_base64 of a record says") from None
+            raise UsageError(f"{given}: not base64; give the event_id_raw_base64 of a record") from None
     if not event_id or len(event_id) > ID_BYTES_MAX or b"\n" in event_id:
         raise UsageError(
-            f"an event id has 1 to {ID_BYTES_MAX} bytes on one line; give it as it stands in event_id of a record, "
+            f"an event id has 1 to {ID_BYTES_MAX} bytes on one line; copy it from event_id of a record, "
             "or name a record as LOG:OFFSET"
         )
     question = Question(event_id)
     found = None if raw or question.time_ns is not None else _PLACE.fullmatch(text)
-    if found is None or shown(event_id) != text:  # no log that is read has a name that is not UTF-8
+    if found is None or shown(event_id) != text:  # logs with names that are not UTF-8 are not read
         return question
     return Question(event_id, Place(found[1], int(found[2])))
 
@@ -88,7 +88,7 @@ def own_offset(event_id: bytes) -> int | None:
 
 
 def shown(value: bytes) -> str:
-    """Bytes as text, with escapes for what is not UTF-8."""
+    """Bytes as text, with escapes for bytes that are not UTF-8."""
     return value.decode("utf-8", "backslashreplace")
 
 
@@ -119,7 +119,7 @@ class Budget:
 
     @property
     def why(self) -> str:
-        return f"not to its end: the search was given {self._seconds:g} s"
+        return f"not searched to its end within {self._seconds:g} s"
 
     def spend(self, what: str, count: int) -> None:
         self._total += count

@@ -39,7 +39,7 @@ Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event 
 
 
 Explainer = Callable[[Question, pb.EventRequest, float], Awaitable[Evidence]]
-"""Gets the question, its scope (see explain.proto) and the seconds it may take."""
+"""Receives the question, its scope (see explain.proto) and the time limit in seconds."""
 
 
 class ExplainService:
@@ -52,7 +52,7 @@ class ExplainService:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"an event id has 1 to {ID_BYTES_MAX} bytes")
         seconds = max(seconds_left(context, default=SEARCH_S, margin=MARGIN_S, most=SEARCH_S), 0.1)
         if self._busy.locked():
-            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is under way; ask again")
+            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is being answered; ask again")
         question = Question(request.event_id, Place(request.file, request.offset) if request.file else None)
         async with self._busy:
             return pb.EventReply(evidence=encode(await self._explainer(question, request, seconds)))

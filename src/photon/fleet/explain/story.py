@@ -30,7 +30,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened. ``at``: RFC 3339, empty if nobody noted it."""
+    """One thing that happened. ``at``: RFC 3339, empty if unknown."""
 
     step: str  # logged, read, waiting, registering, registered, written or primary
     at: str
@@ -50,7 +50,7 @@ class Story:
     event_time_ns: int | None
     key: bytes | None
     steps: list[Step]
-    contradictions: list[str]  # what must not be: an id written twice, a record whose id the registry does not know
+    contradictions: list[str]  # impossible facts: an id written twice, a record whose id the registry does not know
     searched: list[dict[str, Any]]
     missing: list[dict[str, str]]
     join: str = ""  # its join; empty if no join has the event, or there is only one
@@ -58,7 +58,7 @@ class Story:
 
     @property
     def complete(self) -> bool:
-        """True if everybody answered, and every search was complete."""
+        """True if every process answered, and every search was complete."""
         return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
         (each.datacentre, one)
         for each in heard
         for one in each.evidence.registering
-        if (each.datacentre, one.slot, one.token) not in written  # a redo log keeps written records for a while
+        if (each.datacentre, one.slot, one.token) not in written  # redo logs keep written records for a while
     ]
     logged = [(each.datacentre, one) for each in heard for one in each.evidence.in_logs]
     named: list[Record | Waiting | InLog] = [one for each in heard for one in each.evidence.named()]
@@ -168,7 +168,7 @@ def _verdict(
         where = "its record is not in the outputs that were searched"
         if any(one.redo and _owns(one, traced) for _, one in registering):
             where = (
-                f"its record is in the redo log of {traced.slot}, {DOWN}; it is written first when that is up again"
+                f"its record is in the redo log of {traced.slot}, {DOWN}; it is written first once that is up again"
             )
         return kind, f"registered as {kind} by {traced.slot} of {traced.datacentre}; {where}"
     if records:
@@ -195,34 +195,34 @@ def _verdict(
     return _from_logs(logged, traced)
 
 
-UNKNOWN = "nobody knows this event (it is foreign events that have a story, not the primary ones that they name)"
+UNKNOWN = "unknown event (only foreign events have a story, not the primary events that they name)"
 
 
 def _from_logs(logged: Sequence[tuple[str, InLog]], traced: Traced | None) -> tuple[str, str]:
     expired = traced is not None and traced.answer is Answer.BELOW_BOUNDARY
     old = "its time is below the registry's boundary: if it had a verdict, the registry has forgotten it"
     if not logged:
-        return ("expired", f"nobody has it; {old}") if expired else ("unknown", UNKNOWN)
+        return ("expired", f"no datacentre has it; {old}") if expired else ("unknown", UNKNOWN)
     place, one = logged[0]
     if one.reason is not None:
         return "unread" if one.read_to is None or one.offset >= one.read_to else "rejected", (
-            f"it stands in a foreign log of {place} and cannot be read: {one.reason}"
+            f"it is in a foreign log of {place} and is unreadable: {one.reason}"
         )
     if one.read_to is None or one.offset >= one.read_to:
-        return "unread", f"it stands in a foreign log of {place} that has not been read so far, or not committed"
+        return "unread", f"it is in a foreign log of {place}, in a part not yet read or not yet committed"
     if expired:
         return "expired", f"{place} has read it; {old}"
-    return "read", f"{place} has read it, and no verdict of it was found; it may have been left out by a skip"
+    return "read", f"{place} has read it, but no verdict was found; a skip may have left it out"
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
 def _logged(place: str, one: InLog) -> Step:
     if one.read_to is None:
-        what = "stands in a foreign log that the dispatcher has not begun"
+        what = "is in a foreign log that the dispatcher has not begun"
     elif one.offset >= one.read_to:
-        what = f"stands in a foreign log that is read up to byte {one.read_to:,}"
+        what = f"is in a foreign log that is read up to byte {one.read_to:,}"
     else:
-        what = "stands in a foreign log, and was read"
+        what = "is in a foreign log, and was read"
     return Step("logged", "", place, "foreign log", what, one.file, one.offset, {"read_to": one.read_to})
 
 
@@ -269,7 +269,7 @@ def _registering(place: str, record: Record, traced: Traced | None) -> Step:
         logged = f"in the redo log, {DOWN}"
         if traced is not None and traced.answer is Answer.PRESENT:
             owns = _owns(record, traced)
-            fate = "written first when that is up again" if owns else "dropped then, as another token has the id"
+            fate = "written first once that is up again" if owns else "dropped then, as another token has the id"
             logged = f"{logged}; {fate}"
     what = f"would be written as {record.kind} under token {record.token}: {logged}"
     facts = {"kind": record.kind, "slot": record.slot, "token": record.token, "durable": record.durable}
@@ -303,7 +303,7 @@ def _registered(traced: Traced) -> Iterator[Step]:
             state = f"given up (generation {traced.generation})"
         what = f"registered as {kind} under token {token} (slot {traced.slot}, incarnation {incarnation}); {state}"
     elif traced.answer is Answer.BELOW_BOUNDARY:
-        what = "not known, and older than the boundary"
+        what = "unknown, and older than the boundary"
     else:
         what = "not registered"
     yield Step("registered", "", traced.datacentre, f"registry, {where}", what, facts=facts)

@@ -120,7 +120,7 @@ def one_fault(
         raise WrongScenario("clock: say --for; afterwards the process starts again with a right clock")
     if kind is Do.LOSS and lasts is None:
         raise WrongScenario("loss: say --for; connections are reset again and again as long as this command runs")
-    # A kill without a time is over at once; all other faults stay until they are healed.
+    # A kill without a time is over at once; other faults stay until healed.
     step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
 
     async def done(target: Target, topology: Topology, watch: Watching) -> str:
@@ -211,7 +211,7 @@ def _scenario(wishes: Wishes) -> Scenario:
     if wishes.minutes is None:
         return found
     if found.steps:
-        raise WrongScenario(f"--minutes goes with random faults; {found.name} says itself how long it takes")
+        raise WrongScenario(f"--minutes goes with random faults; {found.name} has its own duration")
     return msgspec.structs.replace(found, seconds=wishes.minutes * 60)
 
 

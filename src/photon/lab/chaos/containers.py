@@ -26,7 +26,7 @@ RUN_S = 300.0
 STOP_S = 25
 REPLICA = "registry-"
 KILLED = 137  # the exit code of a container that ended with kill -9
-ENDED = "ended"  # state of a container that somebody has stopped, or never started: no part of the deployment now
+ENDED = "ended"  # state of a container that was stopped, or never started, and so is not part of the deployment
 NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}  # kinds of services that belong to a datacentre: noun-datacentre
 
 
@@ -46,7 +46,8 @@ class ContainersTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """Without clocks and disks, which belong to the machine, and logs, which belong to the generator."""
+        """The possible faults: not those of clocks and disks, which belong to the machine, or of logs, which belong
+        to the generator."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         return frozenset(able | ({Do.CUT, Do.LOSS, Do.DELAY} if self._settings.wan is not None else set()))
 
@@ -124,10 +125,10 @@ class ContainersTarget:
                 await self.photon(["wan", "set", *pair, "--cut", "--one-way", "--fault", each.fault.name.lower()])
 
     async def fill(self, name: str) -> None:
-        raise ChaosFailed(f"{name}: its volume lies on the machine's own disk, which others need")
+        raise ChaosFailed(f"{name}: its volume is on the machine's own disk, which others need")
 
     async def empty(self, name: str) -> None:
-        """Nothing was filled."""
+        """Does nothing: nothing was filled."""
 
     async def skew(self, name: str, seconds: float | None) -> None:
         if seconds is not None:
@@ -140,7 +141,7 @@ class ContainersTarget:
             if now.pid and name.partition(".")[0] in (f"dispatcher-{datacentre}", f"eventstore-{datacentre}")
         ]
         if live:
-            raise ChaosFailed(f"{live[0]} lives; its state is not deleted under it")
+            raise ChaosFailed(f"{live[0]} is running; its state is not deleted meanwhile")
         state = self._settings.datacentre[datacentre].state
         await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/dispatcher* {state}/eventstore"])
 
@@ -165,7 +166,7 @@ class ContainersTarget:
         return done.out
 
     async def service(self, action: str, name: str) -> None:
-        """Stops or starts a service that is no part of the deployment."""
+        """Stops or starts a service that is not part of the deployment."""
         done = await self._docker("ps", "-aq", *self._filters(), "--filter", f"label={SERVICE}={name}")
         if done.split():
             more = ("--time", str(STOP_S)) if action == "stop" else ()
@@ -184,7 +185,7 @@ class ContainersTarget:
         return None
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def _filters(self) -> tuple[str, ...]:
         return ("--filter", f"label={PROJECT}={self._project}", "--filter", f"label={ONE_OFF}=False")

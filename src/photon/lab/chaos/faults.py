@@ -16,7 +16,7 @@ LOSS_S = 0.15
 ELECTED_S = 30.0
 UP_S = 120.0
 POLL_S = 0.2
-HEAL_TRIES = 60  # of one part of healing; the proxy itself may still be coming back
+HEAL_TRIES = 60  # tries of one step of healing, as the proxy may still be starting
 HEAL_WAIT_S = 0.5
 SAME_S = 1e-6  # delays that differ by less are equal
 
@@ -165,7 +165,7 @@ class Faults:
         if lost:
             await self._target.wipe(datacentre)
             await self._target.release([name for name in names if not name.startswith("dispatcher")])
-            # Its past is left to the others, which have read it.
+            # Its past events are left to the others, which have read them.
             await self._target.photon(["dispatcher", "skip", "--datacentre", datacentre, "--to", "now", "--yes"])
         await self._target.release(names)
 
@@ -221,18 +221,18 @@ async def heal(target: Target, names: Iterable[str], round_trip_s: float | None)
     processes = await target.processes()
     if paused := [name for name, now in processes.items() if now.detail == "paused"]:
         await target.resume(paused)
-        said.append(f"go on: {', '.join(paused)}")
+        said.append(f"resumed: {', '.join(paused)}")
     skewed = [name for name, now in processes.items() if now.skewed]
     if held := [name for name, now in processes.items() if now.detail == "held" and name not in skewed]:
         await target.release(held)
-        said.append(f"start again: {', '.join(held)}")
+        said.append(f"restarted: {', '.join(held)}")
     for name in skewed:  # also starts a held process
         await target.skew(name, None)
     if skewed:
-        said.append(f"start again with the right clock: {', '.join(skewed)}")
+        said.append(f"restarted with the right clock: {', '.join(skewed)}")
     if round_trip_s is not None and (changes := await _changes(target, round_trip_s / 2)):
         await target.change(changes)
-        said.append(f"{len(changes)} directions between regions are as they were")
+        said.append(f"{len(changes)} directions between regions restored")
     for name in names:
         await target.empty(name)
     return said

@@ -56,8 +56,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 entry = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise ChaosFailed(f"{path}: is no history of photon chaos ({error})") from None
+                raise ChaosFailed(f"{path}: is not a history of photon chaos ({error})") from None
             if first and (entry.get("history"), entry.get("version")) != (MAGIC, VERSION):
-                raise ChaosFailed(f"{path}: is no history of photon chaos, version {VERSION}")
+                raise ChaosFailed(f"{path}: is not a history of photon chaos, version {VERSION}")
             first = False
             yield entry

@@ -53,7 +53,7 @@ class ProcessesTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """The faults that are possible now; a disk may become small by mounting."""
+        """The faults that are possible now; a small disk may be mounted."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         if self._wan is not None:
             able |= {Do.CUT, Do.LOSS, Do.DELAY}
@@ -124,7 +124,7 @@ class ProcessesTarget:
             return
         if self._library is None:
             raise ChaosFailed("libfaketime is missing; apt-get install faketime")
-        # Monotonic clocks stay right, as on a machine whose wall clock is wrong.
+        # Monotonic clocks stay correct, as on a machine whose wall clock is wrong.
         environment = {"LD_PRELOAD": str(self._library), SKEW: f"{seconds:+g}"}
         environment |= dict.fromkeys(("FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"), "1")
         await self._ask("restart", [name], environment=environment)
@@ -135,7 +135,7 @@ class ProcessesTarget:
         nouns = ("dispatcher", "eventstore")
         for name, now in (await self.processes()).items():
             if now.pid is not None and name.split()[0] in nouns and self._topology.processes.get(name) == datacentre:
-                raise ChaosFailed(f"{name} lives (pid {now.pid}); its state is not deleted under it")
+                raise ChaosFailed(f"{name} is running (pid {now.pid}); its state is not deleted meanwhile")
         state = self._base / pipeline.state
         for found in state.glob("dispatcher*"):
             found.unlink()
@@ -164,7 +164,7 @@ class ProcessesTarget:
 
 
 def _lives(pid: int) -> bool:
-    """True if the process exists and is no zombie."""
+    """True if the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except OSError:

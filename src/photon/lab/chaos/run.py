@@ -31,11 +31,11 @@ SETTLE_S = 300.0  # maximum time after the last line and the heal until each eve
 UP_S = 180.0
 POLL_S = 0.5
 QUERIES_PER_CLICK = 2
-# With a slow stream, single events would each get a batch of their own, and the cost per batch would dominate.
+# In a slow stream each event would be a batch, and the cost per batch would dominate.
 EVENTS_A_STEP = 4
 NEAR_S = 2.0  # A datacentre is at the head of its logs with less than this much traffic, in seconds, unread.
 EVENT_BYTES = 140
-UNDONE = "a fault could not be done: "  # prefix of a problem of the run itself, not of its results
+UNDONE = "a fault could not be injected: "  # prefix of a problem of the run itself, not of its results
 HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
 
 
@@ -44,7 +44,7 @@ class Options:
     scenario: Scenario
     seed: int
     directory: Path  # the directory of history and report
-    rate: int  # foreign events a second; 0: use the existing traffic
+    rate: int  # foreign events per second; 0: use the existing traffic
     disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
 
 
@@ -54,7 +54,7 @@ class Around(Protocol):
         """The deployment's name for the history."""
 
     def places(self) -> Mapping[str, Place]:
-        """Input and output of each datacentre; empty if inaccessible."""
+        """Input and output of each datacentre; empty if not accessible."""
 
     def watch(self, follower: Follower | None) -> Watching:
         """Observes the deployment."""
@@ -66,7 +66,7 @@ class Around(Protocol):
 def plan(
     scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do], fillable: Sequence[str] = ()
 ) -> list[Step]:
-    """The schedule: the scenario's own faults, and random ones if it wants them. Raises WrongScenario."""
+    """The schedule: the scenario's own faults, and random ones if it has them. Raises WrongScenario."""
     scenario.checked(topology, able)
     steps = list(scenario.steps)
     if scenario.every_s is not None:
@@ -88,14 +88,14 @@ def ledgers_against_truth(
     ledgers: Mapping[str, Mapping[str, int]], truth: Truth, partial: frozenset[str]
 ) -> list[str]:
     """``partial``: datacentres that skipped events or read them twice because of the run; their ledgers must balance,
-    but with any of them the sums prove nothing."""
+    but the sums prove nothing."""
     if not partial:
         return ledger_problems(ledgers, truth)
     problems = [f"the ledger of {name} does not balance: {dict(ledger)}" for name, ledger in ledgers.items()
                 if not balances(ledger)]  # fmt: skip
     for name, ledger in ledgers.items():
         if name not in partial and ledger["read"] != truth.lines:
-            problems.append(f"the ledger of {name} says read {ledger['read']:,}, the truth is {truth.lines:,}")
+            problems.append(f"the ledger of {name} says read {ledger['read']:,}, but the truth is {truth.lines:,}")
     return problems
 
 
@@ -112,7 +112,7 @@ class Run:
         traffic: Callable[[Mapping[str, Logs]], Traffic] | None = None,
     ) -> None:
         """``traffic``: called when the run begins, with the logs of each datacentre; ``None`` means by the options.
-        Its generator's truth may already include events written into them before."""
+        Its generator's truth may include earlier events in them."""
         self._options = options
         self._around = around
         self._target = target
@@ -147,7 +147,7 @@ class Run:
             if self._traffic is not None:
                 outputs = {name: place.output for name, place in self._around.places().items()}
                 self._follower = Follower(outputs, self._traffic.complete_ns, time.time_ns)
-                await asyncio.to_thread(self._follower.follow)  # left by earlier runs
+                await asyncio.to_thread(self._follower.follow)  # skips lines left by earlier runs
             self._watch = self._around.watch(self._follower)
             self._watch.start()
             try:
@@ -227,7 +227,7 @@ class Run:
             self.spans[number] = (begun_ns, time.time_ns())
 
     async def _end(self, number: int, faults: Faults) -> None:
-        """The proxy, or a reader that is asked, may itself be down for a moment."""
+        """Ends a step, with retries: the proxy or a queried reader may be down for a moment."""
         deadline = time.monotonic() + UP_S
         while True:
             try:
@@ -252,7 +252,7 @@ class Run:
             await asyncio.sleep(POLL_S)
 
     async def _unsettled(self) -> str:
-        """Why the run is not over, in one line; empty if it is."""
+        """Returns why the run is not over, in one line; empty if it is."""
         traffic, follower = self._traffic, self._follower
         known = {*self._topology.processes, "wan"}
         found = await self._target.processes()

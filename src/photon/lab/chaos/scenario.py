@@ -48,7 +48,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     seconds: float
     rate: int = 100
-    majority: bool = True  # False means it may take down a majority of the replicas, or all pipelines
+    majority: bool = True  # False means that it may take down a majority of the replicas, or all pipelines
     fault: list[_Fault] = []
     random: _Random | None = None
 
@@ -73,7 +73,9 @@ class Scenario(msgspec.Struct, frozen=True):
             except WrongScenario as error:
                 raise WrongScenario(f"{self.name}: at {step.at_s:g} s: {error}") from None
             if step.do not in able:
-                raise WrongScenario(f"{self.name}: at {step.at_s:g} s: {step.do} cannot be done here: {WHY[step.do]}")
+                raise WrongScenario(
+                    f"{self.name}: at {step.at_s:g} s: {step.do} is not possible here: {WHY[step.do]}"
+                )
         if self.majority and (why := too_much(self.steps, topology)):
             raise WrongScenario(f"{self.name}: {why}; majority = false allows it")
 
@@ -83,7 +85,7 @@ WHY = dict.fromkeys((Do.CUT, Do.LOSS, Do.DELAY), "there is no proxy ([wan]) betw
     Do.CLOCK: "libfaketime is missing; apt-get install faketime",
     Do.TRUNCATE: "the logs are not written by this run",
     Do.AWAY: "its datacentres are not known",
-    Do.RESHARD: "the deployment file is not at hand",
+    Do.RESHARD: "the deployment file is not available",
     Do.RESTART: "nothing restarts processes",
     Do.KILL: "nothing restarts processes",
     Do.PAUSE: "nothing can be paused",
@@ -161,7 +163,7 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
         raise WrongScenario(f"{where}: do = {fault.do!r} needs {needed}")
     at_s, for_s = _seconds(fault.at, f"{where}: at"), _seconds(fault.lasts, f"{where}: for")
     if fault.do in INSTANT and for_s:
-        raise WrongScenario(f"{where}: {fault.do} takes the time that it needs; leave out for")
+        raise WrongScenario(f"{where}: {fault.do} has no duration; leave out for")
     if fault.do not in INSTANT and fault.do is not Do.KILL and not for_s:
         raise WrongScenario(f"{where}: {fault.do} needs for")
     if at_s + for_s > file.seconds:
@@ -172,7 +174,7 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
 
 
 def by_hand(do: Do, target: Sequence[str], for_s: float, **options: Any) -> Step:
-    """One fault for a command line. Raises WrongScenario as for a file."""
+    """Returns one fault for a command line. Raises WrongScenario as for a file."""
     given = {key: value for key, value in options.items() if value is not None}
     fault = _Fault(do, 0.0, for_s, list(target), **given)
     return _step(fault, f"photon chaos fault {do}", _File(1, "", for_s, 1))

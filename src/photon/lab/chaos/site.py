@@ -18,7 +18,7 @@ REPLICAS = {"r1": "east", "r2": "east", "r3": "west", "r4": "west", "r5": "centr
 ROUND_TRIP_S = 0.1
 UP_S = 240.0
 DOWN_S = 60.0
-# Full after minutes of traffic, so that a soak can distinguish a growing process from a filling cache.
+# A cache size that fills within minutes, so that a soak can distinguish growth from a filling cache.
 CACHE = "16MiB"
 TRIES = 3  # another process may take a port between drawing it and the start
 
@@ -52,7 +52,7 @@ def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iter
             small = directory / site.settings.registry.replicas[name].directory
             disks.mount_small(small)
             stack.callback(disks.unmount, small)
-            say(f"{small} is a small file system while this run lasts; one that is killed leaves it: umount {small}")
+            say(f"{small} is a small file system during this run; if the run is killed, umount {small}")
         stack.enter_context(up(site, say))
         yield site
 
@@ -82,6 +82,6 @@ def up(site: Site, say: Callable[[str], None]) -> Iterator[None]:
         arguments = ["up", str(site.file), "--run", str(site.run), "--unhealthy-after", "30", "--background"]
         states = start_detached(site.run, arguments, UP_S, say)
         if not states:
-            raise ServiceFailed(f"{site.file}: nothing of it runs")
+            raise ServiceFailed(f"{site.file}: none of its processes runs")
         say(f"all {len(states)} processes are up")
         yield

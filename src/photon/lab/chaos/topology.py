@@ -1,4 +1,4 @@
-"""The locations of a deployment's parts, as far as faults need them. Pure."""
+"""The locations of a deployment's parts, as needed for faults. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from photon.fleet.processes import stages
 from photon.lab.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
 
 REGISTRY = "registry "
-RETURN_S = 8.0  # how long after a fault its replicas may still be catching up
+RETURN_S = 8.0  # time after a fault during which its replicas may be catching up
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Topology:
         if step.do is Do.AWAY:
             return frozenset(name for name in self.of_datacentre(step.target[0]) if name in self.replicas)
         if step.do in (Do.KILL, Do.PAUSE, Do.DISK, Do.CLOCK):
-            # The leader at that time may be none of the replicas named elsewhere.
+            # The leader at that time may be a replica that is not named elsewhere.
             return frozenset(set(step.target) & {*self.replicas, LEADER})
-        if step.do is Do.RESTART:  # one after another
+        if step.do is Do.RESTART:  # processes restart one after another
             return frozenset(sorted(set(step.target) & {*self.replicas, LEADER})[:1])
         return frozenset()
 
@@ -75,17 +75,17 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def too_much(steps: Sequence[Step], topology: Topology) -> str:
-    """Why a plan takes too much, in one line; empty if it always leaves a majority of the replicas and one pipeline
-    datacentre alone."""
+    """Returns why a plan disrupts too much, in one line; empty if a majority of the replicas and one pipeline are
+    always unaffected."""
     for step in sorted(steps, key=lambda each: each.at_s):
         together = [each for each in steps if each.at_s <= step.at_s < each.end_s + RETURN_S]
         lost = frozenset[str]().union(*(topology.impaired(each) for each in together))
         if len(lost) > topology.spare:
             return (
-                f"at {step.at_s:.1f} s {len(lost)} of {len(topology.replicas)} replicas are taken away "
-                f"({', '.join(sorted(lost))}); {topology.spare} may be"
+                f"at {step.at_s:.1f} s {len(lost)} of {len(topology.replicas)} replicas are affected "
+                f"({', '.join(sorted(lost))}); the limit is {topology.spare}"
             )
         away = {each.target[0] for each in together if each.do is Do.AWAY}
         if away >= set(topology.datacentres):
-            return f"at {step.at_s:.1f} s no pipeline is left: {', '.join(sorted(away))} are away"
+            return f"at {step.at_s:.1f} s no pipeline is left; affected: {', '.join(sorted(away))}"
     return ""

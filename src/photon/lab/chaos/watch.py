@@ -28,8 +28,8 @@ ASK_S = 1.0
 FOLLOW_S = 0.1
 SEE_S = 0.5
 RESOURCES_S = 5.0
-SEEN_MAX = 200_000  # events of a datacentre that are remembered
-SAMPLES_MAX = 20_000  # samples of a process that are kept
+SEEN_MAX = 200_000  # limit of remembered events per datacentre
+SAMPLES_MAX = 20_000  # limit of samples per process
 CONTAINERS_EVERY_S = 10.0
 SPARK_S = 1800.0
 PROBLEMS_MAX = 50
@@ -61,7 +61,7 @@ class Watching:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def failure(self) -> str | None:
-        """Why observing ended early."""
+        """The reason why observing ended early."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 return f"watching failed: {type(error).__name__}: {error}"
@@ -207,7 +207,7 @@ class Containers:
         try:
             problems = orjson.loads(said)["problems"]
         except (orjson.JSONDecodeError, KeyError):
-            raise ChaosFailed(f"photon feed check said what is not understood: {said[:200]!r}") from None
+            raise ChaosFailed(f"photon feed check printed unexpected text: {said[:200]!r}") from None
         return list(map(str, problems)), ["photon feed check"]
 
 

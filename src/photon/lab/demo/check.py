@@ -41,7 +41,7 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
 def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
     """``outputs``: the output directory of each datacentre; an unreadable line is rejected once in each.
 
-    ``forgotten``: those whose dispatcher lost its state, and exports its rejected lines again.
+    ``forgotten``: those whose dispatcher lost its state, and exported its rejected lines again.
     """
     findings = Findings()
     joined: Counter[str] = Counter()
@@ -64,8 +64,8 @@ def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = (
     findings.add("clicks lost", (truth.joined.keys() | truth.unmatched) - verdicts.keys())
     findings.add("clicks twice", (click for click, times in verdicts.items() if times > 1))
     findings.add("clicks invented", verdicts.keys() - truth.joined.keys() - truth.unmatched)
-    findings.add("clicks joined that have no query", joined.keys() & truth.unmatched)
-    findings.add("clicks called unmatched that have a query", unmatched.keys() & truth.joined.keys())
+    findings.add("clicks joined without a query", joined.keys() & truth.unmatched)
+    findings.add("clicks unmatched despite a query", unmatched.keys() & truth.joined.keys())
     findings.add("clicks joined wrongly", wrong)
     return findings
 
@@ -93,15 +93,15 @@ def ledger_problems(ledgers: Mapping[str, Mapping[str, int]], truth: Truth) -> l
             "late": 0,
             "filtered": 0,
         }
-        problems += _differences(f"the ledger of {name} says", ledger, expected)
+        problems += _differences(f"the ledger of {name} has", ledger, expected)
     total = {verdict: sum(ledger[verdict] for ledger in ledgers.values()) for verdict in ("joined", "unmatched")}
     expected = {"joined": len(truth.joined), "unmatched": len(truth.unmatched)}
-    return problems + _differences("all ledgers together say", total, expected)
+    return problems + _differences("all ledgers together have", total, expected)
 
 
 def _differences(who: str, found: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
     return [
-        f"{who} {name} {found[name]:,}, the truth is {count:,}"
+        f"{who} {name} {found[name]:,}, but the truth is {count:,}"
         for name, count in expected.items()
         if found[name] != count
     ]

@@ -117,7 +117,7 @@ def write_day(options: DayOptions) -> int:
     )
     for directory in options.directories:
         for left in directory.glob(f"*/*-{len(before):04d}-*.log"):
-            raise UsageError(f"{left}: is left of a day that was cut short; begin in an empty directory")
+            raise UsageError(f"{left}: is left of an interrupted day; use an empty directory")
     lines = 0
     arriving = Arriving(itertools.islice(made.generator(keep_truth=False).rounds(), options.clicks))
     for hour in range(24):
@@ -126,7 +126,7 @@ def write_day(options: DayOptions) -> int:
         for directory in options.directories:
             append(Logs(directory / "queries", directory / "clicks"), due,
                    f"{len(before):04d}-{options.day}T{hour:02d}")  # fmt: skip
-    # Only now: an interrupted day has no truth.
+    # Written last, as an interrupted day has no truth.
     _write_streams(options.directories, [*before, made])
     return lines
 
@@ -138,7 +138,7 @@ def _begin(directories: Sequence[Path]) -> list[StreamMade]:
             (directory / name).mkdir(parents=True, exist_ok=True)
     before = read_streams(directories[0], missing_ok=True)
     if len(before) >= STREAMS_MAX:
-        raise UsageError(f"{directories[0]}: {len(before)} streams were written there; begin in an empty one")
+        raise UsageError(f"{directories[0]}: {len(before)} streams were written there; use an empty directory")
     return before
 
 
@@ -168,8 +168,8 @@ def truth_of(directory: Path) -> Truth:
     for number, made in enumerate(read_streams(directory)):
         if made.rounds is None:
             raise CannotTell(
-                f"{directory / STREAMS}: stream {number} is being written or was cut short by a kill; "
-                "stop the generator in order first"
+                f"{directory / STREAMS}: stream {number} is being written or was interrupted by a kill; stop the "
+                "generator cleanly first"
             )
         generator = made.generator(keep_truth=True)
         for _ in itertools.islice(generator.rounds(), made.rounds):
@@ -190,7 +190,7 @@ def read_streams(directory: Path, *, missing_ok: bool = False) -> list[StreamMad
     except FileNotFoundError:
         if missing_ok:
             return []
-        raise CannotTell(f"{path}: no such file; photon feed serve writes it") from None
+        raise CannotTell(f"{path}: no such file; create it with photon feed serve") from None
     except (OSError, *DECODE_ERRORS) as error:
         raise CannotTell(f"{path}: cannot be read ({error})") from None
 

@@ -45,7 +45,7 @@ class Phase:
 
     @property
     def wasted_share(self) -> float:
-        """Joins made in vain, as a share of all verdicts made."""
+        """Wasted joins as a share of all verdicts made."""
         return self.wasted / self.total if self.total else 0.0
 
 
@@ -200,14 +200,14 @@ class _Run:
             self._supervisor.kill(name, hold=True)
         killed = f"all {len(names)} processes of {victim}" + (", the registry's leader among them" if leads else "")
         self._report.killed = killed
-        self._say(f"kill -9 {killed}; nothing arrives there")
+        self._say(f"kill -9 {killed}; no lines arrive there")
         await self._until(began, RETURN_AT)
         read_before = self._observer.ledgers()[victim]["read"]
         phases.end(f"{victim} down", await self._observer.totals(), time.monotonic())
         self._feed.copies[victim].held = False
         for name in names:
             self._supervisor.release(name)
-        self._say(f"{victim} comes back: its processes start, its logs arrive")
+        self._say(f"{victim} returns: its processes start, its logs arrive")
         self._report.catch_up = await self._caught_up(victim, read_before)
         self._say(self._report.catch_up)
         phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())
@@ -216,7 +216,8 @@ class _Run:
         await asyncio.sleep(max(0.0, began + share * self._options.seconds - time.monotonic()))
 
     async def _victim(self) -> tuple[str, bool]:
-        """On odd seeds the datacentre with the registry's leader, if it has a pipeline; and whether it leads."""
+        """Returns the datacentre to kill, and whether it has the registry's leader: on odd seeds, if that has a
+        pipeline."""
         leading = REPLICAS.get(await self._observer.leader() or "")
         chosen = random.Random(self._options.seed).choice(DATACENTRES)
         if self._options.seed % 2 and leading in self._demo.places:

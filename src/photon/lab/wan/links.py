@@ -15,7 +15,7 @@ class Fault(enum.IntEnum):
     """The effect on bytes from one region to another, and on connections begun there."""
 
     NONE = 0
-    # A silent cut: bytes are held back without a sign. They are lost if their connection ends first, and arrive if
+    # A silent cut: bytes are silently held back. They are lost if their connection ends first, and arrive if
     # the fault is lifted first.
     DROP = 1
     RESET = 2  # connections end with a TCP reset, existing and new ones
@@ -65,7 +65,7 @@ class Link:
 
     @property
     def welcomes(self) -> bool:
-        """True if connections may begin in ``source``."""
+        """True if connections may be opened from ``source``."""
         return self.fault not in (Fault.RESET, Fault.REFUSE)
 
 
@@ -106,5 +106,5 @@ class LinkTable:
             known = ", ".join(f"{source} to {destination}" for source, destination in self._links) or "none"
             return f"no connections go from {change.source!r} to {change.destination!r}; directions: {known}"
         if change.delay_s is not None and not 0 <= change.delay_s <= DELAY_S_MAX:
-            return f"a delay of {change.delay_s:g} s is outside 0 to {DELAY_S_MAX:g} s; one way is meant"
+            return f"a delay of {change.delay_s:g} s is outside 0 to {DELAY_S_MAX:g} s; it is a one-way delay"
         return ""

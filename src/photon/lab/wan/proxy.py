@@ -19,9 +19,9 @@ from photon.supervision.routes import Route
 
 CONNECTIONS_MAX = 4096  # open at once through one proxy; more are reset
 CONNECT_S = 10.0  # time-out of the proxy's own connection to a target, which is near
-BACKLOG = 1024  # accepted by the kernel and not yet by us, for each route
+BACKLOG = 1024  # accepted by the kernel but not yet by us, per route
 WRITE_BUFFER_MAX = 1 << 20  # bytes that a transport takes before it reports that it is full
-STOP_S = 5.0  # time for open connections to end when the proxy stops
+STOP_S = 5.0  # time limit for open connections to end when the proxy stops
 LINGER_0 = struct.pack("ii", 1, 0)  # struct linger: closing sends RST and drops unsent bytes
 _LOG = get_logger()
 
@@ -61,7 +61,7 @@ class Proxy:
                 raise CannotListen(f"{route.listen}: the proxy cannot listen there: {why}; is it in use?") from None
 
     def port(self, route: int) -> int:
-        """The port on which the n-th route listens, if it was 0."""
+        """The port of the n-th route, if given as 0."""
         return int(self._servers[route].sockets[0].getsockname()[1])
 
     def set(self, changes: Sequence[Change]) -> str:
@@ -92,12 +92,12 @@ class Proxy:
                     await self._empty.wait()
 
     def begin(self, route: Route, transport: asyncio.Transport) -> _Connection | None:
-        """A client has connected; returns ``None`` (and resets it) if that is not allowed."""
+        """Begins a client's connection; returns ``None`` (and resets it) if that is not allowed."""
         forth = self.table.link(route.source, route.destination)
         full = len(self._open) >= self._max
         if full is not self._full:
             self._full = full
-            _LOG.warning("connections are refused, too many are open" if full else "connections are taken again")
+            _LOG.warning("connections are refused, too many are open" if full else "connections are accepted again")
         if full or not forth.welcomes:
             reset(transport)
             return None
@@ -135,7 +135,7 @@ class _Connection:
         self._route = route
         self.tunnel = tunnel
         self._transports: list[asyncio.Transport | None] = [client, None]
-        self._finished = [False, False]  # FIN received: there is nothing to read or to pause
+        self._finished = [False, False]  # FIN received: nothing left to read or pause
         self._paused = [False, False]
         self._connecting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -240,7 +240,7 @@ class _Connection:
     def _arm(self) -> None:
         wake = self.tunnel.wake_at()
         if wake is None or (self._timer is not None and self._timer_at <= wake):
-            return  # an early timer finds nothing to do and arms the next
+            return  # an early timer finds nothing due and arms the next
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = wake

@@ -34,7 +34,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     event_time_ns: int
     kind: str  # its verdict: joined, filtered, unmatched or rejected
     token: str
-    event_id: str | None = None  # None if no foreign log that has it could be read here
+    event_id: str | None = None  # None if no readable foreign log here has it
     event_id_raw_base64: str | None = None
 
 
@@ -75,14 +75,14 @@ class IdList:
         self._disk = disk
         self._slot = slot
         self._known: set[bytes] = set()
-        """16 bytes an id: the slot's owned and uncleared ids, some seconds of its work."""
+        """16 bytes an id: the slot's owned and uncleared ids, from some seconds of work."""
         self._waiting: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self._known)
 
     def open(self) -> None:
-        """Raises ListUnusable, OSError. A last line that is torn was never relied on, and is cut."""
+        """Raises ListUnusable, OSError. Opens the list. A torn last line was never relied on, and is cut."""
         if not self._disk.exists(self.path):
             return
         data = self._disk.read(self.path)
@@ -92,7 +92,7 @@ class IdList:
             head = decoded(lines[0], Head) if lines else None
             ids = [msgspec.json.decode(line, type=Listed) for line in lines[1:]]
         except DECODE_ERRORS as bad:
-            raise ListUnusable(self.path, f"is no list of ids of a retired slot ({bad})") from None
+            raise ListUnusable(self.path, f"is not a list of ids of a retired slot ({bad})") from None
         if head is not None and (head.photon, head.slot) != (WHAT, self._slot):
             raise ListUnusable(self.path, f"is a list of slot {head.slot}")
         if whole < len(data):

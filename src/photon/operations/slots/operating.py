@@ -1,4 +1,4 @@
-"""The implementation of commands for slots: asks the deployment's registry, checks this machine, refuses unsafe
+"""The implementation of commands for slots: queries the deployment's registry, checks this machine, refuses unsafe
 actions."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from photon.operations.slots.retiring import (
 
 ASK_S = 10.0
 HEALTH_S = 2.0
-WATCH_S = 3.0  # A joiner at work extends its witness each second, if it writes anything.
+WATCH_S = 3.0  # A working joiner extends its witness each second, if it writes.
 IDS_NAME = "given-up.jsonl"
 
 
@@ -65,7 +65,7 @@ class Here:
         return self.settings.datacentre.get(datacentre)
 
     def place(self, slot: KnownSlot) -> Place | None:
-        """The place where readers learn about the slot; ``None`` if its datacentre's state is not on this machine."""
+        """The place where readers find the slot; ``None`` if its datacentre's state is not on this machine."""
         pipeline, state = self.pipeline(slot.datacentre), self.state(slot)
         if pipeline is None or state is None or not (self.base / pipeline.state).is_dir():
             return None
@@ -95,7 +95,7 @@ async def _known(client: RegistryClient) -> list[KnownSlot]:
     found = await client.recovery.list_slots(timeout=ASK_S)
     if isinstance(found, Refusal):
         why = client.problem or found.reason or "no replica answers"
-        raise NotAnswered(f"the registry does not say which slots there are: {why}")
+        raise NotAnswered(f"the registry did not list the slots: {why}")
     return found
 
 
@@ -132,9 +132,9 @@ def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
     state = here.state(slot)
     if state is not None and has_slot(RealDisk(), state):
         raise RetiringRefused(
-            f"{state}: can be read, so nothing of slot {slot.name} is lost: start its joiner, or any other of "
-            f"datacentre {slot.datacentre} on this machine, which redoes it. If no joiner can (an older copy, a "
-            "damaged log), move it away and name its output with --copy"
+            f"{state}: is readable, so slot {slot.name} has lost nothing: start its joiner, or any other of "
+            f"datacentre {slot.datacentre} on this machine, to redo it. If no joiner can (an older copy, a "
+            f"damaged log), move it away and name its output with --copy"
         )
 
 
@@ -170,7 +170,7 @@ def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
     if place is None:
         raise UsageError(
             f"--copy {asked.copy}: datacentre {slot.datacentre} has no state directory on this machine; run this "
-            "where its output is read from"
+            "on a machine that has it"
         )
     copy = sealing.add_marks(RealDisk(), sealing.find_copy(asked.copy, slot.name), place.state)
     sealing.measure(RealDisk(), copy, slot.witness)
@@ -194,7 +194,7 @@ def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy
 
 
 def _place_of(here: Here, checked: Checked) -> Place | None:
-    """If the slot's datacentre is lost completely, the keeper's directory takes its place."""
+    """Returns the slot's place; the keeper's directory if its datacentre is lost completely."""
     copy, place = checked.copy, here.place(checked.slot)
     return Place(copy.kept, copy.root) if place is None and copy is not None and copy.kept is not None else place
 
@@ -205,8 +205,8 @@ def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
     except sealing.CopyRefused:
         return
     raise RetiringRefused(
-        f"{place.output}: holds {len(left.files)} output files of slot {slot.name}; name it with --copy "
-        f"{place.output}, so that what is in them is not joined again, or move them away"
+        f"{place.output}: has {len(left.files)} output files of slot {slot.name}; name it with --copy "
+        f"{place.output}, so that their records are not joined again, or move them away"
     )
 
 
@@ -216,7 +216,7 @@ def ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
 
 
 async def preview(here: Here, checked: Checked, asked: Asked) -> tuple[Report, list[Listed]]:
-    """The ids that retiring would give up. Changes nothing. Raises NotAnswered."""
+    """Returns the ids that retiring would give up; changes nothing. Raises NotAnswered."""
     found: list[Listed] = []
     async with _registry(here) as client:
         with _resolver(here, checked.slot) as resolver:
@@ -241,7 +241,7 @@ def write_list(path: Path, slot: str, entries: list[Listed]) -> None:
 
 
 async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> Report:
-    """Retires the slot. Raises PhotonError, OSError; repeat it then."""
+    """Retires the slot. Raises PhotonError, OSError; then repeat it."""
     slot, clock, disk = checked.slot, SystemClock(), RealDisk()
     async with _registry(here) as client:
 
@@ -286,8 +286,8 @@ def _digester(here: Here, slot: KnownSlot) -> Digester | None:
 
 
 async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
-    """Datacentres whose dispatchers read the slot's join, and whether all of them answer: they give the ids their
-    verdicts again."""
+    """Datacentres whose dispatchers read the slot's join, and whether all of them answer: they give the ids verdicts
+    again."""
     pipeline = here.pipeline(slot.datacentre)
     if pipeline is None:
         return {}

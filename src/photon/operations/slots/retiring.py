@@ -1,8 +1,8 @@
 """Retires a slot whose disk is permanently lost, in steps that may be killed anywhere and repeated (rule 14).
 
-Intent in the config group; wait until every shard is fenced; seal a surviving copy, if there is one; list the ids
-that still carry the slot's tokens, durably; give them up by compare. From the fence on nothing new can be owned under
-the slot's tokens, so the list covers everything that is ever given up. A repeated step changes nothing.
+The steps: put the intent into the config group; wait until every shard is fenced; seal a surviving copy, if any;
+durably list the ids that still have the slot's tokens; give them up by compare. From the fence on nothing new can be
+owned under the slot's tokens, so the list covers everything that is ever given up. A repeated step changes nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0
 PAUSE_S = 0.2
-LOCK_WAIT_S = 30.0  # how long to wait for a keeper of copies that is extending one
-PAGE_IDS = 2048  # ids that are given up at once
+LOCK_WAIT_S = 30.0  # longest wait for a keeper that is extending its copy
+PAGE_IDS = 2048  # ids given up per request
 
 T = TypeVar("T")
 Tell = Callable[[str], None]  # receives progress, one line each
-# The event ids of a page's digests, as far as logs on this machine have them
+# The event ids of a page's digests, if logs on this machine have them
 Resolve = Callable[[EntryPage], Awaitable[Mapping[bytes, bytes]]]
 
 
-Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # asks once; UNKNOWN where there was no answer
+Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # one attempt; UNKNOWN without an answer
 
 
 class NotAnswered(PhotonError):
@@ -87,7 +87,7 @@ class Report:
     listed: int = 0
     resolved: int = 0
     reopened: int = 0
-    cleared_meanwhile: int = 0  # listed ids that no longer belonged to this slot when they were to be given up
+    cleared_meanwhile: int = 0  # listed ids that no longer belonged to this slot when given up
     ids_path: Path | None = None
 
     @property
@@ -115,7 +115,7 @@ class Asking:
         """The shards of the deployment. Raises NotAnswered."""
         deadline = self._deadline()
         while not (found := await self._recovery.shards(timeout=ASK_S)):
-            await self._pause(deadline, "no replica says what the shards are")
+            await self._pause(deadline, "no replica reported the shards")
         return found
 
     async def wait_fenced(self, shards: Sequence[int], tell: Tell) -> None:
@@ -190,7 +190,7 @@ class Asking:
 
     async def _pause(self, deadline: float, why: str) -> None:
         if self._clock.monotonic() >= deadline:
-            raise NotAnswered(f"{why} after {self._wait_s:g} s; repeat the command, it goes on where it was")
+            raise NotAnswered(f"{why} after {self._wait_s:g} s; repeat the command to continue")
         await asyncio.sleep(PAUSE_S)
 
 
@@ -225,12 +225,12 @@ class Retirement:
     digester: Digester | None = None
 
     async def run(self) -> Report:
-        """Raises PhotonError, OSError; repeat it then."""
+        """Retires the slot. Raises PhotonError, OSError; then repeat it."""
         self.id_list.open()
         if self.place is not None:
             root = None if self.copy is None else self.copy.root
             sealing.begin(self.disk, self.place.state, self.slot, root, already=self.already)
-        self.tell("the intent: to the config group")
+        self.tell("recording the intent in the config group")
         to_fence = await self.asking.intent()
         shards = tuple(sorted({*to_fence, *await self.asking.shards()}))
         await self.asking.wait_fenced(shards, self.tell)
@@ -245,7 +245,7 @@ class Retirement:
         return report
 
     async def _seal(self, copy: sealing.Copy) -> None:
-        assert self.place is not None, "the copy is sealed where readers look"
+        assert self.place is not None, "the copy is sealed and visible to readers"
         assert self.digester is not None
         assert self.clear is not None
         clear = self.clear
@@ -263,7 +263,7 @@ class Retirement:
         self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {len(copy.files)} files")
 
     def _seal_kept(self, directory: Path, copy: sealing.Copy) -> None:
-        """Seals the keeper's copy: the keeper, which may be running, adds nothing more."""
+        """Seals the keeper's copy: the keeper, which may be running, can no longer extend it."""
         lock = SlotLock(directory)
         lock.take(wait_s=LOCK_WAIT_S)
         try:

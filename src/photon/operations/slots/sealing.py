@@ -1,7 +1,7 @@
 """A surviving copy of a lost slot's output, and how it is sealed (protocol rule 14).
 
 The copy is a byte-wise prefix of the slot's output. Sealing makes its whole lines durable, clears each id in it by
-compare on the token, and then publishes it: readers continue in it at their old offsets. All of that comes before the
+compare on the token, and then publishes it: readers continue in it at their old offsets. All of that precedes the
 first reopening, or its ids would be joined again in addition to their records.
 """
 
@@ -53,7 +53,7 @@ Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # digests, times and tokens 
 
 
 class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``retiring.json``: written before the intent, so that a repeated command continues in the same way."""
+    """``retiring.json``: written before the intent, so that a repeated command continues consistently."""
 
     slot: str
     copy: str | None
@@ -78,7 +78,7 @@ class CopyRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    name: str  # plain, relative to the output
+    name: str  # plain name, relative to the output
     path: Path
     # All its ids were cleared before it was compressed. For a plain file that is unknown, so they are cleared again.
     compressed: bool
@@ -90,7 +90,7 @@ class Copy:
     root: Path
     files: list[CopiedFile]
     lengths: dict[str, int] = field(default_factory=dict)  # uncompressed bytes of whole lines, by plain name
-    # Bytes that readers may have read and the copy lacks, by plain name
+    # Bytes that readers may have read but the copy lacks, by plain name
     lacking: dict[str, int] = field(default_factory=dict)
     cleared: int = 0
     # The keeper's directory (``photon.outputs.output_places``); None means an output directory that the operator
@@ -121,7 +121,7 @@ def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
 
 
 def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
-    """The slot's files; of a file in both forms the plain one."""
+    """The slot's files; the plain form if both exist."""
     found = {}
     for kind in DIRECTORIES:
         names = disk.names(root / kind)
@@ -144,9 +144,9 @@ def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[
 
 
 def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
-    """From here on the keeper adds nothing to this copy. Call it with the copy's lock. A repetition changes nothing.
+    """Seals the copy: the keeper can no longer extend it. Call it with the copy's lock. A repetition changes nothing.
 
-    Bytes that the keeper never acknowledged are cut off: they may be torn. Raises CopyDamaged, OSError.
+    Bytes never acknowledged by the keeper are cut off, as they may be torn. Raises CopyDamaged, OSError.
     """
     if not disk.exists(directory / SEALED_NAME):
         KeptCopy(disk, directory, of).load()
@@ -179,7 +179,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         if length < log.length:
             copy.lacking[name] = log.length - length
         elif known is not None and not (known.compressed or known.damaged) and difference(disk, known.path, log):
-            why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
+            why = f"its first {log.length} bytes differ from those the registry saw: it is not a copy of this slot"
             raise CopyRefused(known.path, why)
 
 
@@ -189,7 +189,7 @@ def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
     while length:
         begin = max(length - size, 0)
         data = disk.read(file.path, begin, length - begin)
-        skipped = data.find(b"\n") + 1 if begin else 0  # it may be the middle of a line
+        skipped = data.find(b"\n") + 1 if begin else 0  # as it may be the middle of a line
         lacking = lacking_pairs(data[skipped:]) if skipped < len(data) else -1
         if lacking is None:
             return length
@@ -219,7 +219,7 @@ def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
                 yield part
         except OutputMissing as missing:
             if content.at < file.damaged[-1].end:
-                raise CopyRefused(missing.path, f"{missing.why}; photon spark verify finds what it held") from None
+                raise CopyRefused(missing.path, f"{missing.why}; photon spark verify finds its events") from None
         return
     if not file.compressed:
         at = 0
@@ -234,7 +234,7 @@ def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CopyRefused(
             file.path, f"cannot be unpacked ({error}); all its ids are cleared, so without it they are in no output: "
-            "take the file away if nothing else has it"
+            "remove the file if nothing else has it"
         ) from None  # fmt: skip
 
 
@@ -272,9 +272,9 @@ async def clear_copy(disk: Disk, copy: Copy, digester: Digester, clear: Clear, t
                 refused = np.flatnonzero(answers == Answer.REFUSED)
                 if len(refused):
                     raise CopyRefused(
-                        file.path, f"{len(refused)} of its ids are not owned by their records any more (the "
-                        f"first: {ids[int(refused[0])]!r}): they were given up before this copy was named, or the "
-                        "records are not this slot's; the copy cannot be published"
+                        file.path, f"{len(refused)} of its ids are no longer owned by their records "
+                        f"(the first: {ids[int(refused[0])]!r}): they were given up before this "
+                        "copy was named, or the records are from another slot; the copy cannot be published"
                     )  # fmt: skip
                 copy.cleared += len(ids)
                 tell(copy.cleared)
@@ -288,7 +288,7 @@ def _refs(file: CopiedFile, block: bytes) -> OutputRefs:
 
 
 def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path) -> None:
-    """Tells readers the rest of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
+    """Shows readers the remaining part of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
     disk.make_dir(state)
     if copy is None:
         disk.replace(state / RETIRED_NAME, retired_bytes(slot))
@@ -296,7 +296,7 @@ def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path)
     marks = [each for file in copy.files for each in file.damaged]
     if marks:
         add_damaged(disk, state, slot, marks)
-    if copy.kept is not None:  # there first: readers without the slot's own directories read on next to the copy
+    if copy.kept is not None:  # there first, as readers without the slot's own directories continue next to the copy
         disk.replace(copy.kept / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), copy.root))
         if copy.kept == state:
             return
@@ -333,11 +333,11 @@ def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: boo
         before = begun_with(disk, state)
         if named != (None if before is None else str(before)):
             how = f"with --copy {before}" if before else "without a copy"
-            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only go on so")
+            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only continue like that")
         return
     if already and named is not None:
         raise CopyRefused(
-            state, f"slot {slot} was retired before, and not with this copy: ids in it may have been given up, so it "
+            state, f"slot {slot} was retired before without this copy: its ids may have been given up, so it "
             "cannot be published; repeat without --copy"
         )  # fmt: skip
     disk.make_dir(state)

@@ -1,18 +1,18 @@
 """Copies published logs into a directory, file by file and byte by byte; the copies are logs of the next join.
 
-Invariants, whenever the process is killed or the power fails:
+Invariants, even if the process is killed or the power fails at any moment:
 
 1. A copy is a byte prefix of its source, and has only bytes that its source has published.
 2. ``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names.
-3. A start reads on from that place. Bytes of the files beyond it are compared with the source, and replaced if they
+3. A start continues from that place. Bytes of the files beyond it are compared with the source, and replaced if they
    differ. A file that lacks bytes before it is refused.
-4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
+4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets are
 
-Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+unchanged. Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
 
-Two others carry published logs on by plans of their own. ``sinks.objects`` puts files whole: an object never grows,
-and the manifest, not a position, says what is there. ``joiner.copies`` asks the copy for its end, and its answer
-decides how much the slot may publish.
+Two other modules copy published logs differently. ``sinks.objects`` writes whole files: an object never grows, and
+the manifest, not a position, lists existing ones. ``joiner.copies`` asks the copy for its end, which limits what the
+slot may publish.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RelayedLogLost(PhotonError):
 
     def __init__(self, path: Path, copied: int, found: int) -> None:
         super().__init__(
-            f"{path}: {copied} bytes were copied into it and it has {found}; put it back plain (the newest file of a "
-            f"slot has to stay), or delete all of {path.parent} to copy everything once more"
+            f"{path}: {copied} bytes were copied into it, but it has {found}; restore it uncompressed (a slot's "
+            f"newest file must stay), or delete all of {path.parent} to copy everything again"
         )
 
 
@@ -56,13 +56,13 @@ class Copier(ABC):
     """Copies one source into one directory. One thread at a time, and one process: it locks that small file."""
 
     def __init__(self, disk: Disk, directory: Path, name: str, suffix: str) -> None:
-        """``name``: of the source, unique in the directory. Raises UsageError if another process copies it there,
+        """``name``: the source's name, unique in the directory. Raises UsageError if another process copies it there,
         OSError."""
         self._disk, self._directory, self.name = disk, directory, name
         disk.make_dir(directory)
         self._kept = CursorFile(disk, directory / f".{name}.{suffix}")
         self._logs: dict[str, tuple[Path, AppendFile]] = {}  # the newest file of each log
-        # The position after everything copied; ``None`` means nothing was
+        # The position after everything copied; ``None`` means that nothing was
         self._place: Callable[[], bytes] | None = None
         self._saved = b""
         self._said_ns = 0
@@ -96,7 +96,7 @@ class Copier(ABC):
 
     def pass_on(self, now_ns: int | None = None) -> None:
         """Copies everything published now, durably. ``now_ns``: also records, once a second, the time up to which
-        everything is there; only if nothing else is copied into the directory. Raises as ``step``."""
+        everything is there; only if nothing else is copied into the directory. Raises like ``step``."""
         for _ in self.step():
             pass
         self.save()
@@ -127,7 +127,7 @@ class Copier(ABC):
                 file.write(part)
             return
         there = file.size - block.start
-        if there > 0:  # written by an earlier process that had not saved its position
+        if there > 0:  # written by an earlier process that did not save its position
             written = self._disk.read(path, block.start, min(there, len(block.data)))
             if written != block.data[: len(written)]:
                 file.close()

@@ -1,7 +1,7 @@
 """Writes a published log: lines are appended and synced, and then their length is published.
 
-A slot's files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; ``durable.json`` in its state directory says how far
-each may be read. Invariants, whenever the process is killed or the power fails:
+A slot's files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; ``durable.json`` in its state directory has their
+readable lengths. Invariants, even if the process is killed or the power fails at any moment:
 
 1. published <= durable <= appended: files and their names are synced before ``durable.json`` is replaced.
 2. A published prefix never changes, and its length never falls.
@@ -14,8 +14,8 @@ each may be read. Invariants, whenever the process is killed or the power fails:
 7. Nothing is cleared beyond what the required copy holds (``clearable`` in ``durable.json``, ``joiner.slot.output``).
 8. A damaged range is one entry of the format, which every reader skips and reports (``outputs.damaged``).
 
-A joiner's slot also writes through it, but starts in its own way (``photon.joiner.slot``): its redo log tells which
-lines will be written again, and readers see no more than the registry has witnessed.
+A joiner's slot also writes through it, but starts in its own way (``photon.joiner.slot``): its redo log has the lines
+that will be written again, and readers see no more than the registry has witnessed.
 
 ``tests/simulation/log`` attacks rules 1 to 6, ``tests/simulation/copies`` 6 and 7, and ``tests/unit/outputs`` 8.
 """
@@ -64,7 +64,7 @@ class LogWriter:
         self.lengths: dict[str, int] = {}
         """Name of a file -> its durable bytes."""
         self.rolled: set[str] = set()
-        """Those of them that never grow again."""
+        """Files that never grow again."""
         self.published: dict[str, int] = {}
         """Name of a file -> the bytes that readers see."""
         self.log: tuple[int, int] | None = None
@@ -72,7 +72,7 @@ class LogWriter:
         self.current = dict.fromkeys(self.kinds, 1)
         """Kind -> the number of the current file."""
         self._files: dict[str, AppendFile] = {}
-        self._opened_at: dict[str, float] = {}  # when the open file got its first lines from this process
+        self._opened_at: dict[str, float] = {}  # when this process first wrote to the open file
         self._unsynced: set[str] = set()  # kinds whose open file has bytes, or a name, that are not durable
 
     @property
@@ -100,7 +100,7 @@ class LogWriter:
     def load(self) -> None:
         """Reads ``durable.json``; changes no file. Raises PublishedDamaged, OSError."""
         if self.disk.exists(self.state / DURABLE_NAME):
-            # It may be only in the cache, while the sender forgets its rows because of it.
+            # It may be only in the cache, but the sender forgets its rows because of it.
             self.disk.rewrite(self.state / DURABLE_NAME, 0)
             self.disk.sync_dir(self.state)
         self._read(PublishedDamaged)
@@ -113,21 +113,21 @@ class LogWriter:
         if durable is None:
             return
         if durable.slot != self.slot:
-            raise damaged(self.state / DURABLE_NAME, f"of slot {durable.slot}, not of {self.slot}")
+            raise damaged(self.state / DURABLE_NAME, f"belongs to slot {durable.slot}, not {self.slot}")
         self.log, self.published = durable.log, durable.files
         self.lengths = dict(durable.files if durable.durable is None else durable.durable)
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def expect(self, upto: int, where: str) -> None:
-        """Call before ``recover``. ``upto``: the number of the last row that ``where`` knows to be published.
+        """Call before ``recover``. ``upto``: the number of the last published row according to ``where``. Raises
 
-        Raises NotOfThisState if readers see less.
+        NotOfThisState if readers see less.
         """
         if self.upto >= upto:
             return
         kept = f"ends with record {self.upto}" if self.upto >= 0 else f"has nothing ({DURABLE_NAME})"
         raise NotOfThisState(
-            f"{self.root}: {self.slot} {kept} here, but {where} has published it up to record {upto}: put back "
+            f"{self.root}: {self.slot} {kept} here, but {where} has published it up to record {upto}: restore "
             f"all of the newest {self.root}, with {self.state / DURABLE_NAME}, or write into another directory"
         )
 
@@ -135,7 +135,7 @@ class LogWriter:
         """Call before ``recover`` if ``where`` has written nothing yet. Raises NotOfThisState if there are lines."""
         if found := [self.name(kind, number) for kind in self.kinds for number in self._written(kind)]:
             raise NotOfThisState(
-                f"{self.root / found[0]}: {where} has written nothing yet: put back the state that this output "
+                f"{self.root / found[0]}: {where} has written nothing yet: restore the state that this output "
                 "belongs to, or write into another directory"
             )
 
@@ -165,15 +165,15 @@ class LogWriter:
         self.rolled.update(name for name in self.lengths if name.startswith(f"{kind}/"))
 
     def forget_gone(self) -> list[str]:
-        """Returns the published files that somebody removed, and no longer lists them. The newest of a kind stays, as
-        no number may be used again."""
+        """Returns published files that were removed, and no longer lists them. The newest of a kind stays, as numbers
+        are never reused."""
         newest = set(self.newest().values())
         gone = [name for name in self.lengths if name not in newest and not self.disk.exists(self.root / name)]
         self.forget(gone)
         return gone
 
     def forget(self, names: Collection[str]) -> None:
-        """Drops them from ``durable.json`` at the next publishing."""
+        """Drops the files from ``durable.json`` at the next publishing."""
         for name in names:
             self.lengths.pop(name, None)
             self.rolled.discard(name)
@@ -243,9 +243,9 @@ class LogWriter:
         return bool(grown)
 
     def roll(self, now: float | None = None) -> list[str]:
-        """Permanently closes the files that are due; ``None`` means all that are not empty. Returns their kinds.
+        """Permanently closes the files that are due; ``None`` means all non-empty files. Returns their kinds. Raises
 
-        Raises OSError, as ``sync``.
+        OSError, like ``sync``.
         """
         due = [kind for kind, file in self._files.items() if file.size and (now is None or self._is_due(kind, now))]
         for kind in due:

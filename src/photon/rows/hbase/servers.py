@@ -51,7 +51,7 @@ class Servers:
         self._shunned = [float("-inf")] * len(self._servers)
         self._turn = itertools.count()
         self._stopping = threading.Event()
-        self.pause_s = PAUSE_SECONDS  # between two tries
+        self.pause_s = PAUSE_SECONDS  # pause between two attempts
 
     def create(
         self,
@@ -88,14 +88,14 @@ class Servers:
         return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """False if it existed."""
+        """Creates it; False if it existed."""
         try:
             self.once(question)
         except Exception as error:
             problem = one_line(error)
             if "TableExistsException" in problem or "NamespaceExistException" in problem:
                 return False
-            raise RowsFailed(f"HBase at {self.where} does not make table {table.decode()}: {problem}") from None
+            raise RowsFailed(f"HBase at {self.where} cannot create table {table.decode()}: {problem}") from None
         return True
 
     def read(self, question: Callable[[Any], T], what: str, table: bytes) -> T:
@@ -116,16 +116,16 @@ class Servers:
                     raise TableMissing(f"HBase at {self.where} has no table {table.decode()}") from None
                 if self.given_up(began):
                     raise RowsFailed(
-                        f"HBase at {self.where} does not {what} table {table.decode()}: {problem}"
+                        f"HBase at {self.where} cannot {what} table {table.decode()}: {problem}"
                     ) from None
 
     def given_up(self, began: float) -> bool:
-        """True if a request that began then is not to be retried; otherwise pauses before the retry."""
+        """True if a request begun at that time must not be retried; otherwise pauses before the retry."""
         late = self._clock.monotonic() - began > self._call_seconds
         return late or self._stopping.wait(self.pause_s)
 
     def once(self, question: Callable[[Any], T]) -> T:
-        """Asks a server, or others while none can be connected to.
+        """Makes a request to a server, or to others while connecting fails.
 
         Raises NotConnected if nothing was sent; after any other exception the request may have been executed.
         """
@@ -145,7 +145,7 @@ class Servers:
         raise problem
 
     def _order(self) -> Iterable[int]:
-        """In turn; servers that did not answer come last."""
+        """Servers in turn; silent ones come last."""
         first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
         turn = [(first + step) % count for step in range(count)]
         return sorted(turn, key=lambda at: self._shunned[at] > now)

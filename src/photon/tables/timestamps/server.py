@@ -1,12 +1,12 @@
 """The oracle on a registry replica: drives oracle.OracleLeader over a Raft group of the registry's host.
 
 Its confirmation is an entry that allocates nothing: it commits only if a majority still follows this replica, and its
-result says how far timestamps were allocated then. Requests during an entry wait for the next one, so the batches
-grow with the load. An entry without an answer may have been committed: its range is lost, and nobody received
-timestamps from it.
+result is the end of allocated timestamps at that moment. Requests during an entry wait for the next one, so the
+batches grow with the load. An entry without an answer may have been committed: its range is then lost, without
+handed-out timestamps.
 
-A new oracle begins at the wall clock's microseconds, so that one that replaces a lost one (the registry was restored,
-and its backups hold no timestamps) begins above all those handed out: fewer than a million a second.
+A new oracle begins at the wall clock's microseconds, so that one that replaces a lost one (backups of the registry
+have no timestamps) begins above all those handed out, which are fewer than a million a second.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TimestampServer:
             return pb.TakeReply(reason=f"count = {request.count}: must be within 1 and {AT_ONCE_MAX}")
         if refused := not_leading(self._group.state()):
             return pb.TakeReply(leader_hint=refused.leader, reason="not the leader")
-        if not self._group.state().current:  # otherwise it might take an old oracle for a new one
-            return pb.TakeReply(leader_hint=self._group.state().leader or "", reason="has just begun to lead")
+        if not self._group.state().current:  # otherwise it might mistake an old oracle for a new one
+            return pb.TakeReply(leader_hint=self._group.state().leader or "", reason="is not ready to lead yet")
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._act(self._leader.requested(ticket, request.count))
@@ -66,14 +66,15 @@ class TimestampServer:
             self._waiting.pop(ticket, None)
         if not first:
             return pb.TakeReply(
-                leader_hint=self._group.state().leader or "", reason="the lead has moved, or too much waits"
+                leader_hint=self._group.state().leader or "",
+                reason="another replica leads now, or too many requests wait",
             )
         self._requests += 1
         self._timestamps += request.count
         return pb.TakeReply(first=first)
 
     def read(self, into: Readings) -> None:
-        """Its metrics."""
+        """Puts its metrics."""
         state = self._group.state()
         into.put_all(
             PREFIX,
@@ -91,7 +92,7 @@ class TimestampServer:
             if isinstance(action, Allocate):
                 self._propose(action)
             elif isinstance(action, Confirm):
-                # After the handlers that are ready now: their requests share the next entry.
+                # Runs after the handlers that are ready now, so that their requests share the next entry.
                 asyncio.get_running_loop().call_soon(self._propose, action)
             elif (answer := self._waiting.get(action.ticket)) is not None and not answer.done():
                 answer.set_result(action.first if isinstance(action, Answer) else 0)

@@ -75,7 +75,7 @@ def test_what_a_link_cannot_lead_to_is_told(logs: Path, pods: Path, monkeypatch:
     monkeypatch.setattr("photon.adapters.logs.discovery.os.lstat", denied)
     found, problems = scan(logs, pods)
     assert (found, [each.kind for each in problems]) == ([], [ProblemKind.LINK])
-    assert "cannot be looked at (Permission denied)" in str(problems[0])
+    assert "cannot be examined (Permission denied)" in str(problems[0])
 
 
 def test_thousands_of_links_in_a_row_are_a_loop(logs: Path) -> None:

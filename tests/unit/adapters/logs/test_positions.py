@@ -74,7 +74,7 @@ def test_replaced_between_two_runs_by_a_longer_one_that_begins_alike(
     log.write_bytes(PACKS[suffix](made([b"%06d %030d" % (n, n and -n) for n in range(2 * few)])))
     second = Tail(tmp_path, first.follower.positions(), framing=framing)
     assert len(second.read()) == 2 * few
-    what = f"was read up to byte {first.blocks[-1].end}, and holds other bytes before it now"
+    what = f"was read up to byte {first.blocks[-1].end}, and now holds different bytes before it"
     assert [str(each) for each in second.problems] == [f"a{suffix}: {what}: it is read again from its start"]
     assert Tail(tmp_path, second.follower.positions(), framing=framing).read() == []
 

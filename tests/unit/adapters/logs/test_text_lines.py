@@ -185,12 +185,12 @@ def test_json_objects_in_any_layout(framing: JsonObjects, data: bytes, records: 
 @pytest.mark.parametrize(
     ("records", "data", "said"),
     [
-        ("", b'{"a":1} foo {"b":2}', "'foo ' stands between JSON objects"),
-        ("", b"[1,2]", "'1,2' stands between JSON objects"),
-        ("", b'[[{"a":1}]]', "an array stands where an object is expected"),
+        ("", b'{"a":1} foo {"b":2}', "'foo ' between JSON objects"),
+        ("", b"[1,2]", "'1,2' between JSON objects"),
+        ("", b'[[{"a":1}]]', "an array where an object is expected"),
         ("", b'{"a":1}]', "']' closes nothing"),
         ("R", b'{"a":1}', "the object that ends here has no list 'R'"),
-        ("R", b'[{"a":1}]', "an array stands where an object is expected"),
+        ("R", b'[{"a":1}]', "an array where an object is expected"),
     ],
 )
 def test_what_is_no_such_json_is_named_behind_the_records_before_it(

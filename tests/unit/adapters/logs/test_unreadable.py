@@ -93,7 +93,7 @@ class Refused:
 
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(errno.EACCES, ["a.log: cannot be looked at (Permission denied)"]), (errno.ENOENT, []), (errno.ELOOP, [])],
+    [(errno.EACCES, ["a.log: cannot be examined (Permission denied)"]), (errno.ENOENT, []), (errno.ELOOP, [])],
 )
 def test_an_entry_that_cannot_be_looked_at_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: list[str]

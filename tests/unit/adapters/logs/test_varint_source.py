@@ -93,7 +93,7 @@ def test_what_is_no_length_is_damage(tmp_path: Path, bad: bytes) -> None:
     tail = Tail(tmp_path)
     assert tail.read() == [b"one"]
     assert [str(problem) for problem in tail.problems] == [
-        "a.bin: no length of a message stands at byte 4; read up to byte 5"
+        "a.bin: no valid message length at byte 4; read up to byte 5"
     ]
     tail.close()
 

@@ -209,7 +209,7 @@ def test_requests_are_bounded_the_oldest_done_are_forgotten(world: World, monkey
         assert requests.cancel(state_of(world), ask(world, 0, 1), 5)
     ask(world, 0, 1)
     ask(world, 0, 1)
-    with pytest.raises(requests.StateError, match="2 replays wait already"):
+    with pytest.raises(requests.StateError, match="2 replays are waiting already"):
         ask(world, 0, 1)
     assert [each.request.number for each in requests.progress(state_of(world))] == [4, 5, 6]
     with pytest.raises(requests.StateError, match="no dispatcher state"):

@@ -289,5 +289,5 @@ def test_a_damaged_chunk_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(BackupDamaged, match=r"snapshot is damaged: the chunk at byte \d+ is bad"):
         rows_of(directory, parts)
     file.write_bytes(good[:-1])
-    with pytest.raises(BackupDamaged, match="is not the file that the manifest names"):
+    with pytest.raises(BackupDamaged, match="is not the file named by the manifest"):
         list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))

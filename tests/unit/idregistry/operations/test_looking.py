@@ -77,7 +77,7 @@ def test_each_trouble_is_found() -> None:
     assert any("nothing can be registered" in what for _, _, what in said(found | {"r2": silent("r2")}))
     cases = [
         (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, others in 2"),
-        (replica("r3", group(0), group(1), members={"r3": "x"}), "believes in the members r3"),
+        (replica("r3", group(0), group(1), members={"r3": "x"}), "has the membership r3"),
         (replica("r3", group(0), group(1), version="2"), "replicas run the releases 1, 2"),
         (replica("r3", group(0), group(1), ahead=3.0), "its clock is 3.0 s ahead of the others' median"),
         (replica("r3", group(0), group(1), ahead=-9.0), "its clock is 9.0 s behind the others' median"),

@@ -35,8 +35,8 @@ async def test_each_kind_of_fault_is_taken_back() -> None:
     assert said == [
         "go on: registry r1",
         "start again: registry r2",
-        "start again with the right clock: registry r3, registry r4",
-        "2 directions between regions are as they were",
+        "restarted with the right clock: registry r3, registry r4",
+        "2 directions between regions restored",
     ]
     assert target.calls == [
         "resume registry r1",

@@ -189,7 +189,7 @@ def test_a_record_without_a_key_ends_the_run(tmp_path: Path) -> None:
     file = tmp_path / "test.py"
     file.write_text(CODE.replace('str(record.value["end"])', '""'))
     spark = FakeSpark(file)
-    with pytest.raises(ComputingError, match="computation total: its key is '', which must be a str and not empty"):
+    with pytest.raises(ComputingError, match="computation total: its key is '', which must be a non-empty str"):
         spark.batch("raw", records(1), 9 * SECOND)
 
 
@@ -205,5 +205,5 @@ def test_spark_that_is_elsewhere_ends_the_run(tmp_path: Path) -> None:
     file.write_text(CODE)
     spark = FakeSpark(file)
     spark.batch("raw", records(1), SECOND)
-    with pytest.raises(ComputingError, match="a batch came without its watermark"):
+    with pytest.raises(ComputingError, match="a batch arrived without its watermark"):
         list(spark._operator(Operator(spark._plan, 0), spark._handles[0], [], 60_000))

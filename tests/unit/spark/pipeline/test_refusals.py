@@ -74,7 +74,7 @@ def test_the_state_of_another_join_datacentre_key_or_id_rule(journal: Journal, o
 
 def test_a_journal_that_is_gone_though_its_slot_was_opened(journal: Journal, tmp_path: Path) -> None:
     journal.check_begun()
-    with pytest.raises(JournalDamaged, match="nowhere: is missing, and its slot was opened before; restore it"):
+    with pytest.raises(JournalDamaged, match="nowhere: is missing, but its slot was opened before; restore it"):
         Journal(RealDisk(), tmp_path / "nowhere").check_begun()
 
 
@@ -117,7 +117,7 @@ def test_a_skip_that_was_killed_is_ended_by_the_next_start(journal: Journal, tmp
     driver: Any = SimpleNamespace(journal=journal, disk=journal.disk)
     assert Driver._incarnations(driver) == []
     if files:
-        with pytest.raises(BatchUnfinished, match="batch 0 is unfinished; let the join end it, and skip then"):
+        with pytest.raises(BatchUnfinished, match="batch 0 is unfinished; let the join finish it, then skip"):
             put_skips(journal, *of_logs)
     else:
         put_skips(journal, *of_logs)
@@ -137,7 +137,10 @@ def test_output_that_no_commit_names(tmp_path: Path) -> None:
 
 
 def test_a_slot_that_a_joiner_or_another_driver_has(tmp_path: Path) -> None:
-    with held(tmp_path / "a"), pytest.raises(UsageError, match="another process works on this slot; let it end"):
+    with (
+        held(tmp_path / "a"),
+        pytest.raises(UsageError, match="another process works on this slot; wait until it ends"),
+    ):
         held(tmp_path / "a").__enter__()
     (tmp_path / "b" / REDO).mkdir(parents=True)
     with pytest.raises(UsageError, match="b: is the state of a joiner; give that joiner another name"):
@@ -192,7 +195,7 @@ def test_a_log_that_is_gone_between_plan_and_reading_is_told_once_it_is_nowhere(
     assert (app.lost, app._listed) == ([], False)  # it was renamed: the next batch reads it
     app._paths = {}
     app._tell_gone(plan(3, part), [left])
-    assert app.lost == said == ["a.log: is gone, and its last 60 bytes were not read; put it back"]
+    assert app.lost == said == ["a.log: is gone, and its last 60 bytes were not read; restore it"]
     read = Done(Decision(reached=[Reached("id", 70, b"", True, b"")]), Result())
     app._tell_gone(plan(3, part), [read])
     assert len(said) == 1
