@@ -447,7 +447,6 @@ class Adapter(ABC):
 
     def rule(self) -> bytes:
         """Returns the configuration of id, key and time as canonical bytes, on which two datacentres must agree. Code
-
         is not covered: its answers are compared with earlier ones.
         """
         return b"code"

@@ -1,7 +1,5 @@
 """Follows how far the event store has read the primary logs: often while an event may wait for that, else seldom. An
-
 event waits from its reading until it is a row of the retry store that is not due yet. Code that takes events calls
-
 ``wanted``: the store is then asked at once, so that the known progress is as recent as with constant polling. If the
 store reports arrivals itself (``arrivals``), an event in memory waits for its progress only after a miss, and then
 for a known point: until that may have been read past, it is asked less often.

@@ -242,9 +242,8 @@ class Queues:
     def requeue(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
         """Takes events that are due again. They are looked up, as another datacentre may have taken them.
 
-        ``arrived``: their primary event has arrived, so they go first. It has also reached their home, so rows of
-
-        the retry store, whose back-off is random, are left to it like events in memory.
+        ``arrived``: their primary event has arrived, so they go first. It has also reached their home, so rows of the
+        retry store, whose back-off is random, are left to it like events in memory.
         """
         for line, some in self._parted(rows):
             if self._homes is None:

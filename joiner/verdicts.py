@@ -483,7 +483,6 @@ def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str)
 
 def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
     """Answers repeated ids of one batch by the first one's outcome: taken, or the same. Sets their rows of
-
     ``same_line``.
     """
     repeats = np.array(list(decided.repeats), np.intp)

@@ -1,5 +1,4 @@
 """Finds keys where no field is one as it is written: a part of a field, values that differ in spelling, two fields. A
-
 part is used like a field. The others are only suggested: whether "ab" and "AB" are equal is for the user to decide.
 """
 

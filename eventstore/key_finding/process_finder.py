@@ -1,9 +1,6 @@
 """Finds keys in another process, on another core: half of a reader's time is spent finding keys. Threads would share
-
 one interpreter: ten million records took 10 s in one thread, 12 in two, and 6.5 with a process. It pays off if much
-
-must be read before anything else is done (``photon join``). If it fails, the reader finds
-the keys itself.
+must be read before anything else is done (``photon join``). If it fails, the reader finds the keys itself.
 """
 
 from __future__ import annotations

@@ -52,7 +52,6 @@ an entry per shard, which wakes its group in all replicas.
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
     """Returns the groups on disk and, until the config group is known, the shards of the first set-up. Further shards
-
     of the deployment are opened by the caretaker.
     """
     first = () if known.present else range(1, configured + 1)

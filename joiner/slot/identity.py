@@ -53,7 +53,6 @@ PUT_BACK = (
 @dataclass(slots=True, eq=False)
 class OutOfStep(SlotRefused):
     """State, output and registry differ in age: one of them was lost, or restored from an older copy. Raised before
-
     anything is changed. ``remedy`` is for a deployment; other uses of a slot replace it.
     """
 

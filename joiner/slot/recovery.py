@@ -1,5 +1,4 @@
 """Checks at a start that state and output are of the same age, finds the logged lines in the output, and repairs its
-
 tails (rules 5 to 7).
 """
 

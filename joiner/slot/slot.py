@@ -399,10 +399,8 @@ def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
 
 def _together(frames: Sequence[Rows]) -> list[Rows]:
     """Merges rows, in the same order, into as few frames as possible. With few events per second each event has its
-
-    own frame. Each frame is a request, and after an hour a start
-    would send tens of thousands of requests that block each other until all time out. No digest is twice in a frame:
-    the registry answers each request for different ids.
+    own frame. Each frame is a request, and after an hour a start would send tens of thousands of requests that block
+    each other until all time out. No digest is twice in a frame: the registry answers each request for different ids.
     """
     merged: list[Rows] = []
     parts: list[Rows] = []

@@ -1,5 +1,4 @@
 """Records the purpose of a directory's backfill, and where a deployment's verification finds its output. A backfill's
-
 output is laid out and read like that of ``photon join``: files of its slot, and the state in ``.photon``.
 """
 

@@ -1,14 +1,11 @@
 """The driver's loop over batches. No Spark here, so simulations run it as it is.
 
-plan     chooses bytes of logs, and waiting events; durable before any work on it
-do       each part by a task (``part``): decide, register, keep the result
-commit the start of the next batch
-show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
-         clears records that it reads, and a repeated part would find its own ids cleared
-tidy the batch's staged files are removed claim undecided events are recorded for the watermark (``claim``); never
-before the show
-
-A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
+plan     chooses bytes of logs, and waiting events; durable before any work on it do       each part by a task
+(``part``): decide, register, keep the result commit the start of the next batch show     winners are appended to the
+slot's published log, and readers see them. Never before the commit: the verifier clears records that it reads, and a
+repeated part would find its own ids cleared tidy the batch's staged files are removed claim undecided events are
+recorded for the watermark (``claim``); never before the show A start redoes ``show`` and ``tidy`` of the newest
+commits, and repeats a batch that has a plan and no commit.
 
 Two drivers of one slot: opening it gives a newer incarnation, and the registry refuses the inserts of older ones.
 Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it asks the registry
@@ -253,7 +250,6 @@ class Driver:
     # -- one batch ---------------------------------------------------------------------------------------------
     async def step(self, do: DoesParts) -> Batch | None:
         """Does the next batch, if there is anything to do. Raises like ``begin`` and ``do``; the next call then
-
         repeats the batch.
         """
         number = self.committed + 1

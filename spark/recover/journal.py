@@ -30,7 +30,6 @@ class RegistrySilent(PhotonError):
 
 class WantedReplay(msgspec.Struct, frozen=True):
     """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher must read again. ``log``: empty for
-
     several logs. Hours are whole hours since 1970.
     """
 

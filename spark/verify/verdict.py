@@ -1,13 +1,10 @@
 """The report's directory: built under another name and renamed, so that a directory of that name is complete.
 
-verdict.json        the result, for programs (Verdict)
-summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
-problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
-inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
-report.html         for people
-
-Below a URL a report exists once its verdict does: the verdict is written last, and removed first when a report is
-replaced.
+verdict.json        the result, for programs (Verdict) summary.json        counts by hour, datacentre and class;
+summary/ has them as Parquet problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by
+day inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
+report.html         for people Below a URL a report exists once its verdict does: the verdict is written last, and
+removed first when a report is replaced.
 """
 
 from __future__ import annotations
@@ -167,7 +164,6 @@ def write_json(disk: Disk, path: Path, value: object) -> None:
 
 def fingerprint(settings: Settings, key: bytes) -> str:
     """Returns 32 hex digits over the joins, the key, and the places where datacentres read and write. A change of
-
     these invalidates reports; changed processes or resharding do not.
     """
     joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}

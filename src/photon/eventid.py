@@ -98,7 +98,6 @@ def time_ns(event_id: str | bytes) -> int:
 
 def split(event_id: bytes) -> tuple[bytes, int] | None:
     """(``ServerIP:ProcessID``, microseconds) of an id by its last colon; None if that is not a canonical time. For
-
     parsing many ids: ``process`` is then called once per process.
     """
     text, _, micros_text = event_id.rpartition(b":")
@@ -210,7 +209,6 @@ class EventIds:
         """``ip``: an address that no other server has (see ``own_ip``). ``pid``: by default the process's own.
 
         ``state``: a file on a local disk, opened by one process at a time; created if missing. Without it, ids
-
         increase over restarts only if the clock does. Raises EventIdError.
         """
         try:

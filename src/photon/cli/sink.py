@@ -226,9 +226,7 @@ def objects(
     at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], removable: bool, follow: bool
 ) -> int:
     """Write output files to an object store, each whole, and a manifest of the valid ones. It may be stopped at any
-
     moment and continues without writing anything twice. With --follow, files are written once they are final
-
     (output.roll_age), and unfinished ones at its end. Needs pip install 'photon-join[objects]'.
 
     \b

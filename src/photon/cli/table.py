@@ -68,10 +68,8 @@ def _existing(path: Path) -> Path:
 @deployed(sets=False)
 def init(at: Deployed, not_durable: bool) -> int:
     """Create the store of tables: a SQLite file, or a table of HBase. Acknowledged writes survive a crash of HBase
-
-    only on HDFS; on a local file system, a crash may leave half a transaction. HBase does not report its file
-
-    system, so state it: tables.durable = true, or --not-durable.
+    only on HDFS; on a local file system, a crash may leave half a transaction. HBase does not report its file system,
+    so state it: tables.durable = true, or --not-durable.
 
     \b
     Examples:

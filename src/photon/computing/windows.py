@@ -6,12 +6,11 @@
 
 Once the watermark has passed a window's end its record is produced to the stream of this name::
 
-    {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12}
-
-A record that arrives later, by at most ``lateness_ns``, is added, and the whole window produced again to
-``NAME.corrections``, with the windows that it ``replaces``; one that is too late for a window goes to ``NAME.late``
-unchanged. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
-nanosecond, so that it belongs to the hour's window that contains it.
+    {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12} A record that arrives later,
+    by at most ``lateness_ns``, is added, and the whole window produced again to ``NAME.corrections``, with the
+    windows that it ``replaces``; one that is too late for a window goes to ``NAME.late`` unchanged. ``early_ns``
+    produces unfinished windows to ``NAME.early``. The time of a window's record is its last nanosecond, so that it
+    belongs to the hour's window that contains it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ _BASE = math.log((1 + ACCURACY) / (1 - ACCURACY))
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """A window's summary of its records, in values that a state may hold, and its final result. ``merge``: for
-
     sessions joined by a record.
     """
 

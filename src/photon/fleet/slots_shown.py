@@ -1,7 +1,6 @@
 """Accepted events not yet shown to readers, for each slot of a datacentre, as reported by its joiner. Asks about all
-
-of its slots that the registry knows and that are not retired, so that no slot's ids are missed.
-A slot with a silent joiner holds watermarks back, unless it has nothing left to do.
+of its slots that the registry knows and that are not retired, so that no slot's ids are missed. A slot with a silent
+joiner holds watermarks back, unless it has nothing left to do.
 """
 
 from __future__ import annotations

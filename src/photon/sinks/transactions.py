@@ -125,7 +125,6 @@ def pour_into(
 ) -> int:
     """Writes all batches to the server, across its outages; returns the number of records committed. ``say`` receives
     problems, and an empty text whenever everything is committed. Raises like the target; Unreachable only if the
-
     server never answered.
     """
     first: int | None = None

@@ -75,7 +75,6 @@ def observer(
     column has changed, in a separate transaction, whose commit acknowledges all changes before its start. ``name``
 
     (default: the function's): under another name it runs again for pending notifications. Several changes may share
-
     one run; for each change at most one run commits. Effects outside the tables may happen several times.
 
     ``time_limit_s``: limit of its own code in one run, without the tables' time; 0 means no limit. A run that raises

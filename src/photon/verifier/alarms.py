@@ -112,7 +112,6 @@ class AlarmLog:
         self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
         """Records an alarm durably. Reported alarms are not repeated, except one that ends by itself and had ended
-
         meanwhile.
         """
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])

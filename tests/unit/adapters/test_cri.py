@@ -86,8 +86,10 @@ def test_times_of_primary_records() -> None:
     it = ConfiguredAdapter({"primary": {**framed, "time": "line"}, "foreign": foreign})
     assert it.has_primary_time
     assert it.primary_times(records, FILE) == [
-        AT_NS, BadRecord(NOT_CRI), BadRecord("the line's time = '2024-03-01T25:00:00.931087621Z' is not a time of day"),
-    ]  # fmt: skip
+        AT_NS,
+        BadRecord(NOT_CRI),
+        BadRecord("the line's time = '2024-03-01T25:00:00.931087621Z' is not a time of day"),
+    ]
     named = {**framed, "time": {"field": "t", "unit": "s"}}
     it = ConfiguredAdapter({"primary": named, "foreign": foreign})
     assert it.primary_times(records[:2], FILE) == [7_000_000_000, BadRecord(NOT_CRI)]

@@ -2,13 +2,12 @@
 
 Invariants, even if the process is killed or the power fails at any moment:
 
-1. A copy is a byte prefix of its source, and has only bytes that its source has published.
-2. ``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names.
-3. A start continues from that place. Bytes of the files beyond it are compared with the source, and replaced if they
-   differ. A file that lacks bytes before it is refused.
-4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets are
-
-unchanged. Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+1. A copy is a byte prefix of its source, and has only bytes that its source has published. 2.
+``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names. 3. A
+start continues from that place. Bytes of the files beyond it are compared with the source, and replaced if they
+differ. A file that lacks bytes before it is refused. 4. A damaged range is skipped by the reader, which reports it;
+blank lines take its place, so that offsets are unchanged. Finished files may be moved away.
+``tests/simulation/log/test_copier.py`` attacks each of the rules.
 
 Two other modules copy published logs differently. ``sinks.objects`` writes whole files: an object never grows, and
 the manifest, not a position, lists existing ones. ``joiner.copies`` asks the copy for its end, which limits what the

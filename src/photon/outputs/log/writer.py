@@ -120,7 +120,6 @@ class LogWriter:
 
     def expect(self, upto: int, where: str) -> None:
         """Call before ``recover``. ``upto``: the number of the last published row according to ``where``. Raises
-
         NotOfThisState if readers see less.
         """
         if self.upto >= upto:
@@ -244,7 +243,6 @@ class LogWriter:
 
     def roll(self, now: float | None = None) -> list[str]:
         """Permanently closes the files that are due; ``None`` means all non-empty files. Returns their kinds. Raises
-
         OSError, like ``sync``.
         """
         due = [kind for kind, file in self._files.items() if file.size and (now is None or self._is_due(kind, now))]
