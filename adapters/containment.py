@@ -224,7 +224,7 @@ class Guard(Watched):
             return self._fault(error)
         for mine, theirs in zip(columns, handed, strict=True):
             if len(mine) != len(theirs) or not all(map(is_, mine, theirs)):
-                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given; which it must not")
+                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given, which it must not")
                 return Fault("the adapter changes the lists that it is given")
         return answer
 
@@ -290,7 +290,7 @@ class Guard(Watched):
     def _give_up(self) -> None:
         if self._crumbs is not None:
             self._crumbs.blame(
-                f"the adapter did not come back within {self.limit_s:g} s, and catches the exception that ends it"
+                f"the adapter did not return within {self.limit_s:g} s, and catches the exception that ends it"
             )
             os._exit(ENDED_EXIT)
 

@@ -78,7 +78,7 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
     for name in ("primary_framing", "foreign_framing"):
         if not isinstance(given := getattr(adapter, name), Framing):
             todo = "return a Framing, such as Framing() for lines"
-            raise AdapterError(f"{class_name}.{name} is {type(given).__name__}, no Framing", str(path), todo)
+            raise AdapterError(f"{class_name}.{name} is {type(given).__name__}, not a Framing", str(path), todo)
     _check_rule(adapter, class_name, path)
     return adapter
 
@@ -90,7 +90,7 @@ def _check_rule(adapter: Adapter, class_name: str, path: Path) -> None:
         raise _raised(error, path, f"{class_name}.rule failed") from error
     if not isinstance(rule, bytes):
         kind = type(rule).__name__
-        raise AdapterError(f"{class_name}.rule returns {kind}, not bytes", str(path), "give canonical bytes")
+        raise AdapterError(f"{class_name}.rule returns {kind}, not bytes", str(path), "return canonical bytes")
 
 
 def _load_module(path: Path) -> ModuleType:
@@ -99,7 +99,7 @@ def _load_module(path: Path) -> ModuleType:
         with path.open("rb") as file:
             source = file.read(SOURCE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise AdapterError("it has no such file", str(path), "correct the adapter's path") from None
+        raise AdapterError("there is no such file", str(path), "correct the adapter's path") from None
     except OSError as error:
         raise AdapterError(f"cannot be read ({error.strerror})", str(path), "make it readable") from None
     if len(source) > SOURCE_BYTES_MAX:
@@ -136,7 +136,7 @@ def _adapter_class(module: ModuleType, name: str, path: Path) -> type[Adapter]:
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, Adapter) and each.__module__ == module.__name__
     ]
-    there = f"it has {', '.join(found)}" if found else "write one that derives from Adapter"
+    there = f"use a class of this file: {', '.join(found)}" if found else "write one that derives from Adapter"
     if cls is None:
         raise AdapterError(f"has no class {name}", str(path), there)
     own = inspect.isclass(cls) and issubclass(cls, Adapter) and cls.__module__ == module.__name__

@@ -38,7 +38,7 @@ def check_logs_apart(where: str, directory: Path, files: Sequence[str], secrets:
         read = inside is not None and (patterns.match(inside) or patterns.reach(inside)) and "/." not in f"/{inside}"
         if read or real.is_relative_to(secret):
             raise AdapterError(
-                f"{directory} holds, or lies in, {name} ({path}), which would be read as a log",
+                f"{directory} contains, or is in, {name} ({path}), which would be read as a log",
                 where,
                 "move one of them",
             )

@@ -452,7 +452,7 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
         if not sink.kinds:
             yield f"sink.{name}.kinds: is empty; there are: {', '.join(KINDS)}"
         if holds_password(sink.into):
-            yield f"sink.{name}.into: contains a password, but is displayed; {INSTEAD}"
+            yield f"sink.{name}.into: contains a password, which would be displayed; {INSTEAD}"
         if not is_topic(sink.into) and not sink.into.startswith(("postgresql:", "postgres:")):
             into = sink.into.rstrip("/")
             if (other := places.setdefault(into, name)) != name:

@@ -111,7 +111,7 @@ def refusal(
     right = roles.get(who.role) if who is not None else None
     if who is None or right is None:
         who_may = " and ".join(sorted(roles)) or "nobody"
-        return f"{_named(caller, method)}: it is only for {who_may}; present the certificate of such a process"
+        return f"{_named(caller, method)}: it is for {who_may}; present the certificate of such a process"
     at = identity_parts(server)
     if right.same_datacentre and (at is None or at.place != who.place):
         return f"{_named(caller, method)} of {server}: ask a server of its own datacentre, {who.place}"

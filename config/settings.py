@@ -231,8 +231,8 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str  # host:port, for clients and for the other replicas
     directory: str = ""  # Directory of its log and snapshots; unset: registry/NAME
     datacentre: str = ""  # the datacentre whose failure takes it down; need not have a pipeline
-    region: str = ""  # unset: that of its datacentre It runs in its datacentre's process.
-    together: bool = False
+    region: str = ""  # unset: that of its datacentre
+    together: bool = False  # it runs in its datacentre's process
 
 
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,8 +3,9 @@
 A joiner can be in trouble in three ways:
 
 - it *failed* (the call broke, or it gave no verdict for a whole batch): it gets nothing for a time that grows with
-  each consecutive failure, then a probe of one small batch. Never are all excluded for long: while none is well, each
-  is tried again after ``LAST_S`` at the latest, as the cause may be the registry or event store;
+  each consecutive failure, then a probe of one small batch. Not all joiners are excluded: while none is well, each is
+  tried again after ``LAST_S`` at the latest. A problem of all, say with the registry or event store, makes none of
+  them an outlier;
 - it is *overloaded*: it gets nothing for a moment, then one batch;
 - it *owes* an answer for so long that it may have died silently: no more, while another one is prompt.
 

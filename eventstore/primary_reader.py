@@ -199,8 +199,8 @@ class PrimaryReader:
             and not (totals := self.file_map.totals(exact=False)).events
         ):
             raise PrimaryLogsIncomplete(
-                f"no primary record is readable ({totals.bad_records} are not), so every foreign event would "
-                "finally be unmatched; correct the logs or the configuration, or use --keep-pending"
+                f"no primary record is readable ({totals.bad_records} unreadable), so every foreign event would "
+                "be declared unmatched permanently; correct the logs or the configuration, or use --keep-pending"
             )
         self.backlog = self.source.backlog()
         self.file_map.all_read()

@@ -23,7 +23,7 @@ KEY_SHOWN_BYTES = 100
 DOES = {
     "first": "events are joined to the first in file order",
     "last": "events are joined to the last in file order",
-    "reject": "events with it are rejected",
+    "reject": "events with this key are rejected",
 }
 
 

@@ -494,12 +494,12 @@ class SlotCore:
 def _must_stop(codes: U8, expected: int) -> str:
     """Why the process must end after these answers; empty if it need not."""
     if len(codes) != expected:
-        return f"the registry answered {len(codes)} of {expected} ids: incompatible with this joiner's version"
+        return f"the registry answered {len(codes)} of {expected} ids: its version is incompatible with this joiner's"
     for code in np.flatnonzero(np.bincount(codes)).tolist():
         if code in _FATAL:
             return _FATAL[Answer(code)]
         if code not in _FINAL_OF_INSERT:
-            return f"the registry answered {code} to an insert: its version does not fit this joiner's"
+            return f"the registry answered {code} to an insert: its version is incompatible with this joiner's"
     return ""
 
 

@@ -53,9 +53,9 @@ class Throttle:
         if held and held + ids > bounds.ids:
             return f"overloaded: {held} ids in flight, the limit is {bounds.ids}"
         if record_bytes >= bounds.record_bytes:
-            return f"overloaded: {record_bytes} bytes of records in flight, at most {bounds.record_bytes}"
+            return f"overloaded: {record_bytes} bytes of records in flight, the limit is {bounds.record_bytes}"
         if redo_bytes >= bounds.redo_bytes:
-            return f"overloaded: the redo log holds {redo_bytes} bytes, at most {bounds.redo_bytes}"
+            return f"overloaded: the redo log holds {redo_bytes} bytes, the limit is {bounds.redo_bytes}"
         return ""
 
 

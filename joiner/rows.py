@@ -82,7 +82,7 @@ class Rows:
         """The inverse of ``encode``. Raises ValueError for inconsistent columns."""
         (n,) = _COUNT.unpack_from(body)
         if len(tokens) != n or len(body) < _COUNT.size + n * _BYTES_PER_ROW:
-            raise ValueError(f"redo frame of {len(body)} bytes with {len(tokens)} tokens cannot have {n} rows")
+            raise ValueError(f"redo frame of {len(body)} bytes with {len(tokens)} tokens cannot hold {n} rows")
         at = _COUNT.size
         columns = []
         for dtype, width in (("V16", 16), ("<i8", 8), ("u1", 1), ("<u4", 4), ("<u4", 4), ("<u4", 4)):

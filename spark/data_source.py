@@ -124,7 +124,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     export = options.get("export")
     sources = () if export is not None else tuple(_sources(options))
     if watermark is not None and (urls := [each.output for each in sources if not each.state]):
-        raise UsageError(f"watermark: {urls[0]} is not available there; read the original output")
+        raise UsageError(f"watermark: {urls[0]} has no watermark; read the original output")
     return SourceOptions(
         sources,
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),

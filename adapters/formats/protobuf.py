@@ -111,7 +111,7 @@ class ProtobufSide(FieldsSide[Message]):
         except binascii.Error:
             raise BadRecord("is not the base64 of a message") from None
         except DecodeError:
-            raise BadRecord("is not such a protobuf message") from None
+            raise BadRecord("is not a protobuf message of this type") from None
 
     def _value(self, fields: Message, role: str) -> bytes:
         return self._get[role](fields)

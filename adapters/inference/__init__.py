@@ -185,7 +185,7 @@ def one_log(sample: Sample) -> Unclear:
         kinds = f", whose records are of several kinds ({_shown_kinds(*counted)})"
         example = _split(side, *counted)
     return Unclear(
-        f"--primary and --foreign name the same logs{kinds}, and their primary records are unknown",
+        f"--primary and --foreign name the same logs{kinds}, and it is unclear which of the records are primary",
         "name different logs, or write a configuration file that separates them by skip, and name it with --config",
         example,
     )

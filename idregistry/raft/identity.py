@@ -197,7 +197,7 @@ class Identity:
                 known != hello.disk
             ):  # in any epoch: wiped replicas restart in the first one, and could form a majority
                 return Refused(
-                    f"{record.name} knows replica {hello.name} by another disk: this one was wiped or copied, and "
+                    f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
                     "has lost entries that it acknowledged; restore its disk, or replace it by a replica of a new "
                     "name",
                     fatal=True,

@@ -30,7 +30,7 @@ log = get_logger(__name__)
 RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
-"""A stream to a peer silent for this time is opened again: as its connection may be dead."""
+"""A stream to a peer silent for this time is opened again, as its connection may be dead."""
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
@@ -96,7 +96,7 @@ class GrpcNetwork:
         assert hello is not None
         if self._tls is not None and shown != identity(Role.REGISTRY, frame.sender):
             return Refused(
-                f"the certificate belongs to {shown or 'no identity'}, not of replica {frame.sender!r}", fatal=False
+                f"the certificate belongs to {shown or 'no identity'}, not to replica {frame.sender!r}", fatal=False
             )
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)

@@ -18,8 +18,8 @@ from photon.joiner.slot.witness import READ_BYTES, difference, shown
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
-    "Put its newest state back; if that is lost, `photon serve datacentre` (or joiner, if it is apart) with "
-    "--accept-damaged-log, once, keeps what stands there, and what was registered and stands nowhere is joined again"
+    "Restore its newest state; if that is lost, `photon serve datacentre` (or joiner, if it is apart) with "
+    "--accept-damaged-log, once, keeps the records in the output, and joins again what is registered but in no output"
 )
 
 

@@ -323,7 +323,7 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tupl
             later, synced = _good_after(data, at)
             if synced > at:
                 raise RedoLogDamaged(
-                    path, at, f"bad frame that had been synced, as shown by a good one after byte {later}"
+                    path, at, f"bad frame that had been synced, as shown by a good one at byte {later} or later"
                 )
             return frames, False  # torn: never synced, so nothing of it was registered; unless it was corrupted
         frame, at, _ = decoded

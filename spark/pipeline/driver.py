@@ -1,15 +1,18 @@
 """The driver's loop over batches. No Spark here, so simulations run it as it is.
 
-plan     chooses bytes of logs, and waiting events; durable before any work on it do       each part by a task
-(``part``): decide, register, keep the result commit the start of the next batch show     winners are appended to the
-slot's published log, and readers see them. Never before the commit: the verifier clears records that it reads, and a
-repeated part would find its own ids cleared tidy the batch's staged files are removed claim undecided events are
-recorded for the watermark (``claim``); never before the show A start redoes ``show`` and ``tidy`` of the newest
-commits, and repeats a batch that has a plan and no commit.
+plan     which bytes of which logs, and which waiting events; durable before anything of it is done
+do       each part by a task (``part``): decide, register, keep the result
+commit   where the next batch goes on
+show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
+         clears what it reads, and a part that is still repeated would find its own ids cleared
+tidy     what the batch staged is removed
+claim    what is not decided, for the watermark (``claim``); never before it is shown
+
+A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
 
 Two drivers of one slot: opening it gives a newer incarnation, and the registry refuses the inserts of older ones.
-Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it asks the registry
-before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
+Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it looks at the
+registry before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The report's directory: built under another name and renamed, so that a directory of that name is complete.
+"""The report's directory: built under another name and renamed, so that a directory of that name is whole.
 
-verdict.json        the result, for programs (Verdict) summary.json        counts by hour, datacentre and class;
-summary/ has them as Parquet problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by
-day inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
-report.html         for people Below a URL a report exists once its verdict does: the verdict is written last, and
-removed first when a report is replaced.
+verdict.json        the result, for programs (Verdict)
+summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
+problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
+inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
+report.html         for people
+
+Below a URL a report exists once its verdict does: it is written last, and removed first when a report is replaced.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_no_server_is_one_line_and_a_change_never_raises() -> None:
             [answer] = rows.change([Change(b"r", [Cell(b"m", 1, b"1")], None)])
             assert isinstance(answer, RowsFailed)
             with pytest.raises(
-                RowsFailed, match=r"^HBase at 127.0.0.1:\d+ does not read table rows: no Thrift 2 server"
+                RowsFailed, match=r"^HBase at 127.0.0.1:\d+ cannot read table rows: no Thrift 2 server"
             ):
                 rows.read([Read(b"r", (b"m",))])
             assert time.monotonic() - began < 30
@@ -118,7 +118,7 @@ def test_a_table_that_is_not_there_names_the_command(hbase: Standalone) -> None:
     try:
         with pytest.raises(TableMissing, match=r" has no table missing$"):
             rows.read([Read(b"r", (b"m",))])
-        with pytest.raises(StoreFailed, match=r" has no table missing: photon table init makes it$"):
+        with pytest.raises(StoreFailed, match=r" has no table missing: create it with photon table init$"):
             Store(rows).tables()
     finally:
         rows.close()

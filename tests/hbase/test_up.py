@@ -97,7 +97,7 @@ async def test_hbase_is_killed_while_joining_and_photon_too(hbase: Standalone, s
     await site.until(lambda: site.joined() > 50, "it joins")
     copy.held = True
     hbase.stop(signal.SIGKILL)
-    away = "the event store cannot say now"
+    away = "the event store cannot answer now"
     await site.until(lambda: away in site.said("dispatcher-east"), "the dispatcher says what is wrong")
     await asyncio.to_thread(hbase.start)
 

@@ -25,7 +25,7 @@ from tests.unit.spark.recover.rows import write_report
 CLICKS = 20
 KINDS = ("eventstore", "joiner", "verifier", "dispatcher")  # each in a process of its own, as it calls the adapter
 WAIT_S = 120.0
-REFUSED = "the adapter gives another id: 'c0' before and 'C0' now, of the record "
+REFUSED = "the adapter now derives another id: 'c0' before and 'C0' now, from the record "
 JOIN = """
 [join.clicks]
 adapter = "{code}:Clicks"

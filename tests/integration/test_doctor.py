@@ -68,7 +68,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     assert running["running"]
     told = {each["area"]: each["what"] for each in running["findings"]}
     assert "5 processes within" in told["clocks"]
-    assert "as all 5 processes" in told["versions"]
+    assert "the same as all 5 processes" in told["versions"]
     assert told["ports"] == "5 ours"
 
     top = photon("status", "top", "--config", site.file, "--every", "0.5", "-o", "json")

@@ -35,7 +35,7 @@ stop = threading.Event()
 def draw():
     while not stop.is_set():
         own.next(), given.next(), kept.next()
-threads = [threading.Thread(target=draw) for _ in range(2)]
+threads = [threading.Thread(target=draw, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
 for n in range(20):  # at any moment of the other threads, also while they hold locks
@@ -47,7 +47,7 @@ for n in range(20):  # at any moment of the other threads, also while they hold 
             try:
                 ids.next()
             except EventIdError as error:
-                refused += "since the fork" in str(error)
+                refused += "after a fork" in str(error)
         again = EventIds("10.0.0.8", state=directory / f"child-{n}")
         ok = refused == 2 and last.split(":")[1] == again.next().split(":")[1] == str(os.getpid())
         try:

@@ -56,7 +56,7 @@ def test_the_key_is_an_option_and_a_refusal_ends_with_the_command(shop: Shop) ->
     assert wrong.code == 2
     assert "this output was begun with primary.key = id; to use primary.key = item start a new --output" in wrong.err
     both = shop.join("--key", "id", "--config", "x.toml")
-    assert (both.code, "--config and --key say the same" in both.err) == (2, True)
+    assert (both.code, "--config and --key both describe" in both.err) == (2, True)
 
 
 @pytest.mark.parametrize("page", ["docs/ids.md", "docs/inference.md"])
@@ -93,7 +93,7 @@ def test_lines_that_share_a_guessed_id_and_differ_end_with_exit_code_3(shop: Sho
     assert (second.code, second.json["duplicate"], second.json["conflicting"]) == (3, 17, 7)
     assert "7 lines have the event id of an earlier line and other content, and are not joined: " in second.err
     assert f": {random_id(999)}: a.log at byte 0 and b.log at byte " in second.err
-    assert "photon: 7 lines were dropped as duplicates though their content differs" in second.err.splitlines()[-1]
+    assert "photon: 7 lines were dropped as duplicates although their contents differ" in second.err.splitlines()[-1]
     third = shop.join()
     assert (third.code, "conflicting" in third.json) == (0, False), "they are told once"
     told = shop.join("--id", "order")

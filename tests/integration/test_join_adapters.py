@@ -199,7 +199,7 @@ def test_what_hangs_is_broken_off_and_rejected_and_the_rest_goes_on(tmp_path: Pa
     balanced(result, joined=QUERIES - 5, rejected=4, pending=1)
     reasons = site.reasons()
     assert reasons.keys() == {"c1", "c3", "c4", "c5"}
-    assert all(each.startswith("the adapter did not come back within 0.2 s (") for each in reasons.values())
+    assert all(each.startswith("the adapter did not return within 0.2 s (") for each in reasons.values())
     assert site.line_of("time.sleep") in reasons["c4"]
     assert site.line_of("re.match") in reasons["c5"]
     assert site.clicks("unmatched") == set(), "the key of q2 is not known, so c2 waits"
@@ -264,5 +264,5 @@ def test_a_batch_that_raises_or_hangs_costs_only_the_event_to_blame(tmp_path: Pa
     balanced(result, joined=QUERIES - 2, rejected=2)
     reasons = site.reasons()
     assert reasons["c1"].startswith("the adapter raised KeyError: 'boom' (")
-    assert reasons["c2"].startswith("the adapter did not come back within 0.1 s (")
+    assert reasons["c2"].startswith("the adapter did not return within 0.1 s (")
     assert site.clicks("joined") == rest("c1", "c2")

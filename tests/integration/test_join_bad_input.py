@@ -84,19 +84,19 @@ def _output_below_a_file(logs: Logs) -> tuple[str, ...]:
 
 def _output_among_the_logs(logs: Logs) -> tuple[str, ...]:
     logs.output = logs.foreign / "out"
-    return ("--output", "lies in --foreign", "it would be read as a log; name a directory outside")
+    return ("--output", "is inside --foreign", "it would be read as a log; name a directory outside")
 
 
 def _output_is_the_logs_by_another_name(logs: Logs) -> tuple[str, ...]:
     logs.output = logs.base / "link"
     logs.output.symlink_to(logs.primary)
-    return ("link: lies in --primary",)
+    return ("link: is inside --primary",)
 
 
 def _logs_are_the_output(logs: Logs) -> tuple[str, ...]:
     logs.foreign = logs.output / "joined"
     logs.foreign.mkdir(parents=True)
-    return ("--foreign", "writes itself; name another output")
+    return ("--foreign", "is inside the files written by --output", "; name another output")
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_debug_shows_the_traceback(logs: Logs) -> None:
 def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
     (logs.foreign / "clicks.log").write_text("nothing\nthat\nis known\n")
     for said in (
-        "the foreign logs are text whose lines have no common",
+        "the foreign logs are text, whose lines share no shape",
         "the foreign logs hold no records yet",
     ):
         result = logs.once(config=False)
@@ -274,7 +274,9 @@ def test_an_unreadable_foreign_log_is_named_and_read_later(logs: Logs) -> None:
 def test_an_unreadable_primary_log_makes_nothing_unmatched(logs: Logs) -> None:
     (logs.primary / "queries.log").chmod(0)
     result = refused(*logs.arguments("--once", "-o", "json"))
-    one_line(result, FAILED, "queries.log: cannot be opened (Permission denied)", "nothing can be called unmatched")
+    one_line(
+        result, FAILED, "queries.log: cannot be opened (Permission denied)", "no event can be declared unmatched"
+    )
     (logs.primary / "queries.log").chmod(0o644)
     logs.finish()
 
@@ -293,7 +295,7 @@ def test_what_is_not_looked_at_for_a_configuration_is_said(logs: Logs) -> None:
     secret.chmod(0)
     result = refused(*logs.arguments("--once", "--max-rejected", "100", config=False))
     assert result.code == ATTENTION
-    assert f"photon: not looked at: {secret}: cannot be read (Permission denied)\n" in result.err
+    assert f"photon: not read: {secret}: cannot be read (Permission denied)\n" in result.err
     assert "1 foreign log was not read to the end: more.log: " in result.err
 
 

@@ -41,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Logs:
 def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before it was opened, or before it was read
         return ""
 
 

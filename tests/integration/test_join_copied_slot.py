@@ -65,6 +65,6 @@ def test_an_older_copy_of_the_slot_is_refused(tmp_path: Path) -> None:
         assert refused.code == 2
         assert len(refused.err.splitlines()) == 1, refused.err
         assert "this directory is an older copy of slot local-1" in refused.err
-        assert "Put the newest" in refused.err
+        assert "Restore the newest" in refused.err
     put_back(logs, tmp_path / "newest")
     logs.finish()

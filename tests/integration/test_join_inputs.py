@@ -119,8 +119,8 @@ def test_what_cannot_be_followed_or_read_is_refused_in_one_line(tmp_path: Path) 
     (tmp_path / "a.log").write_text("{}\n")
     out = ("--output", tmp_path / "out")
     for words, told in (
-        (("--primary", tmp_path / "a.log", "--foreign", "-", *out), "goes with --once"),
-        (("--primary", "-", "--foreign", "-", *out, "--once"), "standard input is one of them"),
+        (("--primary", tmp_path / "a.log", "--foreign", "-", *out), "needs --once"),
+        (("--primary", "-", "--foreign", "-", *out, "--once"), "only one side can be standard input"),
         (("--primary", tmp_path / "b.log", "--foreign", "-", *out, "--once"), "no such directory or file"),
         (("--primary", tmp_path / "*.csv", "--foreign", "-", *out, "--once"), "no file matches"),
         (("--primary", tmp_path / "a.log", "--foreign", "-", *out, "--once", "--stop-with-parent"), "standard input"),

@@ -208,7 +208,7 @@ def test_what_cannot_be_had_is_one_line(tmp_path: Path) -> None:
         config.write(SIDES.replace("join.pay", "join.pay.options"))
     refused = site.once()
     assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
-    assert "write its unmatched_payload too" in refused.err
+    assert "define unmatched_payload too" in refused.err
     site.say('unmatched = "both"')
     refused = site.once()
     assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err

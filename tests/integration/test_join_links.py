@@ -73,7 +73,7 @@ def test_a_link_that_is_named_is_read_with_what_it_was_rolled_to(logs: Logs, tmp
     result = photon(*logs.arguments("--set", f'join.clicks.foreign.follow_links=["{logs.output}"]', "--once"))
     assert result.code == 2
     assert result.err.count("\n") == 1
-    assert f"follow_links: {logs.output} holds, or lies in, --output ({logs.output})" in result.err
+    assert f"follow_links: {logs.output} contains, or is in, --output ({logs.output})" in result.err
 
 
 def test_both_sides_are_followed_through_rotations_behind_their_links(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_without_any_primary_record_nothing_is_called_unmatched(logs: Logs) -> N
     queries.unlink()
     refused = logs.once()
     assert refused.code == 1
-    assert "no primary record that can be read" in refused.err
+    assert "no primary record is readable" in refused.err
     queries.write_bytes(data)
     logs.finish()
 
@@ -72,4 +72,4 @@ def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
         for noun in ("eventstore", "joiner", "dispatcher"):
             refused = photon("serve", noun, "--config", deployment.file, timeout=60)
             assert refused.code == 2, refused.err
-            assert "not those that the registry was filled under" in refused.err
+            assert "not those that the registry was filled with" in refused.err

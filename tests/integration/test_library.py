@@ -113,7 +113,7 @@ def test_it_is_stopped_and_its_kill_loses_nothing(shop: Path) -> None:
     with joining(shop) as join:
         for _ in join.output().batches(follow=True, until=lambda: join.ledger()["joined"] == 50):
             pass
-        with pytest.raises(UsageError, match="runs already"):
+        with pytest.raises(UsageError, match="already running"):
             join.start()
         with pytest.raises(TimeoutError):
             join.wait(0.01)

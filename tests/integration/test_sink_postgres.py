@@ -49,7 +49,7 @@ def test_each_record_once_whatever_is_killed(postgres: Postgres, tmp_path: Path)
     ]
     (stored,) = postgres.rows("SELECT committed::jsonb->>'records' FROM photon_sinks WHERE into_table = 'clicks'")
     assert stored == (str(total),)
-    assert "trying again" in (tmp_path / "sink.log").read_text()
+    assert "retrying from its last commit" in (tmp_path / "sink.log").read_text()
 
 
 def test_what_jsonb_cannot_hold_stands_as_text(postgres: Postgres, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_refusals_are_one_line(postgres: Postgres, tmp_path: Path) -> None:
     assert refused() == (DONE, "")
     code, said = refused("--kind", "late")
     assert code == USAGE
-    assert "was begun with kinds joined; this run wants late; give this sink another --name" in said
+    assert "was begun with kinds joined; this run has late; give this sink another --name" in said
     assert refused("--kind", "late", "--name", "other") == (DONE, "")
     code, said = refused(table="a.b.c")
     assert (code, "TABLE or SCHEMA.TABLE" in said) == (USAGE, True)
@@ -88,7 +88,7 @@ def test_refusals_are_one_line(postgres: Postgres, tmp_path: Path) -> None:
     code, said = refused(into="postgresql://photon@127.0.0.1:1/postgres")
     assert (code, "PostgreSQL at 127.0.0.1:1" in said) == (FAILED, True)
     code, said = refused(into="nonsense nonsense")
-    assert (code, "no address of PostgreSQL" in said) == (USAGE, True)
+    assert (code, "not an address of PostgreSQL" in said) == (USAGE, True)
     postgres.do("CREATE UNIQUE INDEX ON refusing (kind)")
     slot.append(1, line(3))
     code, said = refused()

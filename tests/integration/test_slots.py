@@ -109,7 +109,7 @@ async def test_a_slot_that_nobody_is_at_is_redone_by_another_joiner(tmp_path: Pa
         assert (shown.code, sum(each["ids"] for each in json.loads(shown.out)["owned"])) == (0, 0), shown.err
         refused = photon("slot", "retire", SLOT, "--config", slots.file, "--yes")
         assert refused.code == 1
-        assert "can be read, so nothing of slot east-1 is lost" in refused.err
+        assert "is readable, so slot east-1 has lost nothing" in refused.err
         await slots.up()
 
     await adopting(tmp_path, "500ms").run(drill)

@@ -62,7 +62,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
 
     second = photon("up", site.file, "--detach")
     assert (second.code, len(second.err.splitlines())) == (1, 1)
-    assert f"(pid {site.own_pid()}) runs in {site.run} already" in second.err
+    assert f"(pid {site.own_pid()}) already runs in {site.run};" in second.err
     third = photon("up", site.file)
     assert (third.code, third.err) == (second.code, second.err)
 

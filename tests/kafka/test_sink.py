@@ -55,7 +55,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_committed_is_never_seen(broker: 
     zombie._producer.flush(30)
     heir = KafkaTarget(into, "one", ["joined"], {})
     assert heir.committed.cursor == "2"
-    with pytest.raises(TakenOver, match="end one of the two"):
+    with pytest.raises(TakenOver, match="stop one of the two"):
         committed(zombie, "502")
     heir.add(batch(2, 3))
     committed(heir, "5")
@@ -80,14 +80,14 @@ def test_refusals_are_one_line(broker: Broker, tmp_path: Path) -> None:
     into = broker.make("refusing", max_message_bytes="2000")
     assert refused(into) == (DONE, "")
     code, said = refused(into, "--kind", "late")
-    assert (code, "was begun with kinds joined; this run wants late" in said) == (USAGE, True)
+    assert (code, "was begun with kinds joined; this run has late" in said) == (USAGE, True)
     code, said = refused(into.replace("refusing", "nothing"))
     assert (code, "there is no topic nothing; make it" in said) == (USAGE, True)
     broker.make("forgetful-photon-cursors", cleanup_policy="delete")
     code, said = refused(broker.make("forgetful"))
     assert (code, "forgetful-photon-cursors has cleanup.policy=delete: Kafka would remove" in said) == (USAGE, True)
     code, said = refused("kafka://broker/topic")
-    assert (code, "is to be kafka://HOST:PORT/TOPIC" in said) == (USAGE, True)
+    assert (code, "must be kafka://HOST:PORT/TOPIC" in said) == (USAGE, True)
     client = tmp_path / "client.properties"
     client.write_text("# ours\nsecurity.protocol=PLAINTEXT\n")
     assert refused(into, "--client", client) == (DONE, "")

@@ -69,11 +69,11 @@ def begun_again(site: JoinSite) -> Undo:
 
 
 REFUSED: tuple[tuple[Callable[[JoinSite], Undo], str, int, str], ...] = (
-    (other_key, "east", 2, "key_file or the adapter of join clicks: not those that the registry was filled under"),
+    (other_key, "east", 2, "key_file or the adapter of join clicks: not those that the registry was filled with"),
     (joiner_s, "east", 2, "east-spark: is the state of a joiner; give that joiner another name"),
     (held, "east", 2, "east-spark: another process works on this slot; wait until it ends"),
     (without("spark"), "east", 1, "spark: is missing, but its slot was opened before; restore it"),
-    (without("spark/commits"), "east", 1, "commits: ends with batch -1, and a later one is planned or published"),
+    (without("spark/commits"), "east", 1, "commits: ends with batch -1, but a later one is planned or published"),
     (without("durable.json"), "east", 3, "east-spark has nothing (durable.json) here, but"),
     (without("slot.json"), "east", 2, "slot east-spark was refused: "),
     (begun_again, "west", 3, "spark has written nothing yet: restore the state that this output belongs to"),

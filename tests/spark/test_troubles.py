@@ -31,6 +31,6 @@ def test_a_full_disk_leaves_the_report_that_was_there_and_no_half_one(
         with pytest.raises(Exception, match="No space left") as failed:
             Verifier(spark, nights, monkeypatch).night(1, name="full/report")
         said = said_by_spark(failed.value)
-        assert said == f"{disk}/report.partial/problems: No space left on device; make room"
+        assert said == f"{disk}/report.partial/problems: No space left on device; free some space"
         assert before.read_text() == "{}"
         assert sorted(each.name for each in disk.glob("[!.]*")) == ["fill", "report"]

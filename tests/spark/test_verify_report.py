@@ -157,7 +157,7 @@ def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkS
     (tmp_path / "site" / "west" / "clicks").mkdir()
     gone = night(days=2).verdict
     assert gone.begin == quiet.verdict.begin, "the day is not closed, and comes again"
-    assert {"west: no foreign file is there, earlier nights had some", *told} == {*gone.unjudged}
+    assert {"west: no foreign file exists, but earlier nights had some", *told} == {*gone.unjudged}
     (tmp_path / "site" / "west" / "clicks").rmdir()
     (tmp_path / "away").rename(tmp_path / "site" / "west" / "clicks")
     right = night(days=2, allow_empty=True)

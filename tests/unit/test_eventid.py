@@ -194,7 +194,7 @@ def test_a_machine_without_network_has_no_own_ip(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket, "socket", Socket)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 2, 17, "", ("127.0.1.1", 0))])
-    with pytest.raises(EventIdError, match="no address but the loopback's"):
+    with pytest.raises(EventIdError, match="only has the loopback address"):
         own_ip()
 
 
@@ -271,7 +271,10 @@ def test_a_state_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None
     (tmp_path / "dir").mkdir()
     with pytest.raises(EventIdError, match="cannot be read"):
         EventIds("10.0.0.9", state=tmp_path / "dir")
-    with EventIds("10.0.0.9", 1, state=tmp_path / "mark"), pytest.raises(EventIdError, match="another process makes"):
+    with (
+        EventIds("10.0.0.9", 1, state=tmp_path / "mark"),
+        pytest.raises(EventIdError, match="another process uses it"),
+    ):
         EventIds("10.0.0.9", 2, state=tmp_path / "mark")
 
 

@@ -221,7 +221,8 @@ def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     if said["problem"]:
         yield _alarm(f"does not run: {said['problem']}", "fix it: a change of its file starts it again at once")
     elif said["running"] and said["silent"]:
-        yield _alarm(f"{many(said['silent'], 'interval')} of {said['intervals']} are silent", "see its log")
+        are = "is" if said["silent"] == 1 else "are"
+        yield _alarm(f"{said['silent']:,} of {many(said['intervals'], 'interval')} {are} silent", "see its log")
     if said["aside"]:
         why = f": {said['faults'][0]}" if said["faults"] else ""
         what = f"{many(said['aside'], 'record or timer', 'records and timers')} put aside{why}"

@@ -216,8 +216,7 @@ class Samples:
                 raise UsageError(
                     f"join {self._join}: the adapter now derives another {differs} from the record "
                     f"{_text(shown or b'')} in {made.file.path}, so events would be joined twice or not at all: "
-                    "restart with "
-                    f"the former adapter, or give the join a new name"
+                    "restart with the former adapter, or give the join a new name"
                 )
 
     def _first(self, side: Side) -> list[Found]:

@@ -89,13 +89,13 @@ class Unmatched:
             rule,
             others,
         )
-        self._waits, self._heard = "the registry has not reported the newest file yet", clock.monotonic()
+        self._waits, self._heard = "the registry has not reported yet which file is newest", clock.monotonic()
 
     @property
     def waits(self) -> str:
         """Returns the reason on one line; empty if it gives such verdicts."""
         if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
-            return "the registry does not report the newest file"
+            return "the registry does not report which file is newest"
         return self._waits
 
     async def begin(self, stop: asyncio.Event) -> bool:

@@ -84,9 +84,7 @@ def test(
             where = (
                 f"{trials['primary'].path}, offsets {one.offset} and {two.offset} (lines {one.line} and {two.line})"
             )
-            click.echo(
-                f"{many} keys belong to several different primary records: {_shown(one.key)!r} stands in {where}"
-            )
+            click.echo(f"{many} several different primary records: {_shown(one.key)!r} is in {where}")
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
 

@@ -380,7 +380,7 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     words = {"started": "started", "ended": "ended", "changed": last}
     people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
     people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
-    people += ["nothing was changed"] if dry_run else []
+    people += ["dry run: nothing was changed"] if dry_run else []
     if not at.json:
         click.echo("\n".join(people))
     for name in () if no_wait or dry_run else changes.started:

@@ -144,7 +144,7 @@ class Context:
             raise Misused(f"it has no output {stream!r}, only {', '.join(sorted(self._outputs)) or 'none'}")
         time_ns = self._time_ns if time_ns is None else time_ns
         if not _is_time(time_ns):
-            raise Misused(f"the time of its production to {stream!r} is no int of nanoseconds: {time_ns!r}")
+            raise Misused(f"the time of its production to {stream!r} is not an int of nanoseconds: {time_ns!r}")
         data = _encode(value)
         if len(data) > PRODUCTION_BYTES_MAX:
             raise Misused(f"its production has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
@@ -152,7 +152,7 @@ class Context:
             try:
                 orjson.dumps(_decode(data), as_text, JSON_OPTIONS)
             except TypeError as error:
-                raise Misused(f"JSON cannot say what it produces to {stream!r}: {error}") from None
+                raise Misused(f"its production to {stream!r} cannot be written as JSON: {error}") from None
         self.produced.append((stream, time_ns, data))
 
     def set_timer(self, tag: str, time_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Windows: records of each minute, of the last hour at any minute, or of a visit, by key::
+"""Windows: what came in each minute, in the last hour at any minute, or in a visit, by key::
 
     clicks = Windows("clicks", tumbling(MINUTE_NS), {"n": count(), "cents": sum_of(lambda r: r.value["cents"])})
     topology.add(clicks, {joined: lambda record: record.value["user"]})
@@ -6,11 +6,12 @@
 
 Once the watermark has passed a window's end its record is produced to the stream of this name::
 
-    {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12} A record that arrives later,
-    by at most ``lateness_ns``, is added, and the whole window produced again to ``NAME.corrections``, with the
-    windows that it ``replaces``; one that is too late for a window goes to ``NAME.late`` unchanged. ``early_ns``
-    produces unfinished windows to ``NAME.early``. The time of a window's record is its last nanosecond, so that it
-    belongs to the hour's window that contains it.
+    {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12}
+
+A record that comes later, by at most ``lateness_ns``, is added, and the whole window produced again to
+``NAME.corrections``, with the windows that it ``replaces``; one that is too late for a window goes to ``NAME.late``
+as it is. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
+nanosecond, so that a window of an hour has its own minutes.
 """
 
 from __future__ import annotations

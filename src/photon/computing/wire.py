@@ -67,13 +67,12 @@ class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version",
     # Ids of the items of a message that left before the commit; ``upto`` is the sender's last committed number then,
     # and not acknowledged.
     weak: tuple[int, ...] = ()
-    successors: tuple[str, ...] = ()  # the sender has ended under this name; these have its keys This message waits
-    # until these senders have ended, as their messages come first.
+    successors: tuple[str, ...] = ()  # the sender has ended under this name; these have its keys
+    # This message waits until these senders have ended, as their messages come first.
     parents: tuple[str, ...] = ()
     topology: int = 0  # the version of the sender's topology
-    owner: str = (
-        ""  # the interval whose owner sends it, if the sender's was split or merged; empty: the sender itself
-    )
+    # The interval whose owner sends it, if the sender's was split or merged; empty: the sender itself.
+    owner: str = ""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -161,7 +161,7 @@ def _versions(facts: _Facts) -> Iterator[Finding]:
             yield _warning(f"join {join}", f"several adapters run: {what}", "finish the upgrade")
         else:
             yield _ok(f"join {join}: adapter {next(iter(codes))}")
-    run = f", for all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
+    run = f", the same as all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
     yield _ok(f"Photon {machine.version}{run}; Python {machine.python}, {len(machine.packages)} packages")
 
 
@@ -346,7 +346,7 @@ def _ports(facts: _Facts) -> Iterator[Finding]:
             yield _problem(each.process.title, what, "start it (photon up), or look at its log")
     counts = Counter(port.state for port in facts.here.ports)
     said = ", ".join(f"{counts[name]} {name}" for name in ("ours", "free", "elsewhere") if counts[name])
-    said = said or "none is named"
+    said = said or "no port is configured"
     yield _ok(f"{said}{'' if running else '; no process of the deployment answers'}")
 
 

@@ -35,8 +35,8 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
     if retention is None or hbase.ttl < retention:
         ids = "permanently" if retention is None else f"{retention:.0f} s (registry.retention)"
         raise UsageError(
-            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; rows must "
-            "outlive them, so that any event that may still be registered finds its primary event; raise ttl"
+            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; rows must live "
+            "as long, so that any event that may still be registered finds its primary event; raise ttl, or remove it"
         )
     return int(hbase.ttl)
 

@@ -221,7 +221,7 @@ async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyn
             except TopicUnreachable as error:
                 if each not in away:
                     away.add(each)
-                    say(f"{error}; no event is declared unmatched until it can be read again")
+                    say(f"{error}; no event is declared unmatched until the topic can be read again")
             else:
                 if each in away:
                     away.discard(each)

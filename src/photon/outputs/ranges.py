@@ -145,7 +145,7 @@ def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Coll
     retired = {slot.slot for slot in slots if slot.retired}
     for place, at in (cursor or Cursor()).positions.items():
         if place not in there and place.slot not in retired and (kinds is None or place.kind in kinds):
-            raise CursorLost(place, at, f"{place.slot} has published nothing")
+            raise CursorLost(place, at, f"{place.slot} has published no {place.kind} file")
 
 
 def _check(place: OutputLog, files: Iterable[OutputFile], at: Position | None) -> None:

@@ -214,7 +214,7 @@ class Reader:
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None}, self._output)
         after = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
         why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} had not been read yet"
-        return OutputMissing(final if step.file.compressed else path, f"{why}; to skip it, use the cursor {after}")
+        return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor after it is {after}")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
         """A block of whole lines; moves ``content`` from its beginning to its end."""

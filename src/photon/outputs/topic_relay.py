@@ -161,9 +161,8 @@ class TopicRelay(Copier):
             return
         if not self._accept_lost:
             raise OffsetsGone(
-                f"{what}: offsets {place.next} to {there.first - 1} are gone (the topic's retention) before they "
-                "were read, so their events are lost; to continue after them, start once with "
-                "--accept-lost-offsets"
+                f"{what}: offsets {place.next} to {there.first - 1} are gone (the topic's retention) and were not "
+                "read, so their events are lost; to continue after them, start once with --accept-lost-offsets"
             )
         self._places[partition] = _Place(there.first, 0, there.first)
         self._reading.clear()

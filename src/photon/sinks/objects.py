@@ -211,7 +211,7 @@ class ObjectSink:
             return
         if others := {each.kind for each in self._counting.values()} - set(self._kinds):
             raise UsageError(
-                f"{self._into}: also has {', '.join(sorted(others))}, which would not be updated; name these "
+                f"{self._into}: also holds {', '.join(sorted(others))}, which would not be updated; name these "
                 "kinds as well, or another prefix"
             )
         retired = {slot.slot for slot in published if slot.retired}
@@ -220,7 +220,7 @@ class ObjectSink:
         changed = [each.file for each in ours if each.plain in lengths and _other(each, lengths[each.plain])]
         if not ours or changed:
             what = f"{changed[0]} is a different file" if changed else "it has no file of this output"
-            raise UsageError(f"{self._into}: has another output ({what}); name another prefix")
+            raise UsageError(f"{self._into}: holds another output ({what}); name another prefix")
         self._known = True
 
     def _final(self, output: Path, file: OutputFile) -> str:

@@ -41,7 +41,7 @@ def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: b
     if last or joiner.state == "held" or any(each.state == "up" and each.datacentre == own for each in others):
         return
     elsewhere = sorted({each.datacentre for each in others if each.state == "up"})
-    reads = f"{', '.join(elsewhere)} joins the same logs, too" if elsewhere else "no other datacentre has one here"
+    reads = f"{', '.join(elsewhere)} joins the same logs" if elsewhere else "no other datacentre has one here"
     raise DrainRefused(
         f"{joiner.name} is the last joiner of {own} that is up ({reads}): without it the events of {own} wait until "
         "one is released; start another one, or give --last"
@@ -57,7 +57,7 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
     chosen = [state for state in found if state.datacentre == datacentre]
     if not chosen:
         named = f"--datacentre {datacentre}: no dispatcher runs here"
-        what = "name one with --datacentre" if datacentre is None else named
+        what = "name the dispatcher's datacentre with --datacentre" if datacentre is None else named
         raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}{_together(states)}")
     return chosen
 

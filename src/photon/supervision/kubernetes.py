@@ -129,7 +129,10 @@ def _problems(settings: Settings) -> Iterator[str]:
     for each in [*listening(settings), *pages]:
         first, _, rest = host_and_port(each.address or "")[0].partition(".")
         if not re.fullmatch(_LABEL, first):
-            yield f"{each.title}: {each.address}: the host must be a Service's name: a-z, 0-9, -; first a letter"
+            yield (
+                f"{each.title}: {each.address}: the host must be a Service's name: a-z, 0-9 and -, "
+                "beginning with a letter"
+            )
         if rest and each.address not in across:
             yield f"{each.title}: {each.address}: is internal to its cluster, so use a Service's name without dots"
         if (other := taken.setdefault((first, rest and each.region), each.title)) != each.title:

@@ -79,7 +79,7 @@ class LineFindings:
             alarms.tell(AlarmKind.DOUBLED, what, self.clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
-        what = f"{len(line)} bytes below the published length are no output record: {line[:80]!r}"
+        what = f"{len(line)} bytes below the published length are not an output record: {line[:80]!r}"
         self.alarms[self.slot].tell(AlarmKind.TORN, what, self.clock.now_ns(), file=file, offset=offset)
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:

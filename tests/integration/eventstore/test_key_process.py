@@ -127,7 +127,7 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
     through(finder, blocks(BLOCKS), strike)
     ends(pids[0])
     assert len(said) == 1
-    assert "the key process was given up: " in said[0]
+    assert "the key process was abandoned: " in said[0]
 
 
 def test_it_ends_with_the_process_that_began_it() -> None:

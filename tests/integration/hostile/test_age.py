@@ -115,17 +115,17 @@ def ages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ages]:
 @pytest.mark.parametrize(
     ("older", "lost", "why"),
     [
-        ((), ("state",), "of which there is no state: it was lost"),
-        (("state",), (), "holds records that neither the state of slot local-1 nor its redo log knows"),
+        ((), ("state",), "whose state is missing: it was lost"),
+        (("state",), (), "has records that are in neither the state nor the redo log of slot local-1"),
         (("output",), (), "this directory is an older copy of slot local-1"),
-        (("registry",), (), "it was put back from an older copy than slot local-1"),
+        (("registry",), (), "it was restored from an older copy than slot local-1"),
         (("slot",), (), "the dispatcher has counted events that this state of slot local-1 never had"),
-        (("slot", "dispatcher"), (), "neither the state of slot local-1 nor its redo log knows"),
+        (("slot", "dispatcher"), (), "in neither the state nor the redo log of slot local-1"),
         (("slot", "registry"), (), "the dispatcher has counted events"),
         (("slot", "registry", "output"), (), "the dispatcher has counted events"),
         (("output", "slot"), (), "this directory is an older copy of slot local-1"),
-        (("output", "registry"), (), "it was put back from an older copy than slot local-1"),
-        ((), ("slot",), "of which there is no state: it was lost"),
+        (("output", "registry"), (), "it was restored from an older copy than slot local-1"),
+        ((), ("slot",), "whose state is missing: it was lost"),
         ((), ("registry",), "readers were shown"),
         ((), ("slot", "registry", "output"), "the dispatcher has counted events"),
     ],
@@ -224,11 +224,11 @@ def test_finished_files_are_moved_away(tmp_path: Path) -> None:
     refused = photon("read", logs.output)  # this one had not
     assert refused.code == 1
     assert f"{moved[0]}: is gone: archived, or lost" in refused.err
-    behind = refused.err.partition("the cursor ")[2].partition(" stands after it")[0]
+    behind = refused.err.partition("the cursor after it is ")[2].partition("; restore it")[0]
     for path in moved[1:]:
         refused = photon("read", logs.output, "--from", behind)
         assert f"{path}: is gone: archived" in refused.err
-        behind = refused.err.partition("the cursor ")[2].partition(" stands after it")[0]
+        behind = refused.err.partition("the cursor after it is ")[2].partition("; restore it")[0]
     rest = photon("read", logs.output, "--from", behind)
     assert rest.code == 0, rest.err
     assert rest.out == (read.out + more.out)[-len(rest.out) :]

@@ -88,7 +88,7 @@ def test_a_key_that_several_primaries_share_is_told_and_treated_as_the_join_says
     ledger = result.json
     assert (ledger["read"], ledger["ambiguous"], ledger["unmatched"]) == (3, 1, 0), result.err
     first, last = ("offset 0", "offset 22") if rule != "last" else ("offset 22", "offset 0")
-    places = f"'q1' stands in q.log, {first}, and with other content in q.log, {last}"
+    places = f"'q1' is in q.log, {first}, and with other content in q.log, {last}"
     assert f"photon: 1 key has several different primary events: {places}; " in result.err
     assert result.err.count("several different primary events") == 1
     if rule == "reject":

@@ -92,7 +92,7 @@ def test_a_primary_log_replaced_between_two_runs_is_read_from_its_start(logs: Re
     result = logs.once()
     logs.ran(result, *old, *new)
     told = (logs.output / ".photon/logs/eventstore.log").read_text()
-    assert told.count(f"queries.log: was read up to byte {len(queries(old))}, and holds other bytes") == 1
+    assert told.count(f"queries.log: was read up to byte {len(queries(old))}, and now holds different bytes") == 1
 
 
 @pytest.mark.parametrize("longer", [True, False])

@@ -137,7 +137,7 @@ def test_a_slot_that_is_older_than_its_output(slot: Slot) -> None:
     slot.join(200)
     slot.down()
     slot.put_back(older)
-    slot.refused("holds records that neither the state of slot east-1 nor its redo log knows", ACCEPT)
+    slot.refused("has records that are in neither the state nor the redo log of slot east-1", ACCEPT)
     log = slot.base / "accepted.log"
     with running("serve", "joiner", SLOT, "--config", slot.site.file, ACCEPT, log=log) as accepting:
         until(lambda: "slot opened" in log.read_text(), WAIT_S, "the slot is opened")
@@ -150,7 +150,7 @@ def test_a_slot_that_is_older_than_its_output(slot: Slot) -> None:
     slot.down()
     shutil.copytree(slot.state, newest, ignore=NO_SOCKETS)
     slot.put_back(older)
-    why = "is an older copy of slot east-1: it remembers incarnation 1, the registry knows 3"
+    why = "is an older copy of slot east-1: its incarnation is 1, but the registry's is 3"
     slot.refused(why, "photon slot retire")
     assert why in slot.serve(ACCEPT)
     slot.put_back(newest)
@@ -163,7 +163,7 @@ def test_a_slot_whose_state_is_lost_is_retired(slot: Slot) -> None:
     slot.join(200)
     slot.down()
     shutil.rmtree(slot.state)
-    slot.refused("holds records of slot east-1, of which there is no state: it was lost", "photon slot retire")
+    slot.refused("has records of slot east-1, whose state is missing: it was lost", "photon slot retire")
     output, file = slot.base / "output", slot.site.file
     retired = photon("slot", "retire", SLOT, "--config", file, "--copy", output, "--yes")
     assert retired.code == 0, retired.err

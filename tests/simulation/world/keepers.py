@@ -109,7 +109,7 @@ class CopyOperator(Operator):
         try:
             await retirement.run()
         except RetiringRefused as refused:
-            return "no slot is named" in str(refused)
+            return "there is no slot" in str(refused)
         except NotAnswered:
             return False
         if copy is not None:

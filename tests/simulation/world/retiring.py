@@ -122,7 +122,7 @@ class Operator(Process):
         try:
             await retirement.run()
         except RetiringRefused as refused:
-            return "no slot is named" in str(refused)  # it was lost before it was ever opened
+            return "there is no slot" in str(refused)  # it was lost before it was ever opened
         except NotAnswered:
             return False
         return True

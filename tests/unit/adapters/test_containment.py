@@ -102,7 +102,7 @@ def test_in_the_main_thread_whatever_hangs_is_broken_off(adapter: Adapter, hang:
     assert faults[3] == Fault("no good")
     for at in (2, 6):
         assert faults[at].hung
-        assert "did not come back within 0.2 s (" in faults[at].reason
+        assert "did not return within 0.2 s (" in faults[at].reason
     assert time.monotonic() - began >= 2 * LIMIT_S
 
 

@@ -95,7 +95,7 @@ def test_links_never_lead_to_what_is_photons_own(tmp_path: Path, entry: str, nam
     with pytest.raises(AdapterError) as refused:
         deployed(tmp_path, TLS, flags=(following(tmp_path / entry),))
     line = str(refused.value)
-    assert line.startswith(f"join.clicks: follow_links: {tmp_path / entry} holds, or lies in, {name} (")
+    assert line.startswith(f"join.clicks: follow_links: {tmp_path / entry} contains, or is in, {name} (")
     assert line.endswith("; name a directory that has only logs")
 
 
@@ -112,11 +112,11 @@ def test_a_log_directory_with_certificates_is_refused(tmp_path: Path, directory:
         deployed(tmp_path, TLS, foreign=directory)
     line = str(refused.value)
     assert line.startswith("datacentre.east.foreign: ")
-    assert f"holds, or lies in, {name} ({tmp_path / 'certs'}), which would be read as a log; move one" in line
+    assert f"contains, or is in, {name} ({tmp_path / 'certs'}), which would be read as a log; move one" in line
 
 
 def test_a_log_directory_with_the_key_is_refused_where_the_key_would_be_read(tmp_path: Path) -> None:
-    with pytest.raises(AdapterError, match=r"datacentre.east.foreign: .* holds, or lies in, key_file"):
+    with pytest.raises(AdapterError, match=r"datacentre.east.foreign: .* contains, or is in, key_file"):
         deployed(tmp_path, foreign=".")
     files = ('join.clicks.foreign_files=["logs/*.log"]',)
     assert deployed(tmp_path, foreign=".", flags=files)

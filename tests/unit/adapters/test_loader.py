@@ -78,10 +78,10 @@ def test_photon_own_adapter_has_no_code() -> None:
         ("x = '\0'", "x.py:Mine", "x.py"),
         ("import not_there_at_all", "x.py:Mine", "x.py:1: cannot be imported: ModuleNotFoundError: No module named"),
         ("\n\nraise SystemExit(3)", "x.py:Mine", "x.py:3: cannot be imported: SystemExit: 3"),
-        (GOOD, "x.py:Mime", "x.py: has no class Mime; there is Mine"),
+        (GOOD, "x.py:Mime", "x.py: has no class Mime; use a class of this file: Mine"),
         ("x = 1", "x.py:Mine", "x.py: has no class Mine; write one that derives from Adapter"),
         ("class Mine: pass", "x.py:Mine", "x.py: Mine is not a subclass of photon.adapters.contract.Adapter"),
-        (GOOD, "x.py:Row", "x.py: Row is not a subclass of photon.adapters.contract.Adapter; there is Mine"),
+        (GOOD, "x.py:Row", "x.py: Row is not a subclass of photon.adapters.contract.Adapter; use a class of this"),
         (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99, this Photon has 1"),
         (GOOD.replace("def primary_key", "def other"), "x.py:Mine", "x.py:9: Mine does not define primary_key; add"),
         (GOOD + "    def __init__(self, options):\n        raise KeyError('rate')\n", "x.py:Mine",
@@ -89,10 +89,10 @@ def test_photon_own_adapter_has_no_code() -> None:
         (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "leaves out its base class"),
         (GOOD + "    def rule(self):\n        return 1 / 0\n", "x.py:Mine",
          "x.py:20: Mine.rule failed: ZeroDivisionError: division by zero; correct the adapter"),
-        (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "x.py: Mine.rule gives str, not bytes"),
-        (None, "x.py", "adapter: 'x.py' is no adapter; write \"configured\", \"path.py:Class\" or the name of"),
-        (None, ":Mine", "is no adapter"),
-        (None, "x.py:", "is no adapter"),
+        (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "Mine.rule returns str, not bytes"),
+        (None, "x.py", "adapter: 'x.py' is not an adapter; write \"configured\", \"path.py:Class\" or the name of"),
+        (None, ":Mine", "is not an adapter"),
+        (None, "x.py:", "is not an adapter"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded(tmp_path: Path, source: str | None, name: str, line: str) -> None:
@@ -179,12 +179,12 @@ def test_options_with_types_next_to_those_of_configured_sides(tmp_path: Path) ->
 
 def test_a_framing_is_one_that_there_is(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(GOOD + "    primary_framing = 'quoted'\n")
-    with pytest.raises(AdapterError, match=r"Mine.primary_framing is str, no Framing; give a Framing"):
+    with pytest.raises(AdapterError, match=r"Mine.primary_framing is str, not a Framing; return a Framing"):
         load_adapter("x.py:Mine", {}, tmp_path)
     (tmp_path / "y.py").write_text(
         GOOD + "    from photon.adapters.contract import Framing\n    foreign_framing = Framing('avro')\n"
     )
-    with pytest.raises(AdapterError, match=r"y.py:\d+: cannot be imported: .*'avro' is no framing; write one of"):
+    with pytest.raises(AdapterError, match=r"y.py:\d+: cannot be imported: .*'avro' is not a framing; write one of"):
         load_adapter("y.py:Mine", {}, tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_a_package_may_not_bring_an_adapter_of_photons_own_name(monkeypatch: pyt
     point = EntryPoint("configured", "photon.adapters.configured:ConfiguredAdapter", entry_points.GROUP)
     monkeypatch.setattr(entry_points, "_entry_points", lambda name=None: [point])
     (listed,) = entry_points.installed()
-    assert "brings one of Photon's own name; rename its entry point" in listed.fault
-    with pytest.raises(AdapterError, match=r"adapter configured: .* brings one of Photon's own name"):
+    assert "has an adapter with the name of Photon's own; rename its entry point" in listed.fault
+    with pytest.raises(AdapterError, match=r"adapter configured: .* has an adapter with the name of Photon's own"):
         adapter_of_join(Join(adapter="configured", options=OPTIONS), "x", Path())
     adapter_of_join(Join(**OPTIONS), "x", Path())  # type: ignore[arg-type]

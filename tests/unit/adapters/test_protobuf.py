@@ -91,7 +91,7 @@ def test_bad_records(base: Path, message: Any, reason: str) -> None:
         (b"=", "key field 'key.name' is missing"),
         (b"==", "not the base64"),
         (b"a b", "not the base64"),
-        (b"/////w==", "no such protobuf message"),
+        (b"/////w==", "not a protobuf message of this type"),
     ],
 )
 def test_lines_that_are_no_message(base: Path, line: bytes, reason: str) -> None:
@@ -126,8 +126,8 @@ def test_unknown_fields_survive(base: Path, newer: dict[str, Any]) -> None:
     [
         ({"message": "test.Other"}, "message = 'test.Other' is not in the descriptor"),
         ({"descriptor": "none.pb"}, "cannot be read (No such file or directory)"),
-        ({"descriptor": "junk.pb"}, "holds no FileDescriptorSet"),
-        ({"descriptor": "part.pb"}, "descriptor is not whole"),
+        ({"descriptor": "junk.pb"}, "is not a FileDescriptorSet"),
+        ({"descriptor": "part.pb"}, "descriptor is incomplete"),
         ({"key": "key.nam"}, "'key.nam' is not a field of test.Event"),
         ({"key": "text.x"}, "'text.x' is not a field of test.Event"),
         ({"key": "keys.name"}, "passes a repeated field"),

@@ -125,7 +125,7 @@ def test_records_put_aside_and_owners_that_are_silent_are_told(site: Site) -> No
     site.clock.passes(SILENT_S + 1)
     site.say("i0", source=9, spend=9, total=9, counts={"aside": 2}, faults=["Spend, key 'acme': KeyError: 'cents'"])
     assert site.alarms() == [
-        "1 interval of 2 say nothing",
+        "1 of 2 intervals is silent",
         "2 records and timers put aside: Spend, key 'acme': KeyError: 'cents'",
     ]
 

@@ -51,7 +51,7 @@ def test_a_copy_is_kept_where_the_same_is_joined_and_not_beside_it(tmp_path: Pat
 
 def test_an_output_is_read_where_it_is_written_else_in_the_copy_that_is_kept_here(tmp_path: Path) -> None:
     chain = both(tmp_path)
-    with pytest.raises(UsageError, match=r"west/state: no such directory, so the output of west is not on this mach"):
+    with pytest.raises(UsageError, match=r"west/state: no such directory, so neither the output of west nor a copy"):
         place_of(chain, tmp_path, "east-purchases", "primary", "west")
     (tmp_path / "clicks" / "state").mkdir(parents=True)  # east's, which keeps west's copies
     copy = place_of(chain, tmp_path, "east-purchases", "primary", "west")
@@ -95,7 +95,7 @@ async def test_what_cannot_be_relayed_is_said_in_one_line(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="east: its join reads no other join's output"):
         await serve_relay(Room(chain, tmp_path, asyncio.Event(), "east"))
     with pytest.raises(
-        UsageError, match=r"clicks/state: no such directory.*name its directory as datacentre\.east-pu"
+        UsageError, match=r"clicks/state: no such directory.*name their directory as datacentre\.east-pu"
     ):
         await serve_relay(Room(chain, tmp_path, asyncio.Event(), "east-purchases", clock=Hurried()))
 

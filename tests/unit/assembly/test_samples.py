@@ -138,9 +138,9 @@ async def test_of_each_log_the_first_event_is_kept(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("id", r"another id: 'c0' before and 'C0' now, of the record '\{.*c0.*\}' in a.log"),
-        ("key", r"another key: 'q0' before and 'Q0' now, of the record .* in q.log"),
-        ("primary key", r"another key: 'q0' before and 'Q0' now, of the record .* in q.log"),
+        ("id", r"another id: 'c0' before and 'C0' now, from the record '\{.*c0.*\}' in a.log"),
+        ("key", r"another key: 'q0' before and 'Q0' now, from the record .* in q.log"),
+        ("primary key", r"another key: 'q0' before and 'Q0' now, from the record .* in q.log"),
         ("time", r"event time: 1970-01-01T00:00:00.000000000Z before and 1970-01-01T00:00:00.000000001Z now"),
     ],
 )
@@ -152,7 +152,7 @@ async def test_an_adapter_that_makes_something_else_of_a_record_does_not_begin(
     with pytest.raises(UsageError, match=says) as refused:
         await world.begins(change)
     assert "\n" not in str(refused.value)
-    assert "restart with the adapter as it was, or write the join under a new name" in str(refused.value)
+    assert "restart with the former adapter, or give the join a new name" in str(refused.value)
 
 
 async def test_records_that_are_rejected_now_or_not_here_are_not_compared(world: World) -> None:

@@ -109,4 +109,4 @@ async def test_two_datacentres_out_of_step(tmp_path: Path, monkeypatch: pytest.M
         await running
         assert not await waiting
     clock.passes(HEARD_S + ASK_S)
-    assert newer.waits == "the registry does not say which file is the newest"
+    assert newer.waits == "the registry does not report which file is newest"

@@ -76,7 +76,7 @@ def test_a_key_that_several_records_share_is_told_unless_they_are_alike(tmp_path
     arguments = files(tmp_path, primary, GOOD)
     result = photon(*arguments)
     assert result.exit_code == 0, result.output
-    assert "2 keys have keys belong to several different primary records: 'q1' stands in " in result.output
+    assert "2 keys have several different primary records: 'q1' is in " in result.output
     assert "offsets 4 and 19 (lines 2 and 5)" in result.output
     assert "events are joined to the first in file order (primary.duplicates)" in result.output
     shown = orjson.loads(photon(*arguments, "-o", "json").stdout)["ambiguous"]
@@ -199,8 +199,8 @@ def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path
     rows = {each["name"]: each for each in out["adapters"]}
     assert (rows["good"]["summary"], rows["good"]["fault"]) == ("From a package.", None)
     assert "cannot be imported (ModuleNotFoundError" in rows["broken"]["fault"]
-    assert "is no subclass" in rows["none"]["fault"]
-    assert "brought by several packages" in rows["twice"]["fault"]
+    assert "is not a subclass" in rows["none"]["fault"]
+    assert "is in several packages" in rows["twice"]["fault"]
     table = photon("adapter", "show")
     assert table.exit_code == 3
     assert "From a package." in table.output
@@ -211,7 +211,7 @@ def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path
 
 
 def test_names_that_no_package_brings(points: None, tmp_path: Path) -> None:
-    with pytest.raises(AdapterError, match=r"'nothing' is no adapter.*installed one .broken, good, none, twice"):
+    with pytest.raises(AdapterError, match=r"'nothing' is not an adapter.*installed one .broken, good, none, twice"):
         load_adapter("nothing", {}, tmp_path)
     for name in ("broken", "none", "twice"):
         with one_line(AdapterError, name):
@@ -267,7 +267,7 @@ def test_an_adapter_that_hangs_is_told_and_ends(tmp_path: Path) -> None:
     config += SIDES.replace("[join.clicks.", "[join.clicks.options.")
     result = photon(*files(tmp_path, b"q,t\nq1,x\nq2,x\n", GOOD, config), "--no-checks")
     assert result.exit_code == 3, result.output
-    assert "line 3 is rejected: the adapter did not come back within 0.2 s (" in result.output
+    assert "line 3 is rejected: the adapter did not return within 0.2 s (" in result.output
     assert "mine.py:" in result.output
 
 

@@ -102,7 +102,7 @@ def test_status_names_what_is_missing(lost: Lost) -> None:
 def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
     deadline = time.monotonic() + 60
     while (shown := lost.photon("forget", "b.log", "--dry-run")).exit_code != 0:  # the next scan sees that it is gone
-        assert "b.log: is there" in shown.stderr
+        assert "b.log: exists" in shown.stderr
         assert time.monotonic() < deadline
     assert "1 log would be given up" in shown.output
     lost.until(b"k3", LookUpCode.UNAVAILABLE, LookUpCode.GONE)
@@ -112,7 +112,7 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
     assert [line["method"] for line in told if line["event"] == "audit"] == ["photon.v1.EventStore/Forget"] * 2
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["logs"] == []
-    assert "a.log: is there" in refused.stderr
+    assert "a.log: exists" in refused.stderr
     assert "x.log: no primary log" in refused.stderr
     assert [each["path"] for each in json.loads(done.stdout)["logs"]] == ["b.log"]
     assert json.loads(done.stdout)["applied"]

@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> str:
         (["replace", "r9", "r2", "--config", "FILE", "--dry-run"], 1, "r2: put its table"),
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "in place of that of r1"),
         (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
-        (["restore", "--register-again", "--config", "FILE"], 2, "cannot be taken back"),
+        (["restore", "--register-again", "--config", "FILE"], 2, "cannot be undone"),
         (["restore", "--open", "--config", "FILE", "--datacentre", "x"], 2, "--datacentre goes with --register-a"),
         (["verify", "backup", "--shards"], 2, "--shards goes with --config"),
     ],

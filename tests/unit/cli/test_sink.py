@@ -29,12 +29,12 @@ def test_an_option_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
     for number, options in enumerate([["--columns", "flat", "--partition", "hour"], ["--partition", "hour"], []], 1):
         result = run(number, *options)
         assert (result.exit_code, result.output) == (0, "1 records in 1 files\n")
-    assert "was begun with columns flat; this run wants columns struct" in refused(run(4, "--columns", "struct"))
+    assert "was begun with columns flat, but this run has columns struct" in refused(run(4, "--columns", "struct"))
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
     into = ["--into", "postgresql://billing:hunter2@db/shop", "--table", "clicks"]
     said = refused(photon("sink", "postgres", tmp_path, *into))
-    assert "--into: holds a password" in said
+    assert "--into: contains a password" in said
     assert "PGPASSWORD" in said
     assert "hunter2" not in said

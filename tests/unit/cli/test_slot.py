@@ -77,7 +77,7 @@ def retire(file: Path, *options: object) -> Result:
 
 
 def test_nothing_is_retired_without_a_word(file: Path, deployment: Deployment) -> None:
-    why = "retiring slot east-1, whose disk is permanently gone, cannot be taken back: --yes does it"
+    why = "retiring slot east-1, whose disk is permanently gone, cannot be undone: confirm with --yes"
     assert why in refused(retire(file))
     assert deployment.carried_out == 0
     assert retire(file, "--yes").exit_code == 0

@@ -113,7 +113,7 @@ def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Pa
     assert table("observe", program, "--once").exit_code == 0
     with Tables.open(database) as tables:
         assert tables.around.store.dirty("clicks", "", 10) == []
-    assert "take it out there first" in table("observe", program, "--retire", "count").stderr
+    assert "remove it there first" in table("observe", program, "--retire", "count").stderr
     again = table("observe", program, "--retire", "gone")
     assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; there are count\n")
 
@@ -159,7 +159,7 @@ def test_verify_finds_what_does_not_fit_together(database: Path) -> None:
     assert said.exit_code == 3
     lines = said.output.splitlines()
     assert lines[0].endswith("3 problems")
-    assert lines[1].startswith("clicks/k0/campaign: the meta says 10000, the newest version is that of ")
+    assert lines[1].startswith("clicks/k0/campaign: the meta has 10000, but the newest version is at ")
     assert lines[2].startswith("clicks/k8/c: a cell holds b'nonsense'")
     assert "below 10000 in the tables" in lines[3]
 

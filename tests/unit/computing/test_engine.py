@@ -107,7 +107,7 @@ def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again
     assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
     less = topology()
     less.published.clear()
-    with pytest.raises(TopologyError, match="'counts' is not published to its end"):
+    with pytest.raises(TopologyError, match="'counts' is not completely published"):
         Engine(less, in_file(path), ONE)
     engine = Engine(topology(), in_file(path), ONE)
     assert values(engine) == [["a", 11, 2], ["b", 11, 1]]
@@ -362,7 +362,7 @@ def test_parts_are_added_and_taken_out_while_it_runs() -> None:
     engine.change(more)
     less = topology()
     less.published.clear()
-    with pytest.raises(TopologyError, match="'counts' is not published to its end"):
+    with pytest.raises(TopologyError, match="'counts' is not completely published"):
         engine.change(less)
     values(engine)
     commit(engine, ["a"], 20, time_ns=12)
@@ -499,8 +499,8 @@ def test_messages_of_others_are_not_taken() -> None:
     assert not engine.receive(Message("x", engine.id, 1, (), topology=5), 0)
     assert not engine.receive(Message("x", engine.id, 1, (), parents=("before",)), 0)
     for wrong, why in (
-        (lambda: decode_message(b"x"), "no message of an engine"),
-        (lambda: decode_ack(b"x"), "no acknowledgement"),
+        (lambda: decode_message(b"x"), "not a valid message"),
+        (lambda: decode_ack(b"x"), "not a valid acknowledgement"),
         (lambda: feed(engine, [], source="other"), "no source 'other'"),
     ):
         with pytest.raises(ComputingError, match=why):

@@ -144,5 +144,5 @@ def test_what_cannot_be_read_is_refused_in_one_line(logs: Logs, where: str, sett
 
 
 def test_a_position_elsewhere_is_refused(logs: Logs) -> None:
-    with pytest.raises(PhotonError, match="no position in logs"):
+    with pytest.raises(PhotonError, match="not a position in logs"):
         logs.opened(b'{"photon_input":1,"sources":{}}')

@@ -133,7 +133,7 @@ def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Int
         (lambda: split(store, 0, ("a", "b"), new_store), "does not split the interval i0"),
         (lambda: Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")]), "do not fit together"),
         (lambda: Intervals([Interval(0, 5, "a")]), "end at"),
-        (lambda: merge((three[0], three[2]), "c", new_store, topology()), "t0 and t2 are no neighbours"),
+        (lambda: merge((three[0], three[2]), "c", new_store, topology()), "t0 and t2 are not neighbours"),
     ):
         with pytest.raises(ComputingError, match=why):
             wrong()

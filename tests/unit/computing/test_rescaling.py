@@ -78,7 +78,7 @@ def test_the_next_step_to_so_many_is_an_even_one() -> None:
     for wrong, why in (
         (lambda: split_of(even(2), "i7", None, 2), "no interval i7: there are i0, i1"),
         (lambda: split_of(even(2), "i0", HASHES - 1, 2), "does not split i0"),
-        (lambda: merge_of(even(3), "i0", "i2", 3), "no neighbours"),
+        (lambda: merge_of(even(3), "i0", "i2", 3), "are not neighbours"),
     ):
         with pytest.raises(UsageError, match=why):
             wrong()
@@ -107,7 +107,7 @@ def test_at_rest_two_that_have_not_read_as_far_are_merged(tmp_path: Path) -> Non
         running.run(stop, lambda found, stop=stop: stop.set() if found[0].counts["records"] else None)  # type: ignore[misc]
         running.close()
         _feed(tmp_path, range(count - 10, count), slot="t")
-    with pytest.raises(UsageError, match="no neighbours"):
+    with pytest.raises(UsageError, match="are not neighbours"):
         _move(site, merge=("i1", "i1"))
     make(site, _move(site, merge=("i2", "i1")), SECONDS)
     assert _names(site) == ["i3"]
@@ -238,7 +238,7 @@ def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeyp
     assert _names(site) == ["i0", "i1"]
     move = _move(site, merge=("i0", "i1"))
     site.table.begin(move)
-    with pytest.raises(UsageError, match="another split or merge is under way"):
+    with pytest.raises(UsageError, match="another split or merge is in progress; wait"):
         make(site, move, SECONDS)
     monkeypatch.setattr(Table, "begin", lambda *given: None)
     with site.alone(), pytest.raises(PhotonError, match=r"not within 0\.1 s"):
@@ -360,7 +360,7 @@ def test_the_command(tmp_path: Path) -> None:
     def rescale(*options: str) -> Result:
         return CliRunner().invoke(main, ["compute", "rescale", str(file), *options])
 
-    assert "photon compute run makes one" in refused(rescale())
+    assert "create one with photon compute run" in refused(rescale())
     assert CliRunner().invoke(main, ["compute", "run", str(file), "--once"]).exit_code == 0
     done = rescale("--processes", "3", "--dry-run", "-o", "json")
     assert "photon: i0 into i1 and i2, not done" in done.stderr

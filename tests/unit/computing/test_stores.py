@@ -124,7 +124,7 @@ def test_flipped_bits_are_noticed(tmp_path: Path, what: bytes, size: int) -> Non
     path.write_bytes(data)
     store = in_file(path, INTERVAL)
     reads = {b"row": lambda: list(store.scan()), b"standing": store.standing, b"chunk": lambda: list(store.chunks())}
-    with pytest.raises(ComputingError, match=r"a checksum is wrong.*put back a backup"):
+    with pytest.raises(ComputingError, match=r"a checksum is wrong.*restore a backup"):
         reads[what]()
     store.close()
 

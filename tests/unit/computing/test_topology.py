@@ -89,7 +89,7 @@ def test_what_else_is_refused() -> None:
         (lambda: topology.add(Two(), {source: key}, watermark="most"), "watermark is 'most'"),
         (lambda: topology.remove("three"), "no computation 'three'"),
         (lambda: [topology.publish(source, "out") for _ in range(2)], "published twice"),
-        (topology.checked, "published is the stream 'begin', which nothing produces"),
+        (topology.checked, "published is the stream 'begin', which has no producer"),
         (lambda: [topology.published.clear(), topology.add(Two(), {}), topology.checked()], "two has no input"),
     ):
         with pytest.raises(TopologyError, match=why):

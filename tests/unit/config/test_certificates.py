@@ -49,9 +49,9 @@ def test_keys_are_for_their_owner_alone(certs: Path) -> None:
 
 def test_nothing_is_replaced_without_force(certs: Path) -> None:
     before = {path: path.read_bytes() for path in certs.iterdir()}
-    with pytest.raises(CertificateError, match=r"ca\.crt: is there already"):
+    with pytest.raises(CertificateError, match=r"ca\.crt: already exists"):
         files.begin(certs, "test", NOW, days=10)
-    with pytest.raises(CertificateError, match=r"registry-r1\.crt: is there already"):
+    with pytest.raises(CertificateError, match=r"registry-r1\.crt: already exists"):
         files.issue_into(certs, certs, R1, NOW, days=10)
     assert {path: path.read_bytes() for path in certs.iterdir()} == before
     files.issue_into(certs, certs, R1, NOW, days=10, force=True)
@@ -171,7 +171,7 @@ SPOILT: list[tuple[Callable[[Path], None], str]] = [
     (_garbage(f"{R1}.key"), r"registry-r1\.crt: the key next to it cannot be read"),
     (_garbage("ca.crt"), r"ca\.crt: holds no certificate"),
     (_large, "has more than 1048576 bytes"),
-    (_of_another, "is of registry-r2, not of registry-r1"),
+    (_of_another, "belongs to registry-r2, not to registry-r1"),
     (_key_of_another, "does not match the key next to it"),
     (_other_authority, r"was not issued by the authority in ca\.crt"),
 ]

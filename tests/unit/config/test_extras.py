@@ -40,6 +40,6 @@ def test_bad_telemetry_is_one_line(table: dict[str, object], said: str) -> None:
 
 
 def test_no_password_stands_in_the_file_or_in_what_is_said_of_it() -> None:
-    with pytest.raises(ConfigError, match="names a user") as refused:
+    with pytest.raises(ConfigError, match="contains a user") as refused:
         convert({"telemetry": {"endpoint": "http://me:secret@c:1"}}, "photon.toml")
     assert "secret" not in str(refused.value)

@@ -102,7 +102,7 @@ def test_references_between_tables_are_checked() -> None:
     refused(r"datacentre\.east\.address: is missing", address="")
     refused(r"apart\.joiner: names 2 addresses, and there must be 1", apart={"joiner": ["h:7", "h:8"]})
     refused(r"apart\.dispatchers: no such part; did you mean 'dispatcher'", apart={"dispatchers": "h:7"})
-    refused(r"east\.status: a status page that is apart", apart={"status": "h:7"}, status="h:8")
+    refused(r"east\.status: a separate status page", apart={"status": "h:7"}, status="h:8")
     refused(r"r1\.together: runs in its datacentre's process", {"together": True})
     refused(r"r1\.together: runs in its datacentre's process", {"together": True, "datacentre": "west"})
 
@@ -186,7 +186,7 @@ def test_datacentres_that_share_a_join_need_ids_in_the_record_or_identical_copie
     with pytest.raises(ConfigError) as error:
         convert(both, "f.toml")
     assert str(error.value) == (
-        "f.toml: join.clicks.foreign.id: is not set, and east and west share this join; name the field that holds "
+        "f.toml: join.clicks.foreign.id: is not set, but east and west share this join; name the field that holds "
         "the event's id, or set join.clicks.identical_copies = true if their foreign logs are the same files byte by "
         "byte"
     )

@@ -33,7 +33,7 @@ FREE = [
 @pytest.mark.parametrize("address", HELD)
 def test_a_password_is_found_and_not_repeated(address: str) -> None:
     assert holds_password(address)
-    with pytest.raises(UsageError, match=r"^--into: holds a password") as refused:
+    with pytest.raises(UsageError, match=r"^--into: contains a password, which everybody") as refused:
         check_password("--into", address)
     assert "PGPASSWORD" in str(refused.value)
     assert address not in str(refused.value)

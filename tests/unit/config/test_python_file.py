@@ -48,7 +48,7 @@ def test_what_is_no_python_file_is_said(tmp_path: Path, load: Callable[[Path], o
     with pytest.raises(UsageError, match=r"none\.py: no such file"):
         load(tmp_path / "none.py")
     (tmp_path / "notes.txt").write_text("x = 1")
-    with pytest.raises(UsageError, match=r"notes\.txt: is no Python file; name one that ends in \.py"):
+    with pytest.raises(UsageError, match=r"notes\.txt: is not a Python file; name one that ends in \.py"):
         load(tmp_path / "notes.txt")
 
 

@@ -32,7 +32,7 @@ def test_nodes_are_those_of_the_file_as_it_is_now(tmp_path: Path) -> None:
     file.write_text(good + "[datacentre.east.ap")  # half written
     assert now() == now() == {"east-c1": "127.0.0.1:9001"}
     assert len(said) == 1
-    assert "not taken up" in said[0]
+    assert "not applied" in said[0]
     file.unlink()
     assert now() == {"east-c1": "127.0.0.1:9001"}
     file.write_text(good.replace(EAST, f'{EAST}apart.cache = ["127.0.0.1:9001", "127.0.0.1:9002"]\n'))

@@ -17,7 +17,7 @@ def test_addresses() -> None:
     assert topic_in(Path(str(found))) == str(found)
     assert topic_in(Path("logs/kafka:/x")) is None
     for wrong in ("kafka://k1/clicks", "kafka://k1:9092/", "kafka://k1:9092/.clicks", "kafka://k1:9092/a/b"):
-        with pytest.raises(UsageError, match="is to be kafka://HOST:PORT/TOPIC"):
+        with pytest.raises(UsageError, match="must be kafka://HOST:PORT/TOPIC"):
             topic_address(wrong, "--into")
 
 
@@ -47,5 +47,5 @@ def test_a_side_of_a_deployment() -> None:
     east = settings.datacentre["east"]
     assert (east.foreign, east.topic("foreign")) == ("state/upstream/foreign", "kafka://k1:9092/clicks")
     assert settings.relayed("east") == {"foreign": "kafka://k1:9092/clicks"}
-    with pytest.raises(ConfigError, match=r"datacentre\.east\.foreign = 'kafka://k1/clicks': is to be kafka://"):
+    with pytest.raises(ConfigError, match=r"datacentre\.east\.foreign = 'kafka://k1/clicks': must be kafka://"):
         convert(_deployment(foreign="kafka://k1/clicks"), "file")

@@ -137,30 +137,26 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
     [
         ('key_file = "/key/key"', 'key_file = "key"', "key_file = 'key': must be '/key/key'"),
         ('directory = "/certs"', 'directory = "certs"', "tls.directory = 'certs': must be '/certs'"),
-        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: stands for the network between regions"),
+        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: simulates the network between regions"),
         ('state = "/state"', 'state = "/data"', "datacentre.a.state = '/data': must be '/state'"),
         ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or below '/logs'"),
-        (
-            'state = "/state"',
-            'state = "/state"\napart.verifier = "v.a:1"',
-            "v.a:1: is called in its own cluster",
-        ),
-        ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must name a Service"),
+        ('state = "/state"', 'state = "/state"\napart.verifier = "v.a:1"', "v.a:1: is internal to its cluster"),
+        ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must be a Service's name"),
         (
             SIDES,
             'adapter = "acme-billing"\n',  # the parts that call it are at ports of the datacentre's host
-            "joiner a-1: datacentre-a:7110: is the service of dispatcher a too; give each its own host",
+            "joiner a-1: datacentre-a:7110: is also the service of dispatcher a; give each its own host",
         ),
-        ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
+        ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is also the Service of registry r1"),
+        ('"datacentre-a:7100"', '"operator-a:7100"', "operator-a, which is created automatically"),
+        ('status = "status-a:8080"', "", "status a: 127.0.0.1:7101: the host must be a Service's name"),
         (
-            '"datacentre-a:7100"',
-            '"operator-a:7100"',
-            "operator-a, which is made without being named",
+            '"status-a:8080"',
+            '"datacentre-a:8080"',
+            "status a: datacentre-a:8080: is also the Service of datacentre a",
         ),
-        ('status = "status-a:8080"', "", "status a: 127.0.0.1:7101: the host must name a Service"),
-        ('"status-a:8080"', '"datacentre-a:8080"', "status a: datacentre-a:8080: is the Service of datacentre a too"),
-        ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
-        ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: more than one are found"),
+        ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: becomes a name in Kubernetes"),
+        ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: several joiners are found"),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(

@@ -222,7 +222,7 @@ def test_databases_that_the_number_does_not_tell_of_are_not_taken_for_none(tmp_p
         pass
     (pool.root / "dispatchers").unlink()
     for partition in (ALL, Partition(1, 2), Partition(2, 4)):
-        with pytest.raises(StateError, match=r"does not tell of dispatcher-1of2.db.*; write the number"):
+        with pytest.raises(StateError, match=r"does not name dispatcher-1of2.db.*; write the number"):
             pool.engine(partition).__enter__()
     (pool.root / "dispatchers").write_bytes(b"4\n")
     with pytest.raises(StateError, match="dispatchers: is damaged"):

@@ -39,7 +39,7 @@ class Store(OperatedStore):
         self.asked.append((list(logs), apply))
         if self.error is not None:
             raise self.error
-        return Forgotten(LOGS[:1], ("b.log: is there",))
+        return Forgotten(LOGS[:1], ("b.log: exists",))
 
     async def close(self) -> None:
         pass

@@ -186,7 +186,7 @@ async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> N
     store = EventStoreEngine(config, BrokenAdapter({}), SystemClock(), RealDisk())
     store.start()
     await asyncio.to_thread(store.ended.wait)
-    assert "no primary record that can be read" in store.failure
+    assert "no primary record is readable" in store.failure
     assert (await store.look_up([b"no"], [NEVER_NS])).answers == [LookUpCode.UNAVAILABLE]
     await store.close()
 

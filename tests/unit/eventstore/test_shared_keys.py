@@ -41,7 +41,7 @@ def test_records_that_differ_are_noticed_and_the_rule_says_which_wins(
     assert repeated == (2 if cache_bytes > 1 else 6), "compared once; then only what is not cached is read"
     assert store.shared.ambiguous == 1
     (line,) = store.told
-    assert "'k' stands in a.log, offset" in line
+    assert "'k' is in a.log, offset" in line
     assert shared_keys.DOES[rule] in line
 
 

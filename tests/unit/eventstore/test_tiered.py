@@ -253,7 +253,7 @@ def test_a_copy_holds_nothing_back(filled: Filled, once: bool) -> None:
     [
         ("b.log.gz", b"no gzip", "b.log.gz: not valid gzip"),
         ("b.log.gz", gzip.compress(b"y,1\n" * 50)[:-9], "b.log.gz: the compressed stream ends in its middle"),
-        ("b.log.lz4", b"y,1\n", "b.log.lz4: lz4 is no compression that is read"),
+        ("b.log.lz4", b"y,1\n", "b.log.lz4: lz4 is not a supported compression"),
     ],
     ids=["no gzip", "cut short", "unsupported"],
 )

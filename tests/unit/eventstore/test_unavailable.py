@@ -113,7 +113,7 @@ def test_counted_keys_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_only_logs_without_a_file_are_given_up_and_only_when_told_to(tmp_path: Path) -> None:
     w = Watched(tmp_path)
-    assert "ask again" in w.logs.forget(["b.log"], LOGS, apply=True).refused[0]
+    assert "try again" in w.logs.forget(["b.log"], LOGS, apply=True).refused[0]
     w.scanned(A0)
     said = w.logs.forget(["a.log", "b.log", "c.log", B.identity[:8]], LOGS, apply=False)
     # a.log is the last name of two logs: the existing one is not meant.
@@ -121,7 +121,7 @@ def test_only_logs_without_a_file_are_given_up_and_only_when_told_to(tmp_path: P
     assert said.refused == ("c.log: no primary log of this name was ever read",)
     assert w.logs.given_up == frozenset()
     assert w.logs.forget([A0.identity], LOGS, apply=True).refused == (
-        f"{A0.identity}: is there; only a log whose file is gone can be given up",
+        f"{A0.identity}: exists; only a log whose file is gone can be given up",
     )
     w.told.clear()
     assert w.logs.forget(["b.log"], LOGS, apply=True).logs[0].identity == B.identity

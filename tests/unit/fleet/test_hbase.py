@@ -46,7 +46,7 @@ def test_rows_outlive_the_registry_s_ids() -> None:
 @pytest.mark.parametrize("retention", [None, 86_400])
 def test_rows_that_would_go_first_are_refused(retention: float | None) -> None:
     given = settings(retention, east={"thrift": "h:1", "ttl": Duration(86_399)})
-    with pytest.raises(UsageError, match=r"datacentre\.east\.hbase\.ttl: .* let rows live longer"):
+    with pytest.raises(UsageError, match=r"datacentre\.east\.hbase\.ttl: .* raise ttl, or remove it"):
         hbase.check(given)
 
 
@@ -65,7 +65,7 @@ def test_what_is_still_to_be_made() -> None:
 def test_init_says_in_one_line_that_nothing_is_to_make_or_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hbase, "INIT_SECONDS", 0.2)
     plain = settings(east={"thrift": "127.0.0.1:1"})
-    with pytest.raises(PhotonError, match=r"HBase at 127\.0\.0\.1:1 does not list tables .*") as raised:
+    with pytest.raises(PhotonError, match=r"HBase at 127\.0\.0\.1:1 cannot list tables .*") as raised:
         hbase.init(plain, "east")
     assert "\n" not in str(raised.value)
     without = msgspec.structs.replace(

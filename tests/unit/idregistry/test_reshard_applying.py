@@ -136,7 +136,7 @@ async def test_nobody_to_watch_is_a_failure_that_says_what_was_begun() -> None:
     ("refusal", "message"),
     [
         (Refusal(Status.REFUSED, "there are 3 shards already"), "^there are 3 shards already$"),
-        (Refusal(Status.NOT_LEADER), "nobody leads the config group"),
+        (Refusal(Status.NOT_LEADER), "no replica leads the config group"),
         (SILENT, "does not answer: nobody is there"),
     ],
 )

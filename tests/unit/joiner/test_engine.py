@@ -97,7 +97,7 @@ class Machine:
         try:
             self._wait(engine.start())
         except SlotRefused as refusal:
-            return f"refused: {str(refusal).replace(str(self.path) + '/', '').partition('. Put its newest')[0]}"
+            return f"refused: {str(refusal).replace(str(self.path) + '/', '').partition('. Restore its newest')[0]}"
         self.engine = engine
         return f"redone {engine.stats().redone}" if engine.stats().redone else ""
 

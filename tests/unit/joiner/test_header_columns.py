@@ -81,7 +81,7 @@ def test_columns_that_do_not_fit_together_cost_nothing_but_the_time(change: obje
         ({"keys": [b"k1", "k2", b""]}, "the adapter's key is str; it must be bytes"),
         (
             {"keys": [b"k1", bytes(KEY_BYTES_MAX + 1), b"bad"]},
-            "the adapter's key has 4,194,305 bytes; at most 4,194,304 are possible",
+            "the adapter's key has 4,194,305 bytes; at most 4,194,304 are allowed",
         ),
         ({"times": [HOUR, 2.5, None]}, "the adapter's event_time_ns is float, not int"),
         ({"times": [HOUR, True, 0]}, "the adapter's event_time_ns is bool, not int"),

@@ -195,7 +195,7 @@ def test_an_adapter_that_joins_by_itself_says_what_such_a_record_holds(tmp_path:
         return adapter_of_join(Join(adapter=f"own.py:{name}", options=options, unmatched="inline"), "x", tmp_path)
 
     assert loaded("Both").unmatched_inline
-    with pytest.raises(AdapterError, match="write its unmatched_payload too") as refused:
+    with pytest.raises(AdapterError, match="define unmatched_payload too") as refused:
         loaded("Own")
     assert "\n" not in str(refused.value)
 

@@ -192,7 +192,7 @@ def test_an_event_that_hangs_is_retried_and_then_rejected(cls: type[Adapter]) ->
         assert found.reasons[1].endswith(f"time {time} of {HUNG_TIMES}")
     found = judge.decide(events_of(records), found_of(records), frozenset())
     assert (found.joined().tolist(), undone(found)) == ([0, 2], {1: Kind.REJECTED})
-    assert found.reasons[1].startswith("the adapter did not come back within 0.1 s (")
+    assert found.reasons[1].startswith("the adapter did not return within 0.1 s (")
     assert "test_judge.py:" in found.reasons[1]
 
 
@@ -225,7 +225,7 @@ def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(r
     assert sorted(made.undone) == ([0, 1] if rule == "reject" else [1])
     assert set(undone(made).values()) == {Kind.REJECTED}
     if rule == "reject":
-        place = f"'k' stands in {FILE.path}, offset 0, and with other content in other.log, offset 7"
+        place = f"'k' is in {FILE.path}, offset 0, and with other content in other.log, offset 7"
         assert made.reasons[0] == f"several primary events have its key: {place}"
 
 

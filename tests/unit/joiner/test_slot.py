@@ -66,7 +66,7 @@ class SlotDisk:
                 self.store.check_age(SlotState(SLOT.name, SLOT.datacentre, 1), Witnessed(1, ()))
             recovered = self.store.recover(accept_damaged_log="accept" in flags)
         except (OSError, SlotRefused, OutputDamaged, RedoLogDamaged) as error:
-            yield f"refused: {str(error).replace(str(self.path) + '/', '').partition('. Put its newest')[0]}"
+            yield f"refused: {str(error).replace(str(self.path) + '/', '').partition('. Restore its newest')[0]}"
             return
         for _, rows in recovered.kept:
             yield f"kept {' '.join(self._ids(b''.join(rows.lines)))}"

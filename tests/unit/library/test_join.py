@@ -49,7 +49,7 @@ def test_the_error_is_its_own_line_and_the_example_below_it_goes_along(tmp_path:
         ("photon: read\nphoton: no room\n", "no room"),
         ("photon: read\nTraceback (most recent call last):\n  x\nMemoryError\n", "MemoryError"),
         ("Segmentation fault\n\n", "Segmentation fault"),
-        ("", "it said nothing"),
+        ("", "no message"),
     ],
 )
 def test_without_an_example(tmp_path: Path, said: str, error: str) -> None:

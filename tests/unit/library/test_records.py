@@ -175,7 +175,7 @@ def test_types_are_shown_corrected_and_given(slot: WrittenSlot) -> None:
     assert records.schema() == {"foreign": {"amount": "int", "new": "bool"}, "primary": {"words": "text"}}
     given = photon.read(slot.place.output, schema={"foreign.amount": "int"})
     with pytest.warns(
-        RuntimeWarning, match='^foreign.amount is int by the schema, and "n/a" does not fit .2 values so far.: such'
+        RuntimeWarning, match='^foreign.amount is int in the schema, but "n/a" does not fit .2 values so far.: such'
     ):
         rows = given.to_arrow().to_pylist()
     assert given.unfit == {"foreign.amount": 2}
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_one_line(slot: WrittenSlot, tmp_path: Path, monkeypatc
         (tmp_path / "nowhere", {}, "no such directory"),
         (output, {"datacentre": "east"}, "datacentre goes with"),
         (output, {"kinds": "matched"}, "there are: joined"),
-        (output, {"cursor": "x"}, "no cursor"),
+        (output, {"cursor": "x"}, "not a cursor"),
         (output, {"schema": {"foreign.a": "integer"}}, "not a type; there are"),
     ]
     for place, words, why in wrong:

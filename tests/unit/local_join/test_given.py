@@ -80,7 +80,7 @@ def test_the_output_may_stand_beside_a_file_but_not_in_what_is_read(tmp_path: Pa
     Site(tmp_path / "out").check_logs("primary", Path("a.log"), given("primary", tmp_path / "a.log"))
     Site(tmp_path / "out").check_logs("primary", Path("x"), given("primary", tmp_path / "x" / "*"))
     for logs in (given("primary", tmp_path), given("primary", tmp_path / "*" / "a.log")):
-        with pytest.raises(UsageError, match="lies in --primary"):
+        with pytest.raises(UsageError, match="is inside --primary"):
             Site(tmp_path / "out").check_logs("primary", tmp_path, logs)
 
 
@@ -90,7 +90,7 @@ def test_standard_input_is_one_side_and_read_to_its_end(tmp_path: Path) -> None:
     check_streams({**side, "foreign": Given(tmp_path)}, once=False)
     with pytest.raises(UsageError, match="--once"):
         check_streams(side, once=False)
-    with pytest.raises(UsageError, match="one of them"):
+    with pytest.raises(UsageError, match="only one side can be standard input"):
         check_streams({}, once=True)
 
 
@@ -146,5 +146,7 @@ def test_a_glob_follows_no_link_out_of_its_directory(tmp_path: Path) -> None:
     touch(tmp_path, "far/real.log", "logs/a.log")
     (tmp_path / "logs" / "link.log").symlink_to(tmp_path / "far" / "real.log")
     assert files(given("foreign", tmp_path / "logs" / "*.log")) == ["a.log"]
-    with pytest.raises(UsageError, match=r"--foreign .*li\*.log: no file is read, .*: link.log: leads to .*real.log"):
+    with pytest.raises(
+        UsageError, match=r"--foreign .*li\*.log: no matching file can be read: link.log: leads to .*real.log"
+    ):
         given("foreign", tmp_path / "logs" / "li*.log")

@@ -35,7 +35,7 @@ def test_brokers_that_are_away_are_one_line_and_one_when_they_are_back(
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         runner.run(parts.relay([relay(tmp_path, topic)], said.append, done, lambda: None))
-    away = "topic clicks at k:1: reason {}; no event is declared unmatched until it can be read again"
-    back = "topic clicks is read again"
+    away = "topic clicks at k:1: reason {}; no event is declared unmatched until the topic can be read again"
+    back = "topic clicks can be read again"
     assert said == [away.format(2), back, away.format(5), back]
     assert list(files(tmp_path).values()) == [b"a\n"]

@@ -131,9 +131,9 @@ def test_the_event_id_is_found_beside_a_time_that_is_told(tmp_path: Path) -> Non
 
 def test_contradictions_are_one_line(tmp_path: Path) -> None:
     for words, said in (
-        ({"config": {}, "key": "k"}, "config and key say the same"),
+        ({"config": {}, "key": "k"}, "config and key both describe"),
         ({"key": "k", "foreign_key": "k"}, "key is for both sides"),
-        ({"key": "order", "time": "n"}, "no known unit or format in 'n'"),
+        ({"key": "order", "time": "n"}, "unknown unit or format in 'n'"),
         (
             {"key": "order", "time": "x"},
             "the foreign logs have no field 'x' for the event time; they have order, at",
@@ -160,7 +160,7 @@ def test_a_side_is_described_by_its_records() -> None:
         {"key": "who", "format": "csv", "delimiter": ";"},
         (),
     )
-    assert "no common shape" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
+    assert "share no shape" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
     assert "give time a unit" in str(describe({"a": [b"?"]}, {"key": "k", "format": "regex"}, foreign=True))
     zeek = {"key": "k", "format": "zeek"}
     assert describe({"a": []}, zeek, foreign=True) == (zeek, ())
@@ -224,7 +224,7 @@ def test_a_key_may_be_said_as_a_table(tmp_path: Path) -> None:
         ({"time": "{ feld = 'at' }"}, "time: .*feld"),
         ({"unit": "ms"}, "unit goes with time"),
         ({"format": ["csv", "tsv"]}, "give one format"),
-        ({"format": ["clicks=csv"]}, "clicks is no side"),
+        ({"format": ["clicks=csv"]}, "clicks is not a side"),
         ({"key": ["a"], "primary_key": ["b"]}, "key is for both sides"),
     ],
 )

@@ -40,7 +40,7 @@ def test_it_is_replaced_as_a_whole(bucket: MemoryBucket, logs: ObjectPath, tmp_p
     names = {str(path.relative_to(other)) for path in other.rglob("*") if path.is_file()}
     assert {key.removeprefix("logs/") for key in bucket.data} == names
     bucket.data["logs/of-somebody"] = b""
-    with pytest.raises(verdict.ReportRefused, match="holds of-somebody, which is of no report"):
+    with pytest.raises(verdict.ReportRefused, match="holds of-somebody, which does not belong to a report"):
         verdict.put_below(one, logs)
 
 

@@ -84,5 +84,5 @@ def test_output_by_url_is_a_source(bucket: MemoryBucket, logs: ObjectPath, tmp_p
 
     assert rows(str(logs)) == rows(str(tmp_path))
     assert len(rows(str(logs))[0]) == 5
-    with pytest.raises(UsageError, match=r"watermark: s3://.* does not say it"):
+    with pytest.raises(UsageError, match=r"watermark: s3://.* has no watermark"):
         PhotonSource({"path": str(logs), "watermark": "exact"}).schema()

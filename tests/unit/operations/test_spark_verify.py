@@ -52,10 +52,10 @@ def test_a_full_disk_is_one_line_that_says_which() -> None:
     assert said_by_spark(OSError(28, NO_SPACE)) == local, "of pyspark, whose files have no names"
     assert said_by_spark(OSError(28, NO_SPACE, "/mnt/r/verdict.json")) is None
     task = FULL.replace("Caused by", "OSError: [Errno 28] No space left on device: '/mnt/k/keys-1'\nCaused by")
-    assert said_by_spark(Py4JError(task)) == f"/mnt/k/keys-1: {NO_SPACE}; make room"
+    assert said_by_spark(Py4JError(task)) == f"/mnt/k/keys-1: {NO_SPACE}; free some space"
     report = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/mnt/r.partial/problems. SQLSTATE: 58030"
     written = FULL.replace("Job aborted due to stage failure", report)
-    assert said_by_spark(Py4JError(written)) == f"/mnt/r.partial/problems: {NO_SPACE}; make room"
+    assert said_by_spark(Py4JError(written)) == f"/mnt/r.partial/problems: {NO_SPACE}; free some space"
 
 
 @pytest.mark.parametrize(("error", "begins"), [

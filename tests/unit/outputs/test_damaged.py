@@ -153,11 +153,11 @@ def test_marking_finds_what_is_damaged(tmp_path: Path) -> None:
     good, line, next_line, cut, within, beyond, unknown = mark(
         slot, (1, 0), (1, begins[3]), (1, begins[4]), (2, begins[20]), (2, begins[30]), (2, len(data)), (3, 0)
     )
-    assert good == f"{slot.name(1)}: the record at byte 0 can be read; verify again"
+    assert good == f"{slot.name(1)}: the record at byte 0 is readable; verify again"
     assert line == next_line == DamagedRange(slot.name(1), begins[3], begins[5], "garbage", AT), "one range"
     why = f"has {begins[20] + 3} bytes, but {len(data)} were published"
     assert cut == within == DamagedRange(slot.name(2), begins[20], len(data), why, AT)
-    said = f"no line begins at byte {len(data)}, as {len(data)} bytes are published; see its cause"
+    said = f"no line begins at byte {len(data)}: only {len(data)} bytes are published; see its cause"
     assert beyond == f"{slot.name(2)}: {said}"
     assert unknown == f"{slot.name(3)}: is not published, so it is not read"
     before = (slot.state / DAMAGED_NAME).read_bytes()
@@ -187,7 +187,7 @@ def test_a_damaged_gzip_file_is_read_up_to_its_damage_and_no_checksum_counts_the
     final.write_bytes(whole[:-8] + b"\0" * 8)
     (slot.state / DAMAGED_NAME).unlink()
     [refused] = mark(slot, (1, 0))
-    assert "can be read" in str(refused), "a wrong checksum alone is no damaged range"
+    assert "is readable" in str(refused), "a wrong checksum alone is no damaged range"
     with pytest.raises(OutputMissing, match="incorrect data check"):
         read(slot)
     add_damaged(DISK, slot.state, "s0", [DamagedRange(slot.name(1), 0, data.find(b"\n") + 1, "", AT)])

@@ -150,9 +150,9 @@ def test_the_manifest_may_tell_event_times(tmp_path: Path) -> None:
 DAMAGES = [
     ("durable.json", b"{", "unreadable"),
     ("durable.json", b"", "unreadable"),
-    ("durable.json", b'{"version":1,"slot":"s0","files":{"joined/../x":1}}', "no name of an output file"),
+    ("durable.json", b'{"version":1,"slot":"s0","files":{"joined/../x":1}}', "not the name of an output file"),
     ("manifest.jsonl", b"{}\n", "line 1"),
-    ("manifest.jsonl", b'{"version":1,"file":"x","uncompressed_bytes":1}\n', "no name of an output file"),
+    ("manifest.jsonl", b'{"version":1,"file":"x","uncompressed_bytes":1}\n', "not the name of an output file"),
     ("retired.json", b"[]", "unreadable"),
 ]
 
@@ -183,7 +183,7 @@ def test_of_a_retired_slot_only_what_was_sealed_counts(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_no_output_is_refused(tmp_path: Path) -> None:
-    for directory, said in (("none", "no such directory"), ("file", "not a directory"), ("empty", "no output of")):
+    for directory, said in (("none", "no such directory"), ("file", "not a directory"), ("empty", "not an output")):
         if directory == "file":
             (tmp_path / directory).touch()
         elif directory == "empty":

@@ -97,8 +97,8 @@ def test_places_where_nothing_is_published(tmp_path: Path) -> None:
     for place, at, said in (
         (OutputLog("s0", "joined"), Position(1, 5), "only 4 bytes"),
         (OutputLog("s0", "joined"), Position(2, 0), "no such file"),
-        (OutputLog("s1", "joined"), Position(1, 0), "nothing of s1"),
-        (OutputLog("s0", "late"), Position(1, 0), "nothing of s0"),
+        (OutputLog("s1", "joined"), Position(1, 0), "s1 has published no joined file"),
+        (OutputLog("s0", "late"), Position(1, 0), "s0 has published no late file"),
     ):
         for limit in ("since", "until"):
             with pytest.raises(CursorLost, match=said):

@@ -89,7 +89,7 @@ def test_finished_logs_may_be_moved_away_and_the_newest_may_not(slot: WrittenSlo
 
     (logs / "s0-000002.jsonl").unlink()
     slot.append(2, lines(9, 3))
-    with pytest.raises(RelayedLogLost, match=r"s0-000002\.jsonl.*and it has 0; put it back plain"):
+    with pytest.raises(RelayedLogLost, match=r"s0-000002\.jsonl.*but it has 0; restore it uncompressed"):
         copied(slot, logs)
 
 

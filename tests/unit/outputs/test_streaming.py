@@ -335,7 +335,7 @@ def test_a_cursor_file_serves_one_reader(tmp_path: Path) -> None:
     again = CursorFile(DISK, path)
     assert again.load() == cursor
     path.write_bytes(b"junk")
-    with pytest.raises(CursorUnreadable, match=f"{path}: no cursor"):
+    with pytest.raises(CursorUnreadable, match=f"{path}: not a cursor"):
         again.load()
     again.close()
     for bad in (tmp_path, tmp_path / "none" / "c"):

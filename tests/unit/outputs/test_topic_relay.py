@@ -112,11 +112,11 @@ def test_a_new_partition_of_which_messages_are_gone_already(tmp_path: Path) -> N
 
 def test_a_topic_that_was_made_once_more_is_refused(tmp_path: Path) -> None:
     passed_on(tmp_path, FakeTopic({0: [(5, b"a")]}))
-    with pytest.raises(OffsetsGone, match="was read up to offset 7 and ends at 2: it was made once more"):
+    with pytest.raises(OffsetsGone, match="was read up to offset 7 and ends at 2: it was recreated"):
         passed_on(tmp_path, FakeTopic({0: [(0, b"a")]}))
     other = FakeTopic({0: []})
     other.cluster = "c2"
-    with pytest.raises(PhotonError, match="is of cluster c1, and topic clicks is read from c2"):
+    with pytest.raises(PhotonError, match="belongs to cluster c1, but topic clicks is in c2"):
         relay(tmp_path, other)
 
 

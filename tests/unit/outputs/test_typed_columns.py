@@ -193,10 +193,10 @@ def test_given_types_read_text_and_what_they_cannot_read_is_kept() -> None:
     told = types.unfit()
     assert sorted(each.partition(" ")[0] for each in told) == sorted(f"foreign.{name}" for name in bad)
     assert (
-        'foreign.price is decimal(6,2) by the schema, and "12.505" does not fit: such values are null, and stand in '
+        'foreign.price is decimal(6,2) in the schema, but "12.505" does not fit: such values are null, and kept in '
         "_rest; correct the schema if they are right"
     ) in told
-    assert 'foreign.rate is float by the schema, and "1,5" does not fit (its comma: float(comma)' in "\n".join(told)
+    assert 'foreign.rate is float in the schema, but "1,5" does not fit (its comma: float(comma)' in "\n".join(told)
     types.batch("joined", [line(bad)])
     assert types.unfit() == [], "once"
     assert types.unfit_counts == dict.fromkeys((f"foreign.{name}" for name in bad), 2)
@@ -212,8 +212,8 @@ def test_text_with_a_decimal_comma() -> None:
     rows = types.batch("joined", [line({"rate": rate}) for rate in unfit]).to_pylist()
     assert [json.loads(row["_rest"])["foreign"]["rate"] for row in rows] == unfit
     assert types.unfit() == [
-        'foreign.rate is float(comma) by the schema, and "12.50" does not fit (7 values so far): such values are '
-        "null, and stand in _rest; correct the schema if they are right"
+        'foreign.rate is float(comma) in the schema, but "12.50" does not fit (7 values so far): such values are '
+        "null, and kept in _rest; correct the schema if they are right"
     ]
 
 
@@ -259,10 +259,10 @@ def test_numbers_of_given_types_are_what_the_text_says_or_stay(kind: str, value:
     [
         ({"foreign": {"a": "number"}}, "foreign.a = 'number': not a type; there are bool, int"),
         ({"foreign": {}}, "foreign: has no fields"),
-        ({"foreign.a": "int", "foreign.a.b": "int"}, "foreign.a.b lies in a, which is int"),
-        ({"foreign.a": "decimal(40,2)"}, "no type"),
-        ({"foreign.a": ["int", "text"]}, "no type"),
-        ({"foreign.a": None}, "no type"),
+        ({"foreign.a": "int", "foreign.a.b": "int"}, "foreign.a.b is inside a, which is int"),
+        ({"foreign.a": "decimal(40,2)"}, "not a type"),
+        ({"foreign.a": ["int", "text"]}, "not a type"),
+        ({"foreign.a": None}, "not a type"),
     ],
 )
 def test_a_wrong_schema_is_one_line(schema: dict[str, Any], said: str) -> None:
@@ -278,7 +278,7 @@ def test_what_no_parser_takes_is_kept_as_it_stands() -> None:
     assert row[REST] == '{"foreign":{"a":[1e999]},"primary":{"b":1e400}}'
     assert (row["event_id"], row["token"]) == ("e", "0a")
     for torn in (b"{", b"[]", b'{"a":1'):
-        with pytest.raises(LineUnreadable, match="no output record"):
+        with pytest.raises(LineUnreadable, match="not an output record"):
             types.batch("joined", [torn])
 
 

@@ -26,7 +26,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE x (y)")
     other.commit()
-    with pytest.raises(RowsFailed, match="something else"):
+    with pytest.raises(RowsFailed, match="is a database of another program"):
         opened(tmp_path / "other.db")
     other.execute("DROP TABLE x")
     other.executescript("PRAGMA application_id = 7; PRAGMA user_version = 2")

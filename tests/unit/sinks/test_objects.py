@@ -258,7 +258,7 @@ def test_what_was_shown_stays_when_less_is_published_after_a_power_cut(
     own.pass_()
     own.pass_(all_of_it=True)
     assert b"".join(each.data for each in there().batches()) == b"{}\n" * 3
-    with pytest.raises(UsageError, match="is another one"):
+    with pytest.raises(UsageError, match="is a different file"):
         of(slot).pass_()
 
 
@@ -308,7 +308,7 @@ def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(
         slot.final(number)
     final = slot.path(1).with_name(slot.path(1).name + ".gz")
     final.rename(tmp_path / "moved")
-    with pytest.raises(OutputMissing, match="was moved away before it was below s3://lake/x"):
+    with pytest.raises(OutputMissing, match="was moved away before it was copied to s3://lake/x"):
         of(slot).pass_()
     assert not any(MANIFEST in key for key in bucket.data)
 
@@ -316,7 +316,7 @@ def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(
 def test_kinds_that_are_there_are_written_on(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     slot.append(0, b"{}\n", "unmatched")
     ObjectSink(DISK, slot.place, INTO, ["joined", "unmatched"]).pass_(all_of_it=True)
-    with pytest.raises(UsageError, match="holds unmatched too"):
+    with pytest.raises(UsageError, match="also holds unmatched"):
         of(slot).pass_()
 
 
@@ -342,7 +342,7 @@ def test_it_is_read_as_the_output_itself(bucket: MemoryBucket, tmp_path: Path) -
     again = there()
     assert [offsets(each.data) for each in again.batches(cursor=batch.cursor)] == [[3]]
     assert again.end() == Output.of_join(tmp_path).end()
-    with pytest.raises(UsageError, match="does not say what is cleared"):
+    with pytest.raises(UsageError, match="has no cleared lengths"):
         list(again.batches(cleared_only=True))
 
 

@@ -138,7 +138,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="another sink writes here"):
             sink_in(tmp_path)
         pour(batches(None), sink)
-    with pytest.raises(UsageError, match="was begun with kinds joined; this run wants kinds late; name another"):
+    with pytest.raises(UsageError, match="was begun with kinds joined, but this run has kinds late; name another"):
         sink_in(tmp_path, ("late",))
     path = tmp_path / "manifest.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -152,7 +152,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_record_ends_it_and_nothing_of_the_roll_counts(tmp_path: Path) -> None:
     bad = Batch("joined", "s", b"none\n", b"2")
-    with pytest.raises(LineUnreadable, match="no output record"), sink_in(tmp_path) as sink:
+    with pytest.raises(LineUnreadable, match="is not an output record"), sink_in(tmp_path) as sink:
         pour([bad], sink)
     assert shown(tmp_path) == []
 

@@ -134,7 +134,7 @@ async def test_what_is_wrong_at_the_start_ends_it_and_later_it_waits(tmp_path: P
     ("more", "said"),
     [
         ({"datacentre": "west"}, "sink.lake.datacentre: there is no west; there are: east"),
-        ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is none"),
+        ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is not a kind; there are: joined"),
         ({"kinds": []}, "sink.lake.kinds: is empty"),
         ({"address": "nowhere"}, "sink.lake.address: address 'nowhere' must be host:port"),
     ],
@@ -146,13 +146,13 @@ def test_a_sink_that_cannot_be_is_one_line(more: dict[str, object], said: str) -
 
 @pytest.mark.parametrize("into", ["postgresql://shop:secret@db/shop", "postgresql://db/shop?password=secret"])
 def test_a_password_is_not_for_the_file(into: str) -> None:
-    with pytest.raises(ConfigError, match=r"sink\.lake\.into: holds a password") as told:
+    with pytest.raises(ConfigError, match=r"sink\.lake\.into: contains a password") as told:
         settings_of(into)
     assert "secret" not in str(told.value)
 
 
 def test_two_sinks_do_not_write_to_one_place() -> None:
-    with pytest.raises(ConfigError, match=r"sink\.sea\.into: is that of sink\.lake too"):
+    with pytest.raises(ConfigError, match=r"sink\.sea\.into: is also that of sink\.lake"):
         settings_of("s3://lake/x", sea={"into": "s3://lake/x/"})
 
 

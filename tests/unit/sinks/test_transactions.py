@@ -151,7 +151,7 @@ def test_it_goes_on_only_once_something_is_committed() -> None:
 def test_what_others_have_put_there_is_refused() -> None:
     with pytest.raises(UsageError, match="has no cursor of a Photon sink"):
         committed_of(b"{}", "here")
-    with pytest.raises(UsageError, match="here: was begun with kinds joined; this run wants joined and late; give"):
+    with pytest.raises(UsageError, match="here: was begun with kinds joined; this run has joined and late; give"):
         Committed.beginning(KINDS).check(("joined", "late"), "here")
     whole = Committed("joined", '{"photon_cursor":1,"slots":{}}', 3)
     assert committed_of(msgspec.json.encode(whole), "here") == whole

@@ -81,7 +81,7 @@ def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Pat
             files.roll()
     assert said == [
         "joined: new columns foreign.coupon (text), from the next file on; until then they are kept in _rest",
-        "joined: foreign.amount is int here and came as text; what does not fit stands in _rest; "
+        "joined: foreign.amount is int here but arrived as text; values that do not fit are kept in _rest; "
         "for another type give --schema, and another directory",
     ]
     found = rows(tmp_path)
@@ -218,14 +218,14 @@ def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
     with sink(tmp_path, Form("struct", None, schema), say=said.append) as files:
         pour([batch(1, line(1, {"amount": "12.50", "more": 1}), line(2, {"amount": "?"}))], files)
     assert [each.partition(":")[0] for each in said] == ["joined"]
-    assert 'foreign.amount is decimal(8,2) by the schema, and "?" does not fit' in said[0]
+    assert 'foreign.amount is decimal(8,2) in the schema, but "?" does not fit' in said[0]
     first, second = rows(tmp_path)
     assert str(first["foreign"]["amount"]) == "12.50"
     assert (json.loads(first["_rest"]), second["foreign"]) == ({"foreign": {"more": 1}}, {"amount": None})
     with sink(tmp_path, Form()) as files:
         pour([batch(2, line(3, {"amount": 1, "more": 1}))], files)
     assert set(rows(tmp_path)[-1]["foreign"]) == {"amount"}
-    other = "was begun with types {.*}; this run wants types {.*int.*}; name another directory"
+    other = "was begun with types {.*}, but this run has types {.*int.*}; name another directory"
     with pytest.raises(UsageError, match=other):
         sink(tmp_path, Form(schema={"foreign.amount": "int"}))
 
@@ -241,15 +241,15 @@ def test_what_is_not_given_is_as_the_directory_has_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         sink(tmp_path, Form("struct"), kinds=("joined", "late"))
     assert str(caught.value) == (
-        f"{tmp_path}/manifest.jsonl: was begun with kinds joined, columns flat; "
-        "this run wants kinds joined and late, columns struct; name another directory"
+        f"{tmp_path}/manifest.jsonl: was begun with kinds joined, columns flat, "
+        "but this run has kinds joined and late, columns struct; name another directory"
     )
     plain = tmp_path / "plain"
     with sink(plain, Form(schema={"foreign.amount": "float"})) as files:
         pour([batch(1, line(1))], files)
     for wanted, said in [
-        (Form(partition="hour"), "was begun with no partition; this run wants partition hour;"),
-        (Form("flat"), "was begun with columns struct; this run wants columns flat;"),
+        (Form(partition="hour"), "was begun with no partition, but this run has partition hour;"),
+        (Form("flat"), "was begun with columns struct, but this run has columns flat;"),
     ]:
         with pytest.raises(UsageError, match=said):
             sink(plain, wanted)

@@ -99,10 +99,10 @@ def test_a_file_that_nothing_names() -> None:
         copy._replace(lines=UnnamedLines(4943, 4943, 3, 493_920, 493_921)),
     ]
     whole, stale, unread, more = causes_of(Evidence(unnamed=files), COMMANDS)[0]
-    said = "4,943 lines: 4,943 are copies of records in the output, 0 stand nowhere else"
+    said = "4,943 lines: 4,943 are copies of records in the output, 0 are nowhere else"
     assert whole.say == f"{name}: not named by the manifest, {said}"
     assert whole.command == f"mv -n {path} /data/west/"
-    assert stale.say.endswith("4,943 stand nowhere else; restore the slot's manifest.jsonl from a copy")
+    assert stale.say.endswith("4,943 are nowhere else; restore the slot's manifest.jsonl from a copy")
     assert unread.say.endswith("its lines are of hours that were not verified")
     assert more.say.endswith("(3 more lines are of other hours: verify those, too)")
     assert {each.command.partition(" --")[0] for each in (stale, unread, more)} == {"photon spark verify"}
@@ -141,5 +141,5 @@ def test_logs_that_are_damaged() -> None:
     broken, checksum = causes_of(Evidence(logs=groups, damaged=[cut, whole]), COMMANDS)[0]
     assert (broken.kind, broken.events, broken.alone) == ("log-damaged", 29, False)
     said = "foreign log a.log: cannot be read from byte 1,200 on (ends in the middle): 29 events; "
-    assert broken.say == said + "put it back from a copy"
+    assert broken.say == said + "restore it from a copy"
     assert (checksum.events, checksum.alone, checksum.command) == (0, True, "gzip -t b.log.gz")

@@ -60,10 +60,10 @@ NOTHING: dict[Hours, dict[str, int]] = {DAY: {"east": 0, "west": 0}}
         (looked(overdue=["west: a.log waits"]), NONE, []),  # it was joined elsewhere: all is judged
         (looked(counts=[ClassCount(30, "west", Class.PENDING, 3)]), NONE, ["3 of 3 events are pending"]),
         (looked(files=without("foreign"), events=HALF), NONE, []),  # a datacentre that never had one
-        (looked(files=without("foreign")), BEFORE, ["west: no foreign file is there, earlier nights had some"]),
-        (looked(files=without("output")), BEFORE, ["west: no output file is there, earlier nights had some"]),
+        (looked(files=without("foreign")), BEFORE, ["west: no foreign file exists, but earlier nights had some"]),
+        (looked(files=without("output")), BEFORE, ["west: no output file exists, but earlier nights had some"]),
         (looked(files=without("output")), NONE, []),  # all its events are another's
-        (looked(files=without("primary")), NONE, ["west: no primary file is there, and foreign events are"]),
+        (looked(files=without("primary")), NONE, ["west: no primary file exists, but foreign events do"]),
         (looked(files=without("primary"), events=HALF), NONE, []),
         (looked(events=HALF), NONE, []),
         (looked(events=HALF), BEFORE, ["1970-01-02: west: 0 events, usually 90"]),

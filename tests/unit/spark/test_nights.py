@@ -68,7 +68,7 @@ CLOSED = nights(night(0, 5))
         (None, None, nights(night(0, 1.5)), [], (1, 5), "oldest day that is not closed"),
         (None, 4, OPEN, [], (1, 4), "oldest day that is not closed"),
         (None, None, CLOSED, [], (4, 5), "all days are closed"),
-        (None, None, nights(), [], (4, 5), "no dispatcher's ledger"),
+        (None, None, nights(), [], (4, 5), "without a dispatcher's ledger"),
         (None, None, nights(), [hour(2.5), hour(3)], (2, 5), "ledgers begin there"),
         (None, None, nights(), [hour(5.25)], (4, 5), "ledgers begin there"),
         (None, None, nights(), [0], (5 - FIRST_DAYS_MAX, 5), "1970-01-01 00:00: name --from"),

@@ -115,7 +115,7 @@ def test_what_is_not_judged_is_said_first() -> None:
     assert "<h1>Not judged: 5 of 10 events are pending</h1>" in text
     assert '"verdict not-judged"' in text
     assert "9,000" in text
-    assert "not looked at: &lt;script" in text
+    assert "not read: &lt;script" in text
     shown.unjudged = []
     assert shown.headline() == "5 events exactly once, 5 pending"
     counts.append(ClassCount(HOUR, "east", Class.TORN, 1))

@@ -16,7 +16,7 @@ def test_versions_and_libraries() -> None:
     assert fault(sys.version_info[:2], []) is None
     assert fault(sys.version_info[:2], ["photon"]) is None  # it is sent
     assert fault(sys.version_info[:2], ["pyarrow", "photon"]) == "lacks pyarrow"
-    assert fault((3, 4), []) == f"is Python 3.4, and this program runs Python {HERE}"
+    assert fault((3, 4), []) == f"is Python 3.4, but this program runs Python {HERE}"
 
 
 def test_one_line_says_what_to_set() -> None:
@@ -38,7 +38,7 @@ def test_this_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert _probed("no-such-python")[1] == "is not there"
     assert _probed(script(tmp_path / "mute", "exit 1"))[1] == "is not a working Python"
     other = script(tmp_path / "old", 'echo "[[3, 4], []]"')
-    assert _probed(other)[1] == f"is Python 3.4, and this program runs Python {HERE}"
+    assert _probed(other)[1] == f"is Python 3.4, but this program runs Python {HERE}"
     bare = script(tmp_path / "bare", f'exec {sys.executable} -I -S "$@"')
     assert (_probed(bare)[1] or "").startswith("lacks pyarrow, pandas, numpy")
     monkeypatch.setattr("photon.spark.worker_python.PROBE_S", 0.2)

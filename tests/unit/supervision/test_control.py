@@ -153,8 +153,8 @@ async def test_down(site: Site) -> None:
     [
         (Request(do="kill", names=("wna",)), "wna: no such process; there are: wan, joiner e, joiner w"),
         (Request(do="kill", datacentre="north"), "datacentre north: it has no processes of its own"),
-        (Request(do="kill"), "kill: of what"),
-        (Request(do="restart"), "restart: of what"),
+        (Request(do="kill"), "kill: name processes"),
+        (Request(do="restart"), "restart: name processes"),
     ],
 )
 async def test_what_cannot_be_done_is_said_and_nothing_is_done(site: Site, request_: Request, said: str) -> None:

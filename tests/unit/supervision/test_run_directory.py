@@ -43,7 +43,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_second_one_is_refused_and_told_who_is_there(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     assert is_locked(tmp_path)
-    with pytest.raises(RunBusy, match=rf"\(pid {holder.pid}\) runs in {tmp_path} already"), locked(tmp_path):
+    with pytest.raises(RunBusy, match=rf"\(pid {holder.pid}\) already runs in {tmp_path};"), locked(tmp_path):
         pass
     assert not wait_unlocked(tmp_path, 0.1)
 

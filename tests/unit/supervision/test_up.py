@@ -81,7 +81,7 @@ def test_what_cannot_run_is_refused() -> None:
         check_runnable(file, msgspec.structs.replace(settings, registry=registry), [])
     nowhere = {name: msgspec.structs.replace(r, region="") for name, r in settings.registry.replicas.items()}
     registry = msgspec.structs.replace(settings.registry, replicas=nowhere)
-    with pytest.raises(UsageError, match=r"replicas\.r3: is in no region"):
+    with pytest.raises(UsageError, match=r"replicas\.r3: has no region"):
         check_runnable(file, msgspec.structs.replace(settings, registry=registry), [])
     check_runnable(file, msgspec.structs.replace(settings, registry=registry, wan=None), [])
 

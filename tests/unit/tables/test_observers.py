@@ -325,7 +325,7 @@ def test_a_cell_locked_anew_is_waited_for_and_not_spun_at(tables: Tables, monkey
     lock = lock_meta(10**9, now_ms, token, before, primary_line(cell), b'"d"')
     assert tables.around.store.mutate([Mutation(cell, held.meta, lock, notify=10**9)]) == [True]
     monkeypatch.setattr(observing, "TRIES_S", 0.3)
-    with pytest.raises(Conflict, match="locked by somebody who lives"):
+    with pytest.raises(Conflict, match="locked by live clients"):
         worker.drain()
     assert 3 < tables.counts["scans"] < 60
     assert tables.around.store.mutate([Mutation(cell, lock, rolled_back(before))]) == [True]

@@ -274,7 +274,7 @@ def test_an_adapter_that_hangs_now_is_told_and_holds_nothing_up(logs: Logs) -> N
 
     (line,) = logs.joined(1)
     (said,) = compare(logs, line, 1, adapter=Hangs(ADAPTER.options))
-    assert said.startswith("the adapter has no answer now: the adapter did not come back within 0.1 s (")
+    assert said.startswith("the adapter has no answer now: the adapter did not return within 0.1 s (")
 
 
 def test_a_pair_out_of_bounds_is_unmatched_and_nothing_else(logs: Logs) -> None:

@@ -169,8 +169,8 @@ async def test_events_of_a_damaged_range_are_written_again_without_an_alarm(setu
         await until(lambda: setup.cleared(b"a"))
         name = "joined/s0-000001.jsonl"
         size = (setup.path / "output" / name).stat().st_size
-        (setup.path / "output" / name).unlink()
         add_damaged(RealDisk(), setup.pipeline.slots / "s0", "s0", [DamagedRange(name, 0, size, "gone", "")])
+        (setup.path / "output" / name).unlink()  # second, as the service may look in between
         setup.write("s1", [b"a"], owned=False)
         setup.write("s2", [b"y"])  # whose slot is looked at behind s1
         setup.write("s3", [b"y"], owned=False)

@@ -123,7 +123,7 @@ def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
     yield Part("", covered, COVERAGE)
     yield from (f"not judged: {said}" for said in figures.unjudged)
     if figures.unlooked:
-        yield f"not searched: {'; '.join(figures.unlooked)}"
+        yield f"not read: {'; '.join(figures.unlooked)}"
     yield from (f"note: {note}" for note in figures.notes[:NOTES_SHOWN])
     if len(figures.notes) > NOTES_SHOWN:
         yield f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report"

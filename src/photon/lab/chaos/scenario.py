@@ -163,9 +163,9 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
         raise WrongScenario(f"{where}: do = {fault.do!r} needs {needed}")
     at_s, for_s = _seconds(fault.at, f"{where}: at"), _seconds(fault.lasts, f"{where}: for")
     if fault.do in INSTANT and for_s:
-        raise WrongScenario(f"{where}: {fault.do} has no duration; leave out for")
+        raise WrongScenario(f"{where}: {fault.do} has no duration; leave out 'for'")
     if fault.do not in INSTANT and fault.do is not Do.KILL and not for_s:
-        raise WrongScenario(f"{where}: {fault.do} needs for")
+        raise WrongScenario(f"{where}: {fault.do} needs 'for'")
     if at_s + for_s > file.seconds:
         raise WrongScenario(f"{where}: ends at {at_s + for_s:g} s, after the scenario's {file.seconds:g} s")
     if fault.do in NEEDS_TWO_REGIONS and len(fault.target) != 2:

@@ -117,7 +117,7 @@ def write_day(options: DayOptions) -> int:
     )
     for directory in options.directories:
         for left in directory.glob(f"*/*-{len(before):04d}-*.log"):
-            raise UsageError(f"{left}: is left of an interrupted day; use an empty directory")
+            raise UsageError(f"{left}: is left over from an interrupted day; use an empty directory")
     lines = 0
     arriving = Arriving(itertools.islice(made.generator(keep_truth=False).rounds(), options.clicks))
     for hour in range(24):

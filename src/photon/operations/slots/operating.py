@@ -134,7 +134,7 @@ def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
         raise RetiringRefused(
             f"{state}: is readable, so slot {slot.name} has lost nothing: start its joiner, or any other of "
             f"datacentre {slot.datacentre} on this machine, to redo it. If no joiner can (an older copy, a "
-            f"damaged log), move it away and name its output with --copy"
+            "damaged log), move it away and name its output with --copy"
         )
 
 

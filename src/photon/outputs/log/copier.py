@@ -1,17 +1,18 @@
 """Copies published logs into a directory, file by file and byte by byte; the copies are logs of the next join.
 
-Invariants, even if the process is killed or the power fails at any moment:
+Invariants, whenever the process is killed or the power fails:
 
-1. A copy is a byte prefix of its source, and has only bytes that its source has published. 2.
-``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names. 3. A
-start continues from that place. Bytes of the files beyond it are compared with the source, and replaced if they
-differ. A file that lacks bytes before it is refused. 4. A damaged range is skipped by the reader, which reports it;
-blank lines take its place, so that offsets are unchanged. Finished files may be moved away.
-``tests/simulation/log/test_copier.py`` attacks each of the rules.
+1. A copy is a byte prefix of its source, and has only bytes that its source has published.
+2. ``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names.
+3. A start reads on from that place. Bytes of the files beyond it are compared with the source, and replaced if they
+   differ. A file that lacks bytes before it is refused.
+4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
 
-Two other modules copy published logs differently. ``sinks.objects`` writes whole files: an object never grows, and
-the manifest, not a position, lists existing ones. ``joiner.copies`` asks the copy for its end, which limits what the
-slot may publish.
+Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+
+Two others carry published logs on by plans of their own. ``sinks.objects`` puts files whole: an object never grows,
+and the manifest, not a position, says what is there. ``joiner.copies`` asks the copy for its end, and its answer
+decides how much the slot may publish.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def opened(path: Path, framing: Framing | None = None) -> OwnSource:
 
 
 def test_a_name_that_no_framing_has_is_refused() -> None:
-    with pytest.raises(AdapterError, match=r"'avro' is no framing; write one of lines, quoted, .* that defines cut"):
+    with pytest.raises(AdapterError, match=r"'avro' is not a framing; write one of lines, .* that defines cut"):
         Framing("avro")
     assert Prefixed().forward
     assert not Prefixed().splittable

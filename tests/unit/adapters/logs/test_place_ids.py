@@ -47,7 +47,7 @@ def test_logs_have_different_ids_from_their_first_difference_on() -> None:
 
 
 def test_without_what_stands_before_it_there_is_no_id() -> None:
-    with pytest.raises(ValueError, match="needs the bytes before offset 100, and only 7 were given"):
+    with pytest.raises(ValueError, match="needs the bytes before offset 100, but only 7 were given"):
         place_ids(b"x\n", 100, b"1234567", [b"x"], [100])
 
 

@@ -196,7 +196,7 @@ async def test_what_stands_in_no_log_is_told_and_sought_again(world: World, monk
             ids.ids.clear()
             await until(lambda: not engine.status().reopened_missing and not engine.status().reopened)
     assert any(event.event_id == b"new0" and event.generation == 1 for event in taking.seen)
-    warnings = [each["ids"] for each in told if "stand in no log" in each["event"]]
+    warnings = [each["ids"] for each in told if "are in no log" in each["event"]]
     assert warnings == [2, 1], "said when it changes, not at each look"
 
 

@@ -93,7 +93,7 @@ def test_a_server_that_stays_away_is_given_up(server: Server) -> None:
 
     hbase = ThriftHBase("h:1", Ticking(), connect=server.connect, call_seconds=2.0)
     server.answers += [OSError(111, "refused")] * 20
-    with pytest.raises(HBaseUnavailable, match=r"^HBase at h:1 does not ask now: .*refused"):
+    with pytest.raises(HBaseUnavailable, match=r"^HBase at h:1 cannot ask now: .*refused"):
         hbase.call(lambda connection: connection.ask(), "ask")
     assert 2 <= 20 - len(server.answers) < 20
     hbase.close()
@@ -101,7 +101,7 @@ def test_a_server_that_stays_away_is_given_up(server: Server) -> None:
 
 def test_a_refusal_is_not_tried_again(server: Server) -> None:
     server.answers += [RuntimeError("org.apache.hadoop.hbase.TableNotFoundException: t\n\tat Java"), "not asked"]
-    with pytest.raises(HBaseRefused, match=r"does not ask: .*TableNotFoundException: t$"):
+    with pytest.raises(HBaseRefused, match=r"failed to ask: .*TableNotFoundException: t$"):
         server.ask()
     assert server.answers == ["not asked"]
 

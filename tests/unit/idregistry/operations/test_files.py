@@ -84,9 +84,9 @@ def _newer(made: list[pb.ExportPart]) -> list[pb.ExportPart]:
         pytest.param(lambda made: made[:2] + made[3:], "checksum", id="one lost"),
         pytest.param(_flipped, "chunk 0 is damaged", id="flipped"),
         pytest.param(lambda made: made[:2] + made[1:], "checksum", id="one doubled"),
-        pytest.param(lambda made: made[1:], "no export", id="headless"),
+        pytest.param(lambda made: made[1:], "not an export", id="headless"),
         pytest.param(_newer, "version 9", id="newer"),
-        pytest.param(lambda made: made + made[1:2], "goes on", id="goes on"),
+        pytest.param(lambda made: made + made[1:2], "continues unexpectedly", id="continues"),
     ],
 )
 def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], list[pb.ExportPart]], said: str) -> None:

@@ -121,7 +121,7 @@ def test_a_group_is_added_once_and_groups_are_limited(tmp_path: Path, monkeypatc
     monkeypatch.setattr(host_module, "GROUPS_MAX", 2)
     with Cluster(tmp_path, "a") as cluster:
         cluster.add("a", NEW)
-        for number, said in ((GROUP, "here already"), (NEW, "here already"), (NEW + 1, "no more are taken")):
+        for number, said in ((GROUP, "here already"), (NEW, "here already"), (NEW + 1, "accepts no more")):
             with pytest.raises(ValueError, match=said):
                 cluster.add("a", number)
 

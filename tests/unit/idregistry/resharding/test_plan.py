@@ -142,7 +142,7 @@ def test_the_config_is_bounded_in_an_entry() -> None:
             break
         assert registry.to_config(c.Decide(made.intend.config, False)) == ""
         now += SECOND
-    assert "not used twice" in refused
+    assert "shard numbers are never reused" in refused
 
 
 def test_slots_of_any_number_and_name_fit_into_entries() -> None:

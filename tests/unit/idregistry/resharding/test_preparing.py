@@ -88,7 +88,7 @@ def test_an_abort_gives_everything_back_and_a_late_prepare_is_refused() -> None:
 
 def test_no_change_is_prepared_before_the_last_ones_end_is_known() -> None:
     shard = opened()
-    assert "not how 2 ended" in shard.prepare(c.Prepare(3, 200, (1, 2, 4)))
+    assert "not the outcome of 2" in shard.prepare(c.Prepare(3, 200, (1, 2, 4)))
     shard.prepare(PREPARE)
     assert "has not ended here" in shard.prepare(c.Prepare(3, 200, (1, 2, 4)))
     assert shard.standing.refused == 0

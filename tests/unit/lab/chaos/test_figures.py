@@ -77,5 +77,5 @@ def test_a_history_is_read_back(tmp_path: Path) -> None:
     with pytest.raises(ChaosFailed, match="name another directory"):
         History(path)
     path.write_bytes(b'{"at":1}\n')
-    with pytest.raises(ChaosFailed, match="is no history"):
+    with pytest.raises(ChaosFailed, match="is not a history"):
         list(read(path))

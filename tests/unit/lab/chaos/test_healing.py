@@ -33,8 +33,8 @@ async def test_each_kind_of_fault_is_taken_back() -> None:
     target.calls.clear()
     said = await heal(target, ["registry r5"], ROUND_TRIP_S)
     assert said == [
-        "go on: registry r1",
-        "start again: registry r2",
+        "resumed: registry r1",
+        "restarted: registry r2",
         "restarted with the right clock: registry r3, registry r4",
         "2 directions between regions restored",
     ]

@@ -28,8 +28,8 @@ def test_a_fault_is_read() -> None:
         (b"version = 2", "version"),
         (b"\xff", "w: "),
         (fault("at = 1", 'do = "explode"'), "explode"),
-        (fault("at = 1", 'do = "pause"', 'target = ["x"]'), "fault 1: pause needs for"),
-        (fault("at = 1", "for = 2", 'do = "restart"', 'target = ["x"]'), "takes the time that it needs"),
+        (fault("at = 1", 'do = "pause"', 'target = ["x"]'), "fault 1: pause needs 'for'"),
+        (fault("at = 1", "for = 2", 'do = "restart"', 'target = ["x"]'), "restart has no duration; leave out 'for'"),
         (fault("at = 55", "for = 10", 'do = "pause"', 'target = ["x"]'), "ends at 65 s, after the scenario's 60 s"),
         (fault("at = 1", "for = 1", 'do = "delay"', 'target = ["a", "b"]'), "needs delay"),
         (fault("at = 1", "for = 1", 'do = "pause"', "skew = 3"), "skew has no meaning"),
@@ -65,7 +65,7 @@ def test_too_much_is_refused_unless_the_scenario_says_so() -> None:
     with pytest.raises(WrongScenario, match="majority = false allows it"):
         parse(body, "n", "w").checked(TOPOLOGY, frozenset(Do))
     parse(body.replace(b"seconds", b"majority = false\nseconds"), "n", "w").checked(TOPOLOGY, frozenset(Do))
-    with pytest.raises(WrongScenario, match="kill cannot be done here"):
+    with pytest.raises(WrongScenario, match="kill is not possible here"):
         parse(body, "n", "w").checked(TOPOLOGY, frozenset({Do.PAUSE}))
 
 

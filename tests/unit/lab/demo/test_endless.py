@@ -105,7 +105,7 @@ def test_a_stream_that_was_cut_short_has_no_truth(tmp_path: Path) -> None:
         truth_of(tmp_path)
     cut = '{"version":1,"streams":[{"seed":1,"rate":5,"epoch_us":7,"rounds":null}]}'
     (tmp_path / "streams.json").write_text(cut)
-    with pytest.raises(CannotTell, match="cut short"):
+    with pytest.raises(CannotTell, match="was interrupted by a kill"):
         truth_of(tmp_path)
 
 
@@ -136,5 +136,5 @@ def test_a_second_day_is_a_stream_of_its_own(tmp_path: Path) -> None:
 def test_what_a_day_that_was_cut_short_left_is_refused(tmp_path: Path) -> None:
     write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))
     (tmp_path / "streams.json").unlink()
-    with pytest.raises(UsageError, match="cut short"):
+    with pytest.raises(UsageError, match="is left over from an interrupted day"):
         write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))

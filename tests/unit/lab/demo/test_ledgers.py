@@ -18,7 +18,7 @@ def test_ledgers_that_agree_with_the_truth() -> None:
 def test_a_click_made_twice_or_nowhere_shows_in_the_sum() -> None:
     problems = ledger_problems({"east": _ledger(4, 0), "west": _ledger(3, 2)}, TRUTH)
     assert any("all ledgers together have joined 7" in each for each in problems)
-    assert any("east says elsewhere 4, the truth is 5" in each for each in problems)
+    assert any("east has elsewhere 4, but the truth is 5" in each for each in problems)
 
 
 def test_a_ledger_that_does_not_balance_is_named() -> None:

@@ -107,7 +107,7 @@ def test_a_copy_is_measured_against_the_witness(tmp_path: Path) -> None:
     assert copy.lengths == {FILE: 8}
     assert copy.lacking == {FILE: 8}
     other = sealing.find_copy(saved(tmp_path, b'{"x":9}\n{"y":8}\n'), "east-1")
-    with pytest.raises(sealing.CopyRefused, match="no copy of this slot"):
+    with pytest.raises(sealing.CopyRefused, match="not a copy of this slot"):
         sealing.measure(DISK, other, registered("east-1", witnessed=16).witness)
 
 

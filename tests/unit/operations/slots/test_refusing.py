@@ -82,7 +82,7 @@ async def test_one_that_can_be_read_here_may_not(world: World) -> None:
     (state / "retired.json").write_text("{}")  # that is no slot
     await world.checked()
     (state / "slot.json").write_text("{}")
-    assert f"{state}: can be read, so nothing of slot east-1 is lost" in await world.refused()
+    assert f"{state}: is readable, so slot east-1 has lost nothing" in await world.refused()
     world.said = [slot(retired=True)]  # its fence remains: the begun retirement continues
     await world.checked()
 
@@ -91,8 +91,8 @@ async def test_output_that_is_left_has_to_be_named(world: World) -> None:
     output = world.here.base / "out"
     (output / "joined").mkdir(parents=True)
     (output / "joined" / "east-1-000001.jsonl").write_bytes(b"{}\n" * 40)
-    assert f"holds 1 output files of slot east-1; name it with --copy {output}" in await world.refused()
-    assert "no copy of this slot" in await world.refused(copy=output)
+    assert f"has 1 output files of slot east-1; name it with --copy {output}" in await world.refused()
+    assert "not a copy of this slot" in await world.refused(copy=output)
     assert "has no output files of slot east-1" in await world.refused(copy=world.here.base)
 
 

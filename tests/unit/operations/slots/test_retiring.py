@@ -180,9 +180,9 @@ async def test_a_copy_that_comes_after_ids_were_given_up_is_not_published(tmp_pa
         with pytest.raises(sealing.CopyRefused, match="was begun without a copy, and can only continue like that"):
             await lost.retirement(copy=root, already=True).run()
         (lost.state / "retiring.json").unlink()  # begun on another machine
-        with pytest.raises(sealing.CopyRefused, match="was retired before, and not with this copy"):
+        with pytest.raises(sealing.CopyRefused, match="was retired before without this copy"):
             await lost.retirement(copy=root, already=True).run()
-        with pytest.raises(sealing.CopyRefused, match="are not owned by their records any more"):
+        with pytest.raises(sealing.CopyRefused, match="are no longer owned by their records"):
             await lost.retirement(copy=root).run()
         assert read_slot(RealDisk(), lost.state).files == ()
 
@@ -227,7 +227,7 @@ async def test_damaged_ranges_of_a_copy_are_neither_cleared_nor_read(tmp_path: P
 def test_a_file_that_is_no_list_of_this_slot_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     for text, why in (
-        (b'{"some":"thing"}\n', "is no list of ids"),
+        (b'{"some":"thing"}\n', "is not a list of ids"),
         (b'{"photon":"ids given up with a retired slot","version":1,"slot":"west-1"}\n', "list of slot west-1"),
     ):
         path.write_bytes(text)

@@ -218,7 +218,7 @@ async def test_what_is_shown_is_known_and_read(monkeypatch: pytest.MonkeyPatch, 
     ranges = source_ranges(source_of(UrlDisk(), URL, JOB.join), KINDS, 1 << 62)
     lines = b"".join(batch.data for batch in Output.of_join(str(URL)).batches(kinds=KINDS))
     assert sum(each.end for each in ranges) == len(lines)
-    with pytest.raises(UsageError, match="holds something else already"):
+    with pytest.raises(UsageError, match="is not empty; name another --output"):
         begun(UrlDisk(), BackfillPaths(URL.parent), JOB)
 
 

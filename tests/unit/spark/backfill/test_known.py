@@ -34,7 +34,7 @@ def test_a_directory_serves_the_job_that_it_was_begun_for(tmp_path: Path) -> Non
         begun(DISK, paths, JOB)
     of_a_join = BackfillPaths(tmp_path / "joined")
     (of_a_join.state / "slots" / "east-1").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds something else already"):
+    with pytest.raises(UsageError, match="is not empty; name another --output"):
         begun(DISK, of_a_join, JOB)
 
 

@@ -18,7 +18,7 @@ HOUR_NS = 3_600_000_000_000
 
 @pytest.mark.parametrize(
     ("match", "back_h", "why"),
-    [("first", 0.5, "the live pipeline is still at it"), ("all", 3.0, "final after unmatched_after")],
+    [("first", 0.5, "the live pipeline still works on it"), ("all", 3.0, "final after unmatched_after")],
 )
 def test_a_range_that_is_not_decided_yet_is_refused(tmp_path: Path, match: str, back_h: float, why: str) -> None:
     site = make_site(tmp_path, 3)

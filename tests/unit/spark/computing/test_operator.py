@@ -196,7 +196,7 @@ def test_a_record_without_a_key_ends_the_run(tmp_path: Path) -> None:
 def test_a_timer_of_the_wall_clock_that_nobody_saw_ends_the_run(tmp_path: Path) -> None:
     file = tmp_path / "test.py"
     faulty(file, "getattr(ctx, 'set_' + 'wall_timer')('x', 1)")
-    with pytest.raises(ComputingError, match="computation sum, key 'a': has set a timer of the wall clock"):
+    with pytest.raises(ComputingError, match="computation sum, key 'a': has set a wall-clock timer"):
         FakeSpark(file).batch("raw", records(1), SECOND)
 
 

@@ -74,7 +74,7 @@ def test_it_ends_with_the_session_of_its_program(monkeypatch: pytest.MonkeyPatch
         async with spark_join._session_lives(session, stop):
             return await follows(stop, tell)
 
-    with pytest.raises(PhotonError, match="the Spark session has ended, and the join with it"):
+    with pytest.raises(PhotonError, match="the Spark session has ended, and so has the join"):
         JoinQuery("join", joins).awaitTermination()
     looks[:] = [False] * 1000
     query = JoinQuery("join", joins)

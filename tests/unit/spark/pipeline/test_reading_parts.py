@@ -82,7 +82,7 @@ def test_a_log_that_became_shorter_since_it_was_planned_is_told(tmp_path: Path) 
     log.write_bytes(b"".join(map(click, range(300))))
     planned = logs.plan()
     log.write_bytes(b"".join(map(click, range(20))))
-    with pytest.raises(LogUnreadable, match=r"a\.log: ends before byte 4000, which was there when the batch was"):
+    with pytest.raises(LogUnreadable, match=r"a\.log: ends before byte 4000, which existed when the batch was"):
         logs.read(planned)
 
 

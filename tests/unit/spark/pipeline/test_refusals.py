@@ -85,13 +85,13 @@ def test_commits_that_are_lost(journal: Journal) -> None:
     journal.put_commit(commit(0))
     journal.put_plan(plan(1))
     journal.check_commits(0)
-    with pytest.raises(JournalDamaged, match="commits: ends with batch 0, and a later one is planned or published"):
+    with pytest.raises(JournalDamaged, match="commits: ends with batch 0, but a later one is planned or published"):
         journal.check_commits(1)
     journal.put_plan(plan(2))  # whose predecessor's commit is gone
-    with pytest.raises(JournalDamaged, match="ends with batch 0, and a later one"):
+    with pytest.raises(JournalDamaged, match="ends with batch 0, but a later one"):
         journal.check_commits(0)
     (journal.directory / "commits" / "000000000").unlink()
-    with pytest.raises(JournalDamaged, match="ends with batch -1, and a later one"):
+    with pytest.raises(JournalDamaged, match="ends with batch -1, but a later one"):
         journal.check_commits(-1)
 
 

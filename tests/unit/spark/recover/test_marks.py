@@ -109,7 +109,7 @@ def test_what_can_be_read_or_is_no_slot_s_is_refused_in_one_line(machines: Machi
     assert marks.mark(damages, MarkedRanges(), apply=True) == [*["unmarked"] * 4, "marked"]
     assert len(marks.refused) == 4
     assert all("\n" not in line for line in marks.refused)
-    assert f"{name}: the record at byte 0 can be read; verify again" in marks.refused
+    assert f"{name}: the record at byte 0 is readable; verify again" in marks.refused
     assert marks.marked(MarkedRanges()) == MarkedRanges(), "the slot is looked at again"
     assert [each.file for each in read_damaged(DISK, machines.slot.state)] == [machines.slot.name(2)]
 

@@ -118,8 +118,8 @@ def test_one_line_names_all_slots_of_a_datacentre() -> None:
     [told] = grouped({("west", why, False): {"west-2": 242, "west-1": 1_000}})
     assert told == UnseenSlots("west", {"west-2": 242, "west-1": 1_000}, 1_242, *why)
     assert line_of(told, "p.toml") == (
-        "1,242 events belong to slots west-1, west-2 of datacentre west, which p.toml does not name: put it back "
-        "into the file, or, if the disk is gone permanently, photon slot retire west-1 --config p.toml; "
+        "1,242 events belong to slots west-1, west-2 of datacentre west, which p.toml does not name: add it to "
+        "the file again, or, if the disk is gone permanently, photon slot retire west-1 --config p.toml; "
         "photon slot retire west-2 --config p.toml"
     )
     [perhaps] = grouped({("west", why, True): {"west-2": 7, "west-1": 7}})
