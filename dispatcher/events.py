@@ -19,7 +19,7 @@ from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
 
 REJECTED, LATE = "rejected", "late"
-LATE_REASON = "its event time is older than the registry remembers"
+LATE_REASON = "its event time is older than what the registry still remembers"
 EVENT_BYTES = 600  # counted for each event in memory, in addition to its record
 
 

@@ -28,8 +28,8 @@ PAIRS_BYTES_MAX = 32 << 20
 ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
-NONE_WITHIN_REASON = "no primary event of its key is within its time bounds"
-NONE_BEFORE_REASON = "all primary events of its key are later"
+NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
+NONE_BEFORE_REASON = "no primary event of its key is as early as it"
 
 
 class Chosen(NamedTuple):

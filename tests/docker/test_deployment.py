@@ -101,7 +101,7 @@ def test_a_datacentre_that_is_stopped_three_times_hides_nothing(stack: Stack) ->
         written = int(stack.operator("east", "sh", "-euc", "zcat -f /output/joined/*.jsonl* | wc -l"))
         assert len(read_ids(stack, "east")) == written > 0
         said = stack.run("logs", "--no-color", "datacentre-east")
-        assert said.count("everything it took is decided and published") == stops
+        assert said.count("everything accepted is decided and published") == stops
         stack.run("start", "datacentre-east")
 
 

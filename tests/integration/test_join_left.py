@@ -104,7 +104,7 @@ def test_all_kinds_of_join_and_bounds(tmp_path: Path, match: str) -> None:
     assert ended.code == 0, ended.err
     expected = site.expected(bounds=True)
     if match != "first":
-        near = "no primary event of its key is within its time bounds"
+        near = "no primary event of its key lies within its time bounds"
         expected = {
             event: (*each[:2], each[2] and each[2].replace(TOO_OLD, near)) for event, each in expected.items()
         }

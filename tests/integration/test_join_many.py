@@ -148,7 +148,7 @@ def test_bounds_leave_out_payments_of_other_times(tmp_path: Path) -> None:
     near = {key: [each for each in has if -100 <= int(each.split()[0]) <= 300] for key, has in site.pairs.items()}
     site.all_pairs(near)
     reasons = {str(record["reason"]) for record in records(site.output / "unmatched")}
-    assert "no primary event of its key is within its time bounds" in reasons
+    assert "no primary event of its key lies within its time bounds" in reasons
 
 
 def test_the_latest_payment_that_is_not_after_the_order(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_refusals_are_one_line(broker: Broker, tmp_path: Path) -> None:
     code, said = refused(into, "--kind", "late")
     assert (code, "was begun with kinds joined; this run has late" in said) == (USAGE, True)
     code, said = refused(into.replace("refusing", "nothing"))
-    assert (code, "there is no topic nothing; make it" in said) == (USAGE, True)
+    assert (code, "there is no topic nothing; create it" in said) == (USAGE, True)
     broker.make("forgetful-photon-cursors", cleanup_policy="delete")
     code, said = refused(broker.make("forgetful"))
     assert (code, "forgetful-photon-cursors has cleanup.policy=delete: Kafka would remove" in said) == (USAGE, True)

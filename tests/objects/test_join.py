@@ -80,7 +80,7 @@ def test_once_through_faults(site: Site, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     logs.exact(result.json)
     assert re.search(
-        r"object storage: \d+ lists, \d+ reads, \d+ of them again.* reads and writes per GiB; .* lists per hour",
+        r"object storage: \d+ lists, \d+ reads, \d+ of them retries.* reads and writes per GiB; .* lists per hour",
         result.err,
     )
     assert faults.seen.keys() == {"passed", "refused", "cut"}

@@ -167,7 +167,7 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
             assert time.monotonic() < deadline, "the boundary moves"
             await asyncio.sleep(0.2)
         await client.close()
-        with pytest.raises(UsageError, match="forgotten all of the range, which is below its boundary"):
+        with pytest.raises(UsageError, match="forgotten the whole range, which is below its boundary"):
             await in_thread(run_here, site, output)
         done = await in_thread(lambda: run_here(site, output, compare_below=True))
         records = published(output)["joined"]

@@ -90,7 +90,7 @@ def test_wrong_options_are_said_in_one_line(spark: SparkSession, tmp_path: Path)
     photon.spark.register(spark)
     for name, value, why in (
         ("kind", "joint", "kind 'joint': is not known"),
-        ("patth", "x", "option 'patth': is not known"),
+        ("patth", "x", "option 'patth': unknown"),
         ("columns", "x", "NAME TYPE from"),
     ):
         with pytest.raises(Exception, match=why):

@@ -176,7 +176,7 @@ def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkS
 def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
-    with pytest.raises(ReportRefused, match="no report"):
+    with pytest.raises(ReportRefused, match="not a report"):
         run(spark, task_of(make(tmp_path / "site", 1, clicks=5)), tmp_path / "photos", print)
     assert (tmp_path / "photos" / "a.jpg").exists()
 

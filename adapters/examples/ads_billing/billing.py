@@ -95,7 +95,7 @@ class Billing(ConfiguredAdapter):
             return Filtered("the search came from a bot")
         after_us = click.time_us - query.time_us
         if not 0 <= after_us <= self._latest_us:
-            return Filtered("the click is too late after the search, or before it")
+            return Filtered("the click is too long after the search, or before it")
         ad = next((each for each in query.ads if each.slot == click.slot), None)
         if ad is None:
             raise BadRecord(f"slot {click.slot} was not shown")

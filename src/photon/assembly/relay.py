@@ -158,7 +158,7 @@ async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> Top
         except TopicUnreachable as error:
             if str(error) != said:
                 said = str(error)
-                log.warning("a topic cannot be read; nothing is called unmatched until it can", why=said)
+                log.warning("a topic cannot be read; no event is declared unmatched until it can", why=said)
         if await until(room.stop, RETRY_S):
             return None
 

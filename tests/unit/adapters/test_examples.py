@@ -89,7 +89,7 @@ def test_clicks_are_billed_filtered_and_refused() -> None:
     assert Counter(each.reason for each in results if isinstance(each, Filtered)) == {
         "the campaign is not billed": 3,
         "the search came from a bot": 2,
-        "the click is too late after the search, or before it": 1,
+        "the click is too long after the search, or before it": 1,
     }
     for billed, shown in values(results):
         assert billed["charged_micros"] > 0
@@ -109,7 +109,7 @@ def test_what_is_billed_hangs_on_the_options() -> None:
     given = samples("ads_billing", strict, "queries.log", "clicks.log")
     reasons = Counter(each.reason for each in joins(strict, given) if isinstance(each, Filtered))
     assert "the campaign is not billed" not in reasons
-    assert reasons["the click is too late after the search, or before it"] > 1
+    assert reasons["the click is too long after the search, or before it"] > 1
 
 
 def test_errors_meet_their_requests() -> None:
