@@ -37,17 +37,12 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 EMPTY = msgspec.msgpack.encode(Body({}, [], []))
 encode = msgspec.msgpack.Encoder().encode
 value_of = msgspec.msgpack.Decoder().decode
-_body_of = msgspec.msgpack.Decoder(Body).decode
 
 
 def decode(data: bytes, where: str) -> Body:
     """Raises ComputingError."""
     try:
-        return _body_of(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
-    try:
-        return decoded(data, Body, msgspec.msgpack.decode)  # says what is wrong, if it is the version
+        return decoded(data, Body, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ComputingError(f"the row of {where} cannot be read: {error}") from None
 
