@@ -25,6 +25,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class Watched:
         self.where = ""
         self.fired = False
         self.lock = threading.Lock()
+        self.tick_at = 0.0  # of the watcher's clock
         self._owner = owner
         self._depth = sys.getrecursionlimit()
         self._was_lowered = False
@@ -489,19 +491,27 @@ class _Timer(_Alarm):
 
 
 class _Watcher(_Alarm):
-    """Checks the guards of other threads from its own thread, which ends when there is nothing to watch."""
+    """Checks the guards of other threads from its own thread, which ends when there is nothing to watch.
+
+    Guards may have different limits: each has ticks of its own.
+    """
 
     def __init__(self) -> None:
         self._guards: dict[int, Watched] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._next_at = 0.0  # when the thread wakes by itself
+        self._earlier = threading.Event()  # a guard has a tick before that
 
     def watch(self, guard: Watched) -> None:
+        guard.tick_at = time.monotonic() + guard.limit_s / TICKS
         with self._lock:
             self._guards[threading.get_ident()] = guard
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="adapter-watch", daemon=True)
                 self._thread.start()
+            elif guard.tick_at < self._next_at:
+                self._earlier.set()
 
     def forget(self, guard: Watched) -> None:
         own = threading.get_ident()
@@ -518,16 +528,23 @@ class _Watcher(_Alarm):
 
     def _run(self) -> None:
         idle = 0
-        pause = threading.Event()
         while True:
             with self._lock:
-                watched = list(self._guards.items())
+                watched, now = list(self._guards.items()), time.monotonic()
                 idle = 0 if watched else idle + 1
                 if idle > IDLE_TICKS:
                     self._thread = None
                     return
-            pause.wait(min((guard.limit_s for _, guard in watched), default=1.0) / TICKS)
+                self._next_at = min((guard.tick_at for _, guard in watched), default=now + IDLE_S)
+                self._earlier.clear()
+            if self._earlier.wait(max(0.0, self._next_at - now)):
+                continue
+            now = time.monotonic()
             for thread, guard in watched:
+                if guard.tick_at > now:
+                    continue
+                # From now on: of a process that stood still only one tick has passed.
+                guard.tick_at = now + guard.limit_s / TICKS
                 with guard.lock:
                     if self._guards.get(thread) is guard and guard.is_late():
                         guard.note(sys._current_frames().get(thread))
@@ -539,7 +556,7 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-IDLE_TICKS = 40  # ticks without work after which the watching thread ends
+IDLE_S, IDLE_TICKS = 0.25, 40  # the watching thread ends after so many ticks without work
 _MAIN = threading.main_thread().ident
 _WATCHER = _Watcher()
 _timers: list[_Timer] = []

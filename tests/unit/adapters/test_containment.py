@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from photon.adapters.containment import LATE_MAX, Fault, Guard, Hung
+from photon.adapters.containment import LATE_MAX, Fault, Guard, Hung, Watched
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
 from photon.adapters.loader import load_adapter
 from photon.adapters.testkit.first_records import FIRST, FirstRecords
@@ -115,6 +116,32 @@ def test_in_another_thread_python_code_is_broken_off(adapter: Adapter, hang: Cal
     assert not thread.is_alive()
     assert [at for at, each in enumerate(found) if isinstance(each, Fault) and each.hung] == [2, 6]
     assert len(found) == 7
+
+
+def test_each_thread_has_its_own_limit() -> None:
+    """One that may take long is not interrupted after another's limit, nor does the other one wait for its ticks."""
+    entered, over = threading.Event(), threading.Event()
+    hung: list[float] = []
+
+    def within(limit_s: float, call: Callable[[], object]) -> None:
+        guard = Watched(SimpleNamespace(time_limit_s=limit_s))
+        try:
+            with guard:
+                call()
+        except Hung:
+            hung.append(limit_s)
+        finally:
+            guard.disarm()
+
+    patient = threading.Thread(target=within, args=(600.0, lambda: (entered.set(), over.wait(60))))
+    hasty = threading.Thread(target=within, args=(LIMIT_S, lambda: busy(0)))
+    patient.start()
+    assert entered.wait(60)
+    hasty.start()
+    hasty.join(60)
+    over.set()
+    patient.join(60)
+    assert hung == [LIMIT_S]
 
 
 def test_the_line_of_the_adapters_own_file_is_named(adapter: Adapter, tmp_path: Path) -> None:
