@@ -301,7 +301,9 @@ def test_what_a_users_failing_tests_print(tmp_path: Path) -> None:
         text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout
-    assert "none.log: no such file; name one file of the foreign logs; it is named by TestMine.primary or" in done.stdout
+    assert (
+        "none.log: no such file; name one file of the foreign logs; it is named by TestMine.primary or" in done.stdout
+    )
     assert "- foreign foreign_header: the adapter raised ValueError: " in done.stdout
     assert "raise BadRecord(reason) instead (record b'' and " in done.stdout
     assert "def read_samples" not in done.stdout
