@@ -556,7 +556,7 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-IDLE_S, IDLE_TICKS = 0.25, 40  # the watching thread ends after so many ticks without work
+IDLE_S, IDLE_TICKS = 0.25, 40  # the watching thread ends after this number of ticks without work
 _MAIN = threading.main_thread().ident
 _WATCHER = _Watcher()
 _timers: list[_Timer] = []

@@ -40,7 +40,7 @@ from photon.adapters.key_lists import list_of_keys
 from photon.adapters.times import TimeReader
 
 _QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
-SCANNED_MIN = 16  # so many records or more are read as one block; for fewer that takes longer
+SCANNED_MIN = 16  # records from which on they are read as one block: fewer are faster one by one
 
 
 class JsonLinesSide(SideReader):

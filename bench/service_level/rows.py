@@ -130,7 +130,7 @@ class Judged:
         )
 
     def slowest(self, count: int) -> list[Verdict]:
-        """Of those that no loss excuses."""
+        """Returns those that no lost datacentre excuses, the slowest first."""
         return sorted(self._others, key=lambda each: each.written_ns - each.seen_ns)[:count]
 
     def late(self) -> dict[str, Any]:

@@ -291,16 +291,13 @@ class Stage:
     # -- commit
     def committed(self) -> None:
         """Call when the dirty rows are in the store."""
-        cache = self.cache
-        for key, row in self.dirty.items():
-            if key in cache:
-                self.cached -= cost(cache.pop(key))
-            cache[key] = row
+        for row in self.dirty.values():
+            self.forget(row.key)
+            self.cache[row.key] = row
             self.cached += cost(row)
-            if row.event_ns is not None and row.event_ns < self._stored_ns[0]:
-                self._stored_ns[0] = row.event_ns
-            if row.wall_ns is not None and row.wall_ns < self._stored_ns[1]:
-                self._stored_ns[1] = row.wall_ns
+            for wall, at in ((0, row.event_ns), (1, row.wall_ns)):
+                if at is not None and at < self._stored_ns[wall]:
+                    self._stored_ns[wall] = at
         self.dirty.clear()
         self.chunks.clear()
         self._entries.clear()
@@ -457,8 +454,7 @@ class Stage:
         if state and (strange := changed_type(state)) is not None:
             raise Misused(
                 f"its state has a {strange.__name__}, which would be read back as another type; use only None, "
-                "bool, int, "
-                "float, str, bytes, and lists and dicts of them"
+                "bool, int, float, str, bytes, and lists and dicts of them"
             )
         event_ns = min(body.events)[0] if body.events and not body.blocked else None
         wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None

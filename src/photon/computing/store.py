@@ -420,15 +420,10 @@ class Store:
         """Writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
         puts: dict[bytes, Put] = {}
         for row in commit.rows:
-            computation, key, data, event_ns, wall_ns, aside = row
-            at = self._key_row(computation, key)
-            if data is None:
-                puts[at] = self._gone(at, version)
-            elif len(data) <= INLINE_BYTES:  # as ``_row_cells``: most rows are, and this is half of their time
-                told = _encode((computation, key, event_ns, wall_ns, aside, 0, data))
-                puts[at] = Put(at, [Cell(_META, version, _sealed(told))])
-            else:
-                puts[at] = Put(at, self._row_cells(row, data, version))
+            at = self._key_row(row.computation, row.key)
+            puts[at] = (
+                self._gone(at, version) if row.data is None else Put(at, self._row_cells(row, row.data, version))
+            )
         lasts = self._index().lasts
         for sender, target, upto in commit.done:
             for last in lasts.get((sender, target), ()):

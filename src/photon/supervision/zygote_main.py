@@ -104,7 +104,7 @@ def run(module: str) -> NoReturn:
 
 
 def become(requests: socket.socket) -> NoReturn:
-    """Makes this copy of a supervisor its zygote. It does not end as its supervisor does, whatever fails."""
+    """Makes this copy of a supervisor its zygote. If anything fails it exits without the supervisor's clean-up."""
     try:
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)

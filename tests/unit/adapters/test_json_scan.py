@@ -279,7 +279,7 @@ def test_keys_of_one_length_are_not_looked_for_one_by_one(monkeypatch: pytest.Mo
 
 
 def test_keys_of_records_at_once_are_those_of_each_alone() -> None:
-    """Also beside one that is no JSON text, of which the scan would make a candidate."""
+    """Also next to one that is not JSON text, of which the scan would make a candidate."""
     side = JsonLinesSide("uid")
     rows = [b'{"a":{"uid":1},"uid":"k%d"}' % number for number in range(SCANNED_MIN)]
     for odd in (b'{"uid":"k","b":}', b'{"uid":"k"} ', b'{"uid":"\\u006b"}', b'{"uid":"k"', b"{}", b""):
