@@ -7,7 +7,7 @@ Runs on the replica's event loop, called by its caretaker. Decisions use only th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -29,6 +29,10 @@ from photon.idregistry.replica.proposing import applied, proposed
 from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
+
+BEHIND_S = 5.0
+"""For so long a verification lets shards of this replica catch up before it calls them behind."""
+BEHIND_POLL_S = 0.05
 
 
 @dataclass(eq=False, kw_only=True)
@@ -130,7 +134,8 @@ class ShardKeeper:
         if ask.action is Action.STATUS:
             return self.status()
         if ask.action is Action.VERIFY:
-            found = [each async for each in problems(self.config.changes, self.shards)]
+            await self._caught_up(min(timeout / 2, BEHIND_S))
+            found = await problems(self.config.changes, self.shards)
             return self.status(problems=tuple(found))
         state = self.config_group.state()
         if not state.is_leader:
@@ -231,6 +236,13 @@ class ShardKeeper:
         refused = await self._propose(planned.intend, timeout)
         return refused or self.status(why=planned.why)
 
+    async def _caught_up(self, patience: float) -> None:
+        """Waits for ``patience`` seconds at most until no shard is behind the config group."""
+        time = asyncio.get_running_loop().time
+        until = time() + patience
+        while any(_behind(self.config.changes, self.shards)) and time() < until:
+            await asyncio.sleep(BEHIND_POLL_S)
+
     async def _abort(self, ask: Ask, timeout: float) -> ReshardOutcome:
         changes = self.config.changes
         pending = changes.pending
@@ -258,11 +270,28 @@ def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = Fals
     return Change(of.config, of.starts_ns, of.shards, of.added, of.leaving, stage, reason, settled)
 
 
-async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> AsyncIterator[str]:
+async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> list[str]:
     """Contradictions between a replica's content and the shard config: an id outside its shard, a shard behind.
 
     For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
     """
+    found = list(_behind(changes, shards))
+    for number, server in shards.items():
+        if number not in changes.live:
+            if server.machine.ids:
+                found.append(f"shard {number} is not in the config but holds {server.machine.ids} ids")
+            continue
+        misplaced = 0
+        for bucket in server.machine.bucket_numbers():
+            misplaced += server.machine.misplaced(bucket)
+            await asyncio.sleep(0)
+        if misplaced:
+            found.append(f"shard {number} holds {misplaced} ids that belong to other shards")
+    return found
+
+
+def _behind(changes: Changes, shards: Mapping[int, ShardServer]) -> Iterator[str]:
+    """What a replica that applies the log late may show for a moment, and no other for longer."""
     if not changes.ranges:
         yield "the registry is not set up yet"
         return
@@ -280,12 +309,3 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> Async
             yield f"shard {number} knows changes to {facts.standing.decided}, the config group to {changes.decided}"
         elif facts.standing.config != changes.config or server.machine.ranges != changes.ranges:
             yield f"shard {number} serves config {facts.standing.config}, but the config group's is {changes.config}"
-        misplaced = 0
-        for bucket in server.machine.bucket_numbers():
-            misplaced += server.machine.misplaced(bucket)
-            await asyncio.sleep(0)
-        if misplaced:
-            yield f"shard {number} holds {misplaced} ids that belong to other shards"
-    for number, server in shards.items():
-        if number not in changes.live and server.machine.ids:
-            yield f"shard {number} is not in the config but holds {server.machine.ids} ids"

@@ -104,6 +104,23 @@ async def test_growing_while_it_runs_and_found_again_after_a_restart(tmp_path: P
             await registry.close()
 
 
+async def test_a_shard_that_opens_late_is_no_problem_and_one_that_never_does_is(tmp_path: Path) -> None:
+    registry = await opened(tmp_path / "r", 2)
+    shards = registry.replica._shards
+    try:
+        late = shards.pop(2)
+        asyncio.get_running_loop().call_later(0.3, shards.setdefault, 2, late)
+        assert (await ask(registry, Ask(Action.VERIFY))).problems == ()
+        assert 2 in shards, "it waited"
+        shards.pop(2)
+        outcome = await registry.replica.reshard(Ask(Action.VERIFY), timeout=0.2)
+        assert isinstance(outcome, Resharding)
+        assert outcome.problems == ("shard 2 is not open here",)
+        shards[2] = late
+    finally:
+        await registry.close()
+
+
 async def test_a_shard_that_left_is_removed_and_still_answered_for(tmp_path: Path) -> None:
     now = SystemClock().now_ns()
     registry = await opened(tmp_path / "r", 2, retention_ns=-10_000 * SECOND)  # the boundary runs hours ahead
