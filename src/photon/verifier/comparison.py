@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 
-from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Unpaired
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.containment import Fault, Guard, primary_keys_of
+from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Pairs, Unpaired
 from photon.adapters.envelope import NONE_INLINE, Envelope
 from photon.adapters.faults import payload_fault
 from photon.adapters.key_lists import names
@@ -32,7 +33,7 @@ _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 
-@dataclass(frozen=True)
+@dataclass
 class SourceRecord:
     """A raw record and where it was read now. The file has the name that the line gives it."""
 
@@ -40,32 +41,43 @@ class SourceRecord:
     file: LogFile
     offset: int
     read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log with the record
+    header: ForeignHeader | None = None
+    """As the adapter reads it, from ``are_foreign`` on; ``None`` if it cannot."""
 
     @cached_property
     def place_id(self) -> bytes:
         """The id of a record without its own."""
         return place_id(self.record, self.offset, self.read)
 
-
-def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
-    """The adapter's header of a foreign record; ``None`` if it cannot read it."""
-    (header,) = Guard(adapter).each([source.record], lambda record: adapter.foreign_header(record, source.file))
-    return header if isinstance(header, ForeignHeader) else None
-
-
-def id_of(header: ForeignHeader, source: SourceRecord) -> bytes:
-    own = header.event_id
-    return own if own is not None else source.place_id
+    @property
+    def event_id(self) -> bytes | None:
+        """``None`` if the adapter cannot read it."""
+        if self.header is None:
+            return None
+        own = self.header.event_id
+        return own if own is not None else self.place_id
 
 
-def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
-    header = header_of(adapter, source)
-    return header is not None and id_of(header, source) == line.event_id
+def are_foreign(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
+    """For each record whether it has its line's id; notes the records' headers."""
+    guard = Guard(adapter)
+    headers: object = None
+    files = {source.file for source in sources}
+    if type(adapter) is ConfiguredAdapter and len(files) == 1:
+        records, file = [source.record for source in sources], files.pop()
+        headers = guard.many(lambda: adapter.header_columns(records, file).rows())
+    if not isinstance(headers, list):
+        headers = guard.each(sources, lambda source: adapter.foreign_header(source.record, source.file))
+    for source, header in zip(sources, headers, strict=True):
+        source.header = header if isinstance(header, ForeignHeader) else None
+    return [source.event_id == line.event_id for source, line in zip(sources, lines, strict=True)]
 
 
-def is_primary(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
-    (key,) = Guard(adapter).each([source.record], lambda record: adapter.primary_key(record, source.file))
-    return names(adapter, line.key, key)
+def are_primary(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
+    """For each record whether its line names its key."""
+    records = Records.of([PrimaryRecord(source.record, source.file, source.offset) for source in sources])
+    keys = primary_keys_of(Guard(adapter), records)
+    return [names(adapter, line.key, key) for line, key in zip(lines, keys, strict=True)]
 
 
 def differences(
@@ -78,8 +90,8 @@ def differences(
 ) -> list[list[str]]:
     """For each line a short text per member that differs; none if the line is right.
 
-    ``foreign`` and ``primary`` match the lines for which ``is_foreign`` and ``is_primary`` hold. ``kind``: the
-    output's directory. ``envelope``: one that leaves out times and tokens.
+    ``foreign`` and ``primary`` are those for which ``are_foreign`` and ``are_primary`` hold. ``kind``: the output's
+    directory. ``envelope``: one that leaves out times and tokens.
     """
     out: list[list[str]] = [[] for _ in lines]
     if kind == JOINED and any(line.reason is not None for line in lines):
@@ -91,22 +103,20 @@ def differences(
         return out
     rows, events, primaries = list[int](), list[ForeignEvent](), list[PrimaryRecord | None]()
     for row, (line, source, named) in enumerate(zip(lines, foreign, primary, strict=True)):
-        if (header := header_of(adapter, source)) is None:
-            out[row] = ["the adapter cannot read the foreign record"]
-        elif kind != JOINED and line.reason is None:
+        if kind != JOINED and line.reason is None:
             out[row] = ["reason: is missing"]
         elif kind in (JOINED, FILTERED) and named is None:
             out[row] = ["primary_source: is missing"]
         else:
             rows.append(row)
-            events.append(_event(header, source))
+            events.append(_event(source))
             primaries.append(None if named is None else PrimaryRecord(named.record, named.file, named.offset))
     made: list[bytes | str] = []
     if (wanted := _ANSWER_OF.get(kind)) is not None:
         # without events that have no primary one
         paired = [at for at, each in enumerate(primaries) if each is not None]
         pairs = [Pair(e.record, e.file, p.record, p.file) for e, p in zip(events, primaries, strict=True) if p]
-        results = Guard(adapter).each(pairs, lambda each: adapter.join(*each))
+        results = _answers(adapter, pairs)
         bad = {at: why for at, each in zip(paired, results, strict=True) if (why := _wrong(each, wanted))}
         for at, why in bad.items():
             out[rows[at]] = [why]
@@ -131,11 +141,23 @@ def differences(
     return out
 
 
-def _event(header: ForeignHeader, source: SourceRecord) -> ForeignEvent:
-    own = id_of(header, source)
+def _event(source: SourceRecord) -> ForeignEvent:
+    header, own = source.header, source.event_id
+    if header is None or own is None:
+        raise ValueError("a record without a header")
     return ForeignEvent(
         own, _NO_DIGEST, header.event_time_ns, header.key, source.record, source.file, source.offset, 0
     )
+
+
+def _answers(adapter: Adapter, pairs: list[Pair]) -> Sequence[object]:
+    """What the adapter makes of each pair now, or the fault."""
+    guard = Guard(adapter)
+    if type(adapter) is ConfiguredAdapter and pairs:
+        made = guard.many(lambda: adapter.join_columns(Pairs(*zip(*pairs, strict=True))).rows())
+        if isinstance(made, list):
+            return made
+    return guard.each(pairs, lambda each: adapter.join(*each))
 
 
 def _joined(

@@ -24,7 +24,7 @@ from photon.config.versioned_file import read_versioned
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlaceToRead
-from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
+from photon.verifier.comparison import SourceRecord, are_foreign, are_primary
 from photon.verifier.published_lines import PublishedLine, RecordPlace
 from photon.verifier.verifier import VerifierDamaged
 
@@ -37,8 +37,8 @@ LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
 
 name_of = lru_cache(maxsize=LOG_NAMES_MAX)(log_name)
 
-Fits = Callable[[int, SourceRecord], bool]
-"""(index of the place, the record there in some log) -> True if this is the right record."""
+Fits = Callable[[Sequence[int], Sequence[SourceRecord]], Sequence[bool]]
+"""(indexes of places, the records there in one log) -> for each whether it is the right record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,35 +165,33 @@ class SourceLogs:
     ) -> list[int]:
         """Reads each row in one candidate after the other. Returns the rows that match nowhere."""
         hopeless: list[int] = []
-        tried: dict[int, set[str]] = {row: set() for row in rows}
-        while rows:
-            by_log: dict[str, list[int]] = {}
-            for row in rows:
-                candidate = self._candidate(places[row], tried[row])
-                if candidate is None:
-                    hopeless.append(row)
-                else:
-                    tried[row].add(candidate)
-                    by_log.setdefault(candidate, []).append(row)
-            rows = []
-            for identity, group in by_log.items():
-                self._read(identity, places, group, fits, out)
-                left = [row for row in group if out[row] is None]
-                if len(left) < len(group):
-                    self._prefer(identity)
-                rows += left
+        by_name: dict[str, list[int]] = {}
+        for row in rows:
+            by_name.setdefault(places[row].file, []).append(row)
+        for name, left in by_name.items():
+            tried = set[str]()
+            while left:
+                if (candidate := self._candidate(name, tried)) is None:
+                    hopeless += left
+                    break
+                tried.add(candidate)
+                self._read(candidate, name, places, left, fits, out)
+                missed = [row for row in left if out[row] is None]
+                if len(missed) < len(left):
+                    self._prefer(candidate)
+                left = missed
         return hopeless
 
-    def _candidate(self, place: RecordPlace, tried: set[str]) -> str | None:
+    def _candidate(self, name: str, tried: set[str]) -> str | None:
         """First the log with the name in the line, as most logs keep theirs; then others with that log name; then any
         other, as a log may have been moved.
         """
         if len(tried) >= CANDIDATES_MAX:
             return None
-        same = self._by_path.get(_plain(place.file))
+        same = self._by_path.get(_plain(name))
         if same is not None and same not in tried:
             return same
-        named = self._named.get(name_of(place.file), ())
+        named = self._named.get(name_of(name), ())
         return next((identity for identity in (*named, *self._newest) if identity not in tried), None)
 
     def _prefer(self, identity: str) -> None:
@@ -205,6 +203,7 @@ class SourceLogs:
     def _read(
         self,
         identity: str,
+        name: str,
         places: Sequence[RecordPlace],
         rows: list[int],
         fits: Fits,
@@ -214,11 +213,14 @@ class SourceLogs:
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
         read, _ = self._opened().read([PlaceToRead(ANY_KEY, log, places[row].offset, 0, 0) for row in rows]).told()
-        for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
-            row = rows[at]
-            place, named = places[row], LogFile(places[row].file, file.header)
-            source = SourceRecord(record, named, place.offset, partial(self._bytes, found.file.path))
-            if record and fits(row, source):
+        records, own = read.records, partial(self._bytes, found.file.path)
+        named = [LogFile(name, file.header) for file in records.files]  # its header may change within a log
+        each = zip(read.rows.tolist(), records.records, records.file_index.tolist(), strict=True)
+        held = [(rows[at], record, named[of]) for at, record, of in each if record]
+        there = [row for row, _, _ in held]
+        sources = [SourceRecord(record, file, places[row].offset, own) for row, record, file in held]
+        for row, source, right in zip(there, sources, fits(there, sources), strict=True):
+            if right:
                 out[row] = source
 
 
@@ -338,12 +340,13 @@ class SourceFinder:
         """(foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
         adapter = self.adapter
         foreign = self._logs[0].find(
-            [line.source for line in lines], lambda row, found: is_foreign(adapter, found, lines[row])
+            [line.source for line in lines],
+            lambda rows, found: are_foreign(adapter, found, [lines[row] for row in rows]),
         )
         with_primary = [(row, line.primary) for row, line in enumerate(lines) if line.primary is not None]
         primary = self._logs[1].find(
             [place for _, place in with_primary],
-            lambda at, found: is_primary(adapter, found, lines[with_primary[at][0]]),
+            lambda some, found: are_primary(adapter, found, [lines[with_primary[at][0]] for at in some]),
         )
         if None in foreign or None in primary:
             self._remember(now_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from photon.adapters.contract import BadRecord, Filtered, ForeignHeader, Joined,
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.place_ids import place_id
 from photon.adapters.shaping import shaped_adapter
-from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
-from photon.verifier.published_lines import NotPublished, RecordPlace, read_published
+from photon.verifier import comparison
+from photon.verifier.comparison import SourceRecord, are_foreign, are_primary
+from photon.verifier.published_lines import NotPublished, PublishedLine, RecordPlace, read_published
 from tests.lines import event_of, joined_lines, undone_lines
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
@@ -45,11 +46,23 @@ def sources(logs: Logs, n: int) -> tuple[SourceRecord, SourceRecord]:
     )
 
 
+def differences(
+    lines: Sequence[PublishedLine],
+    kind: str,
+    foreign: Sequence[SourceRecord],
+    primary: Sequence[SourceRecord | None],
+    adapter: Any,
+    envelope: Envelope = BARE,
+) -> list[list[str]]:
+    are_foreign(adapter, foreign, lines)
+    return comparison.differences(lines, kind, foreign, primary, adapter, envelope)
+
+
 def compare(logs: Logs, line: bytes, n: int, kind: str = "joined", adapter: Any = ADAPTER) -> list[str]:
     foreign, primary = sources(logs, n)
     published = read_published(line)
     named = primary if published.primary is not None else None
-    return differences([published], kind, [foreign], [named], adapter, BARE)[0]
+    return differences([published], kind, [foreign], [named], adapter)[0]
 
 
 def test_what_a_line_says_of_itself(logs: Logs) -> None:
@@ -151,14 +164,12 @@ def test_which_record_is_meant(logs: Logs) -> None:
     (line,) = logs.joined(1)
     published = read_published(line)
     foreign, primary = sources(logs, 1)
-    assert is_foreign(ADAPTER, foreign, published)
-    assert is_primary(ADAPTER, primary, published)
     others = sources(logs, 2)
-    assert not is_foreign(ADAPTER, others[0], published)
-    assert not is_primary(ADAPTER, others[1], published)
     broken = SourceRecord(b"\xff{", LogFile("clicks.log"), 0, no_bytes)
-    assert not is_foreign(ADAPTER, broken, published)
-    assert not is_primary(ADAPTER, broken, published)
+    assert are_foreign(ADAPTER, [others[0], foreign, broken], [published] * 3) == [False, True, False]
+    assert are_primary(ADAPTER, [others[1], primary, broken], [published] * 3) == [False, True, False]
+    elsewhere = replace(foreign, file=LogFile("old.log", b"another header"))
+    assert are_foreign(ADAPTER, [foreign, elsewhere], [published] * 2) == [True, True], "one by one"
 
 
 class Placed(ConfiguredAdapter):
@@ -196,23 +207,24 @@ def test_in_a_block_each_line_has_its_own_verdict(logs: Logs) -> None:
     lines = [read_published(logs.joined(n)[0]) for n in range(4)]
     lines[3] = read_published(logs.joined(3)[0].replace(b'"key":"q3"', b'"key":"q4"'))
     picky = Picky({"foreign": ADAPTER.foreign_config, "primary": ADAPTER.primary_config})
-    right, unwritten, filtered, other = differences(lines, "joined", foreign, primary, picky, BARE)
+    right, unwritten, filtered, other = differences(lines, "joined", foreign, primary, picky)
     assert right == []
     assert unwritten == ["the adapter's answer now cannot be written (ValueError)"]
     assert filtered == ["the adapter's answer now is Filtered, not Joined"]
     assert other == ['key is "q4", its source gives "q3"']
-    assert differences((), "joined", (), (), picky, BARE) == []
-    assert differences((), "unmatched", (), (), picky, BARE) == []
-    gone = differences(lines[:2], "joined", foreign[:2], [None, primary[1]], ADAPTER, BARE)
+    assert differences((), "joined", (), (), picky) == []
+    assert differences((), "unmatched", (), (), picky) == []
+    gone = differences(lines[:2], "joined", foreign[:2], [None, primary[1]], ADAPTER)
     assert gone == [["primary_source: is missing"], []]
 
 
 def test_an_id_that_is_a_place(logs: Logs) -> None:
     foreign, _ = sources(logs, 1)
-    header = header_of(Placed(), foreign)
-    assert header is not None
-    assert id_of(header, foreign) == place_id(foreign.record, foreign.offset, no_bytes)
-    assert id_of(header, replace(foreign, read=lambda offset, length: b"!" * length)) != id_of(header, foreign)
+    (line,) = logs.joined(1)
+    moved = replace(foreign, read=lambda offset, length: b"!" * length)
+    are_foreign(Placed(), [foreign, moved], [read_published(line)] * 2)
+    assert foreign.event_id == place_id(foreign.record, foreign.offset, no_bytes)
+    assert moved.event_id not in (foreign.event_id, None)
 
 
 def test_what_the_adapter_says_now(logs: Logs) -> None:
@@ -220,7 +232,7 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     foreign, primary = sources(logs, 1)
 
     def wrong(answer: str, kind: str = "joined", made: bytes = line) -> list[str]:
-        return differences([read_published(made)], kind, [foreign], [primary], Placed(answer), BARE)[0]
+        return differences([read_published(made)], kind, [foreign], [primary], Placed(answer))[0]
 
     assert wrong("filter") == ["the adapter's answer now is Filtered, not Joined"]
     (raises,) = wrong("raise")
@@ -304,7 +316,7 @@ def test_an_unmatched_event_among_the_joined_ones(logs: Logs) -> None:
     published = [read_published(line) for line in both]
     found = [sources(logs, n) for n in range(3)]
     named = [primary if line.primary else None for line, (_, primary) in zip(published, found, strict=True)]
-    assert differences(published, "joined", [each for each, _ in found], named, ADAPTER, BARE) == [[], [], []]
+    assert differences(published, "joined", [each for each, _ in found], named, ADAPTER) == [[], [], []]
     changed = logs.foreign_records[1].replace(b"<1>", b"<2>")
     assert compare(logs, inline(1, changed), 1) == ['foreign.text is "<2>", its source gives "<1>"']
     (unpaired,) = compare(logs, inline(1, primaries=[logs.primary_of(1)]), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,18 @@ import zstandard
 from photon.adapters.contract import Framing
 from photon.verifier.comparison import SourceRecord
 from photon.verifier.published_lines import RecordPlace
-from photon.verifier.source_finder import SourceLogs
+from photon.verifier.source_finder import Fits, SourceLogs
 from tests.unit.verifier.logs import foreign_record, log_of, offset_of, side
+
+
+def one_by_one(fits: Callable[[int, SourceRecord], bool]) -> Fits:
+    return lambda rows, sources: [fits(*each) for each in zip(rows, sources, strict=True)]
 
 
 def found(logs: SourceLogs, name: str, records: list[bytes], numbers: list[int]) -> list[bytes | None]:
     """Data at the places from which these records were read."""
     places = [RecordPlace(name, offset_of(records, n)) for n in numbers]
-    seen = logs.find(places, lambda row, source: source.record == records[numbers[row]])
+    seen = logs.find(places, one_by_one(lambda row, source: source.record == records[numbers[row]]))
     return [None if each is None else each.record for each in seen]
 
 
@@ -89,7 +94,7 @@ def test_places_that_are_no_record_s_begin_or_behind_the_end(tmp_path: Path) -> 
         RecordPlace("clicks.log", 10**9),
         RecordPlace("clicks.log", len(log_of(records))),
     ]
-    assert logs.find(places, lambda row, source: source.record in whole) == [None, None, None]
+    assert logs.find(places, one_by_one(lambda row, source: source.record in whole)) == [None, None, None]
     logs.close()
 
 
@@ -112,7 +117,7 @@ def test_headers_and_records_over_several_lines(tmp_path: Path) -> None:
         return True
 
     at = [len(header) + 2, len(header) + 2 + len(first) + 2]
-    logs.find([RecordPlace("clicks.csv", offset) for offset in at], fits)
+    logs.find([RecordPlace("clicks.csv", offset) for offset in at], one_by_one(fits))
     assert [each.file.header for each in seen] == [header, header]
     assert [each.record.count(b"c2") for each in seen] == [0, 1]
     assert seen[0].record.endswith(b'lines"')
@@ -134,7 +139,7 @@ def test_logs_of_many_hours_are_not_tried_one_after_the_other(tmp_path: Path) ->
         return source.record == hours[row][4]
 
     places = [RecordPlace(f"clicks.log-20261121-{hour:02}", offset_of(hours[hour], 4)) for hour in range(24)]
-    seen = logs.find(places, fits)
+    seen = logs.find(places, one_by_one(fits))
     assert [each.record for each in seen if each is not None] == [records[4] for records in hours]
     assert looked_at == len(places)
     assert len(logs.names()) == 1
