@@ -300,7 +300,9 @@ class Waiting:
         table.row_id[rows] = stored.row_ids
         table.attempts[rows] = 0 if inherited else stored.attempts
         table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero
-        table.behind[rows] = [self.shares.is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
+        # As at intake, by the event's own time: a row of a backlog is not fresh because it was read a moment ago.
+        both = zip(stored.events.times.tolist(), stored.first_read_ns.tolist(), strict=True)
+        table.behind[rows] = [any(self.shares.is_behind(ns, now_ns) for ns in each) for each in both]
         self.first_read.limit(table, rows, now_ns, now)
         (self._arrived if arrived else self._due).extend(rows.tolist())
         self.loaded.add(rows)

@@ -150,7 +150,9 @@ class Dispatcher:
         ends = [int(float(each) * S) if each else SETTLED_NS for each in (next, point)]
         names = tuple(_each(names))
         events = [event(name.partition(":")[0].encode(), (name.partition(":")[2] or "k").encode()) for name in names]
-        rows = world.stored([StoredRow(each, int(read) * S, int(tries), *ends) for each in events])
+        read_ns = int(read) * S
+        events = [each._replace(event_time_ns=read_ns) for each in events]
+        rows = world.stored([StoredRow(each, read_ns, int(tries), *ends) for each in events])
         assert self.kept is not None
         self.kept.commit(Changes(stored=rows))
         self.names |= dict(zip(rows.row_ids.tolist(), [name.partition(":")[0] for name in names], strict=True))

@@ -12,7 +12,7 @@ from photon.adapters.contract import LogFile
 from photon.dispatcher import retry_loader
 from photon.dispatcher.events import Batch
 from photon.dispatcher.open_events import OpenEvents
-from photon.dispatcher.queues import BEHIND_S, CALM_S, STOCK_EVENTS, Shares
+from photon.dispatcher.queues import BEHIND_S, CALM_S, SMALL_EVENTS, STOCK_EVENTS, Shares
 from photon.dispatcher.retry import (
     NOT_YET_BACKOFF,
     NOT_YET_MOST_S,
@@ -36,9 +36,17 @@ FILE = LogFile("a.log")
 
 
 def item(
-    n: int, *, next_try_ns: int = SETTLED_NS, trigger_ns: int = SETTLED_NS, read_ns: int = 0, size: int = 100
+    n: int,
+    *,
+    next_try_ns: int = SETTLED_NS,
+    trigger_ns: int = SETTLED_NS,
+    read_ns: int = 0,
+    time_ns: int | None = None,
+    size: int = 100,
 ) -> StoredRow:
-    event = ForeignEvent(b"id%d" % n, b"%16d" % n, read_ns, b"k%d" % n, b"x" * size, FILE, n, 0)
+    """``time_ns``: its event time; ``None``: it was read at once."""
+    at_ns = read_ns if time_ns is None else time_ns
+    event = ForeignEvent(b"id%d" % n, b"%16d" % n, at_ns, b"k%d" % n, b"x" * size, FILE, n, 0)
     return StoredRow(event, read_ns, 5, next_try_ns, trigger_ns)
 
 
@@ -117,6 +125,15 @@ def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, mon
     for _ in range(10):
         store.look()
     assert len(store.core.waiting.loaded) > 2900
+
+
+def test_rows_of_a_backlog_are_not_fresh_because_they_were_read_a_moment_ago(store: Store) -> None:
+    """They would slow down the rest of the backlog, which goes in small batches next to fresh events."""
+    old_ns, new_ns = NOW_NS - int(2 * BEHIND_S * S), NOW_NS - S
+    store.put(*(item(n, next_try_ns=0, read_ns=new_ns, time_ns=old_ns) for n in range(900)))
+    store.look()
+    assert store.core.waiting.table.behind[: len(store.core.waiting.loaded)].all()
+    assert len(store.batch().events.ids) > SMALL_EVENTS
 
 
 def test_one_look_takes_up_a_bounded_number_of_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
