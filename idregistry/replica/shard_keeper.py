@@ -238,9 +238,9 @@ class ShardKeeper:
 
     async def _caught_up(self, patience: float) -> None:
         """Waits for ``patience`` seconds at most until no shard is behind the config group."""
-        time = asyncio.get_running_loop().time
-        until = time() + patience
-        while any(_behind(self.config.changes, self.shards)) and time() < until:
+        for _ in range(int(patience / BEHIND_POLL_S)):
+            if not any(_behind(self.config.changes, self.shards)):
+                return
             await asyncio.sleep(BEHIND_POLL_S)
 
     async def _abort(self, ask: Ask, timeout: float) -> ReshardOutcome:
