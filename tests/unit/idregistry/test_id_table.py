@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import numpy as np
 import pytest
 
+from photon.idregistry.api import Digester
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
 from tests.unit.idregistry.shard import thawed
@@ -96,3 +99,14 @@ def test_collection_touches_whole_buckets_below() -> None:
 def test_bucket_width_is_bounded() -> None:
     with pytest.raises(ValueError, match="bucket_bits"):
         IdTable(bucket_bits=49)
+
+
+@pytest.mark.parametrize("event_id", [b"", b"c1", b"x" * 123, b"x" * 5000])
+def test_an_id_is_known_by_a_keyed_hash_of_the_join_and_itself(event_id: bytes) -> None:
+    key, name = b"k" * 32, b"clicks"
+    whole = len(name).to_bytes(4, "little") + name + event_id
+    expected = blake2b(whole, digest_size=16, key=key).digest()
+    digester = Digester(key, "clicks")
+    assert digester.digest(event_id) == expected
+    assert digester.digests([b"other", event_id])[16:] == expected
+    assert digester.digests([]) == b""
