@@ -148,8 +148,9 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
     """Restart processes that photon up keeps running, one after the other.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named. Each one ends cleanly and is up again before the next one ends;
-    it then has the new release, settings and certificates. Replicas go first, then one datacentre after the other.
+    processes is skipped if others are named, with a line that says so. Each one ends cleanly and is up again before
+    the next one ends; it then has the new release, settings and certificates. Replicas go first, then one datacentre
+    after the other.
 
     \b
     Examples:
@@ -188,7 +189,8 @@ def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) 
 def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Stop processes that photon up keeps running, until photon release.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
+    processes is skipped if others are named, with a line that says so.
 
     \b
     Example:
@@ -205,7 +207,8 @@ def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> No
 def release(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Start held processes again, all at once, and wait until they are up.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
+    processes is skipped if others are named, with a line that says so.
 
     \b
     Example:
@@ -218,8 +221,8 @@ def release(out: Printed, directory: Path, chosen: list[str], timeout: float) ->
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
-    """The chosen processes, in the order of their start. Ignores kinds that a deployment does not have, so that one
-    list fits all. Raises UsageError."""
+    """The chosen processes, in the order of their start. Skips kinds without a process, and says so, so that one list
+    fits all deployments. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.fleet.processes import KINDS
 
@@ -232,13 +235,17 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     if not known:
         raise UsageError(f"--datacentre {datacentre}: it has no processes of its own")
     chosen: list[str] = []
+    skipped: list[str] = []
     for name in names or known:
         found = [each for each in known if name in (each, each.replace(" ", "-"), each.partition(" ")[0])]
         if not found and name not in KINDS:
             raise UsageError(f"{name}: no such process; there are: {', '.join(known)}")
         chosen += found
+        skipped += [] if found else [name]
     if not chosen:
         raise UsageError(f"{', '.join(names)}: no such process; there are: {', '.join(known)}")
+    if skipped:
+        click.echo(f"photon: skipped, as no such process runs here: {', '.join(skipped)}", err=True)
     return [name for name in known if name in chosen]
 
 
