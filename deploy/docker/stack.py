@@ -194,7 +194,7 @@ class Stack:
     def _wait_for_others(self, service: str, datacentre: str) -> None:
         """Waits until another datacentre can join while this one's service is away. Raises Failed."""
         began = time.monotonic()
-        while why := self.away(datacentre):
+        while why := self._away(datacentre):
             if time.monotonic() - began > FLOW_SECONDS_MAX:
                 raise Failed(
                     f"{service} was not restarted, as nothing would join meanwhile: {why}; bring that back, or "
@@ -202,7 +202,7 @@ class Stack:
                 )
             time.sleep(POLL_SECONDS)
 
-    def away(self, without: str) -> str:
+    def _away(self, without: str) -> str:
         """Names services of the other datacentres that have no healthy container; empty if all have."""
         found: dict[str, list[str]] = {}
         for each in self.containers():
