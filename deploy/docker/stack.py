@@ -169,9 +169,11 @@ class Stack:
         return self.docker("image", "inspect", "-f", "{{.Id}}", container["Config"]["Image"]).strip()
 
     def restart(self, container: dict[str, Any], *, again: int = 0) -> None:
-        """Restarts one process; a replica first hands over what it leads. ``again``: makes this many containers of
-        its service again instead."""
+        """Restarts one process; a replica first hands over what it leads, a datacentre's waits for the other one.
+        ``again``: makes this many containers of its service again instead. Raises Failed."""
         kind, _, name = _service(container).partition("-")
+        if name in DATACENTRES:
+            self._wait_for_others(_service(container), name)
         began = time.monotonic()
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "registry", "transfer-leader", *CONFIG, "--from", name)
@@ -188,6 +190,27 @@ class Stack:
         )
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "status", "registry", *CONFIG, "--wait")
+
+    def _wait_for_others(self, service: str, datacentre: str) -> None:
+        """Waits until another datacentre can join while this one's service is away. Raises Failed."""
+        began = time.monotonic()
+        while why := self._away(datacentre):
+            if time.monotonic() - began > FLOW_SECONDS_MAX:
+                raise Failed(
+                    f"{service} was not restarted, as nothing would join meanwhile: {why}; bring that back, or "
+                    f"restart it anyway: docker-compose restart {service}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _away(self, without: str) -> str:
+        """Names services of the other datacentres that have no healthy container; empty if all have."""
+        found: dict[str, list[str]] = {}
+        for each in self.containers():
+            kind, _, name = _service(each).partition("-")
+            if kind in ORDER and name in DATACENTRES and name != without:
+                status = each["State"]["Status"]
+                found.setdefault(_service(each), []).append(self.ill(each) if status == "running" else status)
+        return ", ".join(f"{service} {said[0]}" for service, said in found.items() if all(said))
 
     def wait(self, what: str, problem: Callable[[], str], seconds_max: float, began: float | None = None) -> None:
         """Waits until ``problem()`` is empty. Raises Failed."""

@@ -42,6 +42,7 @@ class Span(NamedTuple):
     parent: str
     service: str
     attributes: dict[str, Any]
+    start_ns: int
 
 
 class Point(NamedTuple):
@@ -103,7 +104,7 @@ class Collector:
         return [
             Span(
                 each["name"], each["traceId"], each["spanId"], each.get("parentSpanId", ""), service,
-                _attributes(each),
+                _attributes(each), int(each["startTimeUnixNano"]),
             )
             for service, scope in self._received("traces", "Spans")
             for each in scope["spans"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,24 @@ def chains(spans: list[Span]) -> Counter[tuple[str, str]]:
         for each in spans
         if not each.parent or (each.trace, each.parent) in by_id
     )
+
+
+def drawn(spans: list[Span]) -> list[str]:
+    """The traces as the documentation shows one: names in the order of their start, below their parents."""
+
+    def below(trace: str, parent: str, depth: int) -> Iterator[str]:
+        for each in sorted(spans, key=lambda span: span.start_ns):
+            if (each.trace, each.parent) == (trace, parent):
+                yield "  " * depth + each.name + "\n"
+                yield from below(trace, each.id, depth + 1)
+
+    return ["".join(below(trace, "", 0)) for trace in {each.trace for each in spans}]
+
+
+def check_one_click(collector: Collector) -> None:
+    (shown,) = re.findall(r"^```text\n\s*span .*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    wanted = re.sub(r"(?m)(?<=\S)  .*$", "", shown)
+    until(lambda: wanted in drawn(collector.spans()), WAIT_S, "a click is traced as the documentation shows")
 
 
 def check_traces(collector: Collector, events: int, parents: Mapping[str, str]) -> list[Span]:
@@ -149,7 +167,9 @@ def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, c
         page = prepared(base / "photon.toml", collector, cache=True, together=False)
 
     with site_in(tmp_path, prepare=prepare, replicas=REPLICAS) as site:
-        site.write(EVENTS, missing=MISSING)
+        site.write(1)
+        check_one_click(collector)
+        site.write(EVENTS - 1, missing=MISSING)
         until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
         spans = check_traces(collector, EVENTS - MISSING, PARENTS | CACHE)
         services = {each.name.partition(".")[0]: each.service for each in spans}

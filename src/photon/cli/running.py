@@ -27,6 +27,8 @@ TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.
 POLL_S = 0.1
 WAIT_S = 180.0
 TELL_S = 2.0
+RESTART_S = 2.0
+"""Time for a process to end and to import the program again, on an idle machine; its start comes on top."""
 STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
 
 
@@ -148,8 +150,9 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
     """Restart processes that photon up keeps running, one after the other.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named. Each one ends cleanly and is up again before the next one ends;
-    it then has the new release, settings and certificates. Replicas go first, then one datacentre after the other.
+    processes is skipped if others are named, with a line that says so. Each one ends cleanly and is up again before
+    the next one ends; it then has the new release, settings and certificates. Replicas go first, then one datacentre
+    after the other.
 
     \b
     Examples:
@@ -188,7 +191,8 @@ def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) 
 def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Stop processes that photon up keeps running, until photon release.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
+    processes is skipped if others are named, with a line that says so.
 
     \b
     Example:
@@ -205,7 +209,8 @@ def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> No
 def release(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Start held processes again, all at once, and wait until they are up.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
+    processes is skipped if others are named, with a line that says so.
 
     \b
     Example:
@@ -218,8 +223,8 @@ def release(out: Printed, directory: Path, chosen: list[str], timeout: float) ->
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
-    """The chosen processes, in the order of their start. Ignores kinds that a deployment does not have, so that one
-    list fits all. Raises UsageError."""
+    """The chosen processes, in the order of their start. Skips kinds without a process, and says so, so that one list
+    fits all deployments. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.fleet.processes import KINDS
 
@@ -232,13 +237,17 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     if not known:
         raise UsageError(f"--datacentre {datacentre}: it has no processes of its own")
     chosen: list[str] = []
+    skipped: list[str] = []
     for name in names or known:
         found = [each for each in known if name in (each, each.replace(" ", "-"), each.partition(" ")[0])]
         if not found and name not in KINDS:
             raise UsageError(f"{name}: no such process; there are: {', '.join(known)}")
         chosen += found
+        skipped += [] if found else [name]
     if not chosen:
         raise UsageError(f"{', '.join(names)}: no such process; there are: {', '.join(known)}")
+    if skipped:
+        click.echo(f"photon: skipped, as no such process runs here: {', '.join(skipped)}", err=True)
     return [name for name in known if name in chosen]
 
 
@@ -358,8 +367,8 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process that
     read a changed key at its start is reported as changed; it needs a restart to take the new settings.
     --restart does that, one process after the other: replicas, then one datacentre after the other, each only while
-    another one joins. It first lists them, and how long their last starts took in total (--dry-run: only that). An
-    invalid file changes nothing.
+    another one joins. It first lists them, and about how long all of them take (--dry-run: only that). An invalid
+    file changes nothing.
 
     \b
     Examples:
@@ -375,8 +384,9 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     turn = in_turn(tell(directory, "ps"), changes.changed)
     rows = {"started": changes.started, "ended": changes.ended, "changed": [state.name for state in turn],
             "keys": changes.keys}  # fmt: skip
-    took_s = round(sum(state.start_s or 0.0 for state in turn), 1)
-    last = f"restarted in turn, in some {took_s:.0f} s" if again else "changed; take effect at a restart"
+    takes_s = round(sum(RESTART_S + (state.start_s or 0.0) for state in turn), 1)
+    said = f"restarted in turn, in some {takes_s:.0f} s, longer on a busy machine"
+    last = said if again else "changed; take effect at a restart"
     words = {"started": "started", "ended": "ended", "changed": last}
     people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
     people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
@@ -388,7 +398,7 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     for state in turn if again and not dry_run else ():
         _wait_for_others(at.config, directory, state, timeout)
         _restarted(at, directory, [state.name], timeout)
-    at.show({"run": str(directory), "dry_run": dry_run, "restarts_s": took_s, **rows}, lambda: None)
+    at.show({"run": str(directory), "dry_run": dry_run, "restarts_s": takes_s, **rows}, lambda: None)
     return DONE
 
 

@@ -114,6 +114,23 @@ def test_a_reload_stops_one_datacentre_after_the_other(stack: Stack, docker: _Do
     assert docker.told[len(TURN) + 1 :] == ["up True"]  # nothing has changed since
 
 
+@pytest.mark.parametrize("status", ["exited", "restarting"])
+def test_no_datacentre_is_stopped_while_the_other_is_away(
+    stack: Stack, docker: _Docker, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """As when it has ended since the reload began."""
+    monkeypatch.setattr(module, "FLOW_SECONDS_MAX", 0.0)
+    west = next(each for each in docker.found if each["Name"] == "/joiner-west")
+    west["State"]["Status"] = status
+    said = f"^datacentre-east was not restarted, as nothing would join meanwhile: joiner-west {status}; "
+    with pytest.raises(Failed, match=said):
+        stack.restart_each()
+    assert docker.told == TURN[:2]
+    docker.found.append(docker.container("joiner-west", "second"))  # another one of its service
+    stack.restart(next(each for each in docker.found if each["Name"] == "/datacentre-east"))
+    assert docker.told == TURN[:3]
+
+
 def test_a_reload_says_first_what_it_restarts(stack: Stack, docker: _Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(stack, "_say", said.append)

@@ -20,6 +20,7 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome
 from photon.idregistry.replica.service import RegistryServicer
 from photon.idregistry.replica.shard_keeper import ShardKeeper
+from tests.unit.lab.wan.peers import Server, proxied
 
 REPLICA = "registry-r1"
 REQUESTS = (
@@ -93,6 +94,19 @@ async def test_who_may_change_shards(certificates: Path, who: str | None, allowe
             assert isinstance(outcome, Resharding)
         else:
             assert f"{who} may not call photon.v1.Registry/Reshard: it is for operator" in outcome.reason
+        await client.close()
+
+
+@pytest.mark.parametrize("tls", [True, False])
+async def test_a_replica_that_is_down_behind_a_gateway_is_called_down_first(certificates: Path, tls: bool) -> None:
+    """The gateway accepts the connection, so a certificate may be the reason too."""
+    server = Server()
+    async with proxied(server) as gateway:
+        await server.stop()
+        who = identity(certificates, OPERATOR) if tls else None
+        client = RegistryClient({"r1": f"127.0.0.1:{gateway.port(0)}"}, tls=who)
+        outcome = await client.reshard(Ask(Action.STATUS), replica="r1", timeout=3.0)
+        assert "closes the connection: it is down behind a gateway, or " in outcome.reason
         await client.close()
 
 
