@@ -25,19 +25,19 @@ from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings
 
 log = get_logger(__name__)
 
+# A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied.
 MARK_SECONDS = 60.0
-"""A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied."""
 TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4  # concurrent exports of one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
 MEMBERS_MAX = 5
 APPLY_SECONDS = 10.0  # longest wait of an export until its mark is applied here
 POLL_SECONDS = 0.02
+# Fields shared by GroupFacts and GroupInspection.
 _INSPECTED = (
     *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),
     *("batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms"),
 )
-"""Fields shared by GroupFacts and GroupInspection."""
 
 
 class Operator:

@@ -23,8 +23,7 @@ def test_each_file_that_a_document_names_exists(document: Path) -> None:
     assert missing == []
 
 
-COMMANDS = list(walk(main))
-"""Groups of commands as well."""
+COMMANDS = list(walk(main))  # groups of commands as well
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])

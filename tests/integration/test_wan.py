@@ -53,8 +53,7 @@ class Site:
     control: str
     from_east: int
     from_west: int
-    target: int
-    """Port on which the target in both regions has to listen."""
+    target: int  # port on which the target in both regions has to listen
     process: Process
 
     def wan(self, *arguments: str) -> Result:

@@ -15,8 +15,7 @@ from photon.tables.api import StoreFailed
 from photon.tables.configured import IDENTITY
 from photon.tables.program import Program
 
-AGAIN_S = 2.0
-"""Pause before another attempt if a store did not answer at the start."""
+AGAIN_S = 2.0  # pause before another attempt if a store did not answer at the start
 
 log = get_logger(__name__)
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
-VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
-"""The parts of a reason that differ from line to line."""
+VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # the parts of a reason that differ from line to line
 
 
 @click.command()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from photon.lab.chaos.report import Report, Spread
     from photon.lab.chaos.scenario import Scenario
 
+# Faults that can be injected by hand.
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
-"""Faults that can be injected by hand."""
 HEAL = "heal"
 MIB = 1 << 20
 

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
+# Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only.
 _HERE, _SPARK = "processes metrics share", "master spark partitions records"
-"""Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
-SILENT_S = 30.0
-"""An owner silent for this time is gone."""
+SILENT_S = 30.0  # an owner silent for this time is gone
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",

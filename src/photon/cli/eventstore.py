@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
-SHOWN = 20
-"""Number of sources in the table; the furthest behind come first."""
+SHOWN = 20  # number of sources in the table; the furthest behind come first
 
 
 @click.command()

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
     from photon.fleet.explain.story import Story
 
-SHOW_AFTER_S = 2.0
-"""A search longer than this reports its progress."""
+SHOW_AFTER_S = 2.0  # a search longer than this reports its progress
 SHOW_EVERY_S = 0.5
 
 Searched = Callable[[str, int], None]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from photon.local_join.options import JoinOptions
     from photon.local_join.status import JoinResult
 
-NAMED = 3
-"""Largest number of unread logs to name."""
+NAMED = 3  # largest number of unread logs to name
 
 
 @click.command()

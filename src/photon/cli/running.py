@@ -20,8 +20,7 @@ from photon.fleet.parts import Column, Part
 if TYPE_CHECKING:
     from photon.supervision.states import ServiceState
 
-WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")
-"""FILE may be left out if PHOTON_CONFIG names it."""
+WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")  # FILE may be left out if PHOTON_CONFIG names it
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
                        help="Seconds to wait at most.")  # fmt: skip
 POLL_S = 0.1

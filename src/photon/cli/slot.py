@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from photon.operations.slots.retiring import Report
 
 WAIT_S = 30.0
-SHOWN_MAX = 20
-"""Ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all."""
+SHOWN_MAX = 20  # ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all
 
 
 # -- photon status slots ---------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from photon.computing.store import Store
 from photon.computing.table import Known
 from photon.config.errors import PhotonError
 
-LEVEL_S = 120.0
-"""Time limit for two intervals to read up to the same position before a merge."""
+LEVEL_S = 120.0  # time limit for two intervals to read up to the same position before a merge
 
 
 def run(

@@ -22,32 +22,23 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.operate.findings import Expected
 from photon.idregistry.operate.findings import findings as of_registry
 
-FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
-"""Less free space than either is a warning."""
-FREE_BYTES_NONE = 100 << 20
-"""Less free space than this is a problem."""
-FREE_BYTES_ENOUGH = 50 << 30
-"""With this much free space, the share does not matter."""
-SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0
-"""Each batch of a joiner and each entry of the registry waits for one fsync."""
+FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05  # less free space than either is a warning
+FREE_BYTES_NONE = 100 << 20  # less free space than this is a problem
+FREE_BYTES_ENOUGH = 50 << 30  # with this much free space, the share does not matter
+SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0  # each batch of a joiner and each entry of the registry waits for one fsync
 EXPIRES_WITHIN = timedelta(days=30)
-FILES_OF_A_PROCESS = 512
-"""Files that a process opens besides its logs: sockets, segments, outputs."""
+FILES_OF_A_PROCESS = 512  # files that a process opens besides its logs: sockets, segments, outputs
 FILES_USED_SHARE = 0.8
-BOUNDARY_SLACK_S = 3600.0
-"""The boundary may lag the retention by this much."""
+BOUNDARY_SLACK_S = 3600.0  # the boundary may lag the retention by this much
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
-SAFE_POINT_ROUNDS = 3
-"""Observers move a safe point regularly, once old versions have been kept long enough."""
-STILL_S = 60.0
-"""A watermark that has not moved for this time is reported."""
+SAFE_POINT_ROUNDS = 3  # observers move a safe point regularly, once old versions have been kept long enough
+STILL_S = 60.0  # a watermark that has not moved for this time is reported
 
 
 class Level(enum.StrEnum):
     OK = "ok"
-    WARNING = "warning"
-    """It works today."""
+    WARNING = "warning"  # it works today
     PROBLEM = "problem"
 
 
@@ -494,5 +485,4 @@ RULES: Mapping[str, Callable[[_Facts], Iterator[Finding]]] = {
     "tables": _tables,
 }
 AREAS = tuple(RULES)
-OF_ANY_MACHINE = ("configuration", "versions", "descriptors")
-"""Areas that need no deployment file."""
+OF_ANY_MACHINE = ("configuration", "versions", "descriptors")  # areas that need no deployment file

@@ -35,8 +35,7 @@ from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
 SHOW_S = 0.2
-SETTLE_S = 60.0
-"""Longest wait at the end until registered records are durable in the output."""
+SETTLE_S = 60.0  # longest wait at the end until registered records are durable in the output
 NAMED = 3  # missing primary logs to name
 
 
@@ -49,8 +48,7 @@ class OwnParts:
     say: Callable[[str], None]
     relays: Sequence[Copier]
     store_log: Path
-    store_address: str | None
-    """`None` if the store is in this process."""
+    store_address: str | None  # `None` if the store is in this process
 
     def __post_init__(self) -> None:
         self.result = JoinResult()

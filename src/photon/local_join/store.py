@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from photon.supervision.supervisor import Service
     from photon.supervision.zygote import Zygote
 
-APART_BYTES = 32 << 20
-"""With less to read, starting another process takes longer than it saves."""
+APART_BYTES = 32 << 20  # with less to read, starting another process takes longer than it saves
 WATCH_S = 0.2
 SOCKET_NAME, SOCKET_SUFFIX = "eventstore", ".socket"
 

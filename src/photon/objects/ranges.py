@@ -115,8 +115,8 @@ class ObjectFile:
         self._chunk = PLACES_BYTES if places else READ_ON_BYTES
         self._ahead = not places
         self._awaited: tuple[int, Future[bytes] | bytes] | None = None
+        # Chunks of an unfinished read, as a record may be larger than the whole cache.
         self._held: dict[int, bytes] = {}
-        """Chunks of an unfinished read, as a record may be larger than the whole cache."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer bytes only at the end. Raises OSError."""

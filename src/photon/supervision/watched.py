@@ -20,8 +20,8 @@ from types import FrameType
 from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, runs_user_code
 from photon.config.stopping import at_own_end
 
+# Largest number of deaths before the join is given up: two per record, so this allows half as many records.
 DEATHS_MAX = 50
-"""Largest number of deaths before the join is given up: two per record, so this allows half as many records."""
 THREADS_S = 1.0  # time for an adapter's threads to end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)

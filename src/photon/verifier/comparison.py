@@ -26,8 +26,8 @@ from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
 INLINE = "inline"  # unmatched events in ``joined``: only those records have a reason there
+# The adapter's required answer for a pair of records, for each kind of line.
 _ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired, INLINE: Unpaired}
-"""The adapter's required answer for a pair of records, for each kind of line."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60  # bytes of a value shown in a difference
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
-BEHIND_MAX = 1000
-"""A replica that lacks more entries than this has not caught up."""
+BEHIND_MAX = 1000  # a replica that lacks more entries than this has not caught up
 PAUSE_S = 0.2
 WAIT_S = 120.0
 

@@ -17,8 +17,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
 
-FINAL_S = 60.0
-"""Seconds until a finished output file must be compressed."""
+FINAL_S = 60.0  # seconds until a finished output file must be compressed
 POLL_S = 0.5
 
 
