@@ -149,7 +149,7 @@ class AwaitedKeys:
             return True
 
     def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
-        """At most ``most`` arrivals after ``number`` of ``epoch``."""
+        """Returns at most ``most`` arrivals after ``number`` of ``epoch``."""
         with self._lock:
             first = self._came - len(self._ring)
             lost = epoch != self._epoch or not first <= number <= self._came

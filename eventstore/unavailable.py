@@ -181,9 +181,9 @@ class UnavailableLogs(ReadTroubles):
             return len(waiting), sum(len(each.hashes) for each in waiting)
 
     def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:
-        """Gives up the named ones of ``logs`` (path, identity or its first digits) that have no file.
+        """Gives up the logs without a file that are named (by path, identity or its first digits).
 
-        Without names: all that look-ups found without a file. Raises OSError.
+        Without names: all logs whose file look-ups missed. Raises OSError.
         """
         with self._lock:
             if self._present is None:

@@ -86,7 +86,7 @@ class Operator:
         acknowledged before.
         """
         if len(mark) > MARK_BYTES_MAX:
-            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} may be")
+            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} are allowed")
         before = self._state(group)
         outcome = await self._proposed(group, c.encode(c.Barrier(mark)))
         if isinstance(outcome, Refusal):
@@ -154,7 +154,7 @@ class Operator:
     def follow(self, epoch: int, members: Mapping[str, str]) -> Refusal | None:
         """Notes the next membership, which this replica's next start adopts. ``None`` means done."""
         if len(members) > MEMBERS_MAX:
-            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} may be")
+            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} are allowed")
         try:
             problem = self._host.follow(epoch, members)
         except OSError as error:

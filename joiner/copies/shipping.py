@@ -113,8 +113,7 @@ class LocalOutput:
         return found
 
     def _read(self, log: int, number: int, at: int, length: int) -> bytes:
-        """Reads bytes; a final file from the last place on, as unpacking it from the beginning each time would be
-        slow."""
+        """Reads bytes, from the last position if possible: unpacking a final file again from its start is slow."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
             name = self.name(log, number)

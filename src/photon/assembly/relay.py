@@ -111,7 +111,7 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
 
 
 async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
-    """Raises UsageError, and what ends a ``Copier``."""
+    """Raises UsageError, and any error that ends a ``Copier``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:

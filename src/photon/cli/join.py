@@ -14,6 +14,7 @@ from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Printed, formatted
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def join(
         rows = [{"counter": name, "lines": ledger[name], "meaning": words} for name, words in COUNTERS.items()]
         columns = (Column("counter"), Column(">lines"), Column("meaning"))
         tables.show(Part("", [row for row in rows if row["lines"]], columns))
-        click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
+        click.echo(f"{many(result.ledger['joined'], 'record')}: photon read {options.output}")
 
     out.show({**result.ledger} | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)

@@ -75,7 +75,7 @@ def wan_serve(
     stop_with_parent: bool,
     certificates: Path | None,
 ) -> None:
-    """Run the proxy until SIGTERM: each route listens in one region and connects to a target in another.
+    """Run the proxy until SIGTERM. Each route listens in one region and connects to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
@@ -149,7 +149,7 @@ def wan_set(
     at: Deployed, a: str | None, b: str | None, control: str | None, round_trip: float | None, delay: float | None,
     cut: bool, fault: str | None, from_all: bool, one_way: bool, heal: bool,
 ) -> None:  # fmt: skip
-    """Set the delay between regions A and B, cut them from each other, or heal them; for open connections too.
+    """Delay, cut or heal traffic between regions A and B. Open connections too.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Runs the computations of a topology for one interval of keys: see ``DESIGN.md``."""
+"""Runs the computations of a topology for one interval of keys: see ``docs/computations.md``, Inside."""
 
 from __future__ import annotations
 

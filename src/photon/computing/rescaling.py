@@ -139,7 +139,7 @@ def _remove(site: Site, interval: str) -> None:
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
     """Lets the running process make a move, or makes it directly. Returns the new intervals. Raises UsageError if
-    another move is pending, PhotonError if it was refused, and what ``settled`` raises."""
+    another move is pending, PhotonError if it was refused, and errors of ``settled``."""
     site.table.begin(move)
     known = settled(site, within_s)
     if known.refused:

@@ -38,7 +38,7 @@ class Running:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``:
-        already locked. Raises Busy, UsageError, and what an engine or a publisher raises."""
+        already locked. Raises Busy, UsageError, and errors of an engine or a publisher."""
         self.site = site
         self._tell = tell
         self._share = None if only else share

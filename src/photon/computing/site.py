@@ -112,7 +112,7 @@ class Site:
         self.replay.check()
 
     def locked(self, interval: str, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        """Owns the interval meanwhile. Raises Busy if another process does."""
+        """Holds the interval's lock. Raises Busy if another process has it."""
         return self._held(f"{interval}.lock", wait_s)
 
     @contextmanager

@@ -233,7 +233,8 @@ def _disks(facts: _Facts) -> Iterator[Finding]:
         and state.device != output.device
     ]
     note = f"; state and output of {_some(apart)} are on different file systems" if apart else ""
-    said = f"{len(here.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
+    directories = many(len(here.directories), "directory", "directories")
+    said = f"{directories}, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
     yield _ok(said + note)
 
 
@@ -262,12 +263,12 @@ def _logs(facts: _Facts) -> Iterator[Finding]:
         yield from _side(each)
     for who in facts.look.now:
         if keys := facts.look.now.of(who, "photon_eventstore_ambiguous_keys_total"):
-            what = f"{keys:,.0f} keys have several different primary events"
+            what = f"{many(round(keys), 'key has', 'keys have')} several different primary events"
             do = "photon status eventstore shows one; primary.duplicates decides what happens to such events"
             yield _warning(who.title, what, do)
     total = sum(each.matched for each in facts.here.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.here.logs))
-    yield _ok(f"{total:,} log files of {here}" if here else "no log directory is on this machine")
+    yield _ok(f"{many(total, 'log file')} of {here}" if here else "no log directory is on this machine")
 
 
 def _side(each: Logs) -> Iterator[Finding]:
@@ -276,15 +277,18 @@ def _side(each: Logs) -> Iterator[Finding]:
         yield _problem(where, each.problem, "make the directory, or name the right one in the file")
         return
     if each.unreadable:
-        what = f"{len(each.unreadable)} files cannot be read: {_some(each.unreadable)}"
+        what = f"{many(len(each.unreadable), 'file')} cannot be read: {_some(each.unreadable)}"
         yield _problem(where, what, "make them readable for Photon's user")
     for text, count in each.absent_keys.items():
-        what = f"{count:,} sampled records have the key {text!r}, which usually stands for no value"
+        have = many(count, "sampled record has", "sampled records have")
+        what = f"{have} the key {text!r}, which usually stands for no value"
         table = f"[join.{each.join}.{each.side}]"
         yield _warning(where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
-        what = f"no file matches {patterns}" + (f"; {each.others:,} files match no pattern" if each.others else "")
+        what = f"no file matches {patterns}" + (
+            f"; {many(each.others, 'file matches', 'files match')} no pattern" if each.others else ""
+        )
         yield _warning(where, what, f"write logs there, or change {each.side}_files of the join")
 
 
@@ -310,8 +314,8 @@ def _descriptors(facts: _Facts) -> Iterator[Finding]:
         logs[each.datacentre] = max(logs.get(each.datacentre, 0), each.matched)
     needed = max(logs.values(), default=0) + FILES_OF_A_PROCESS
     if machine.files_soft < needed:
-        many = f"with {needed - FILES_OF_A_PROCESS:,} logs it may need {needed:,}"
-        what = f"a process may open {machine.files_soft:,} files; {many}"
+        logs_said = many(needed - FILES_OF_A_PROCESS, "log")
+        what = f"a process may open {machine.files_soft:,} files; with {logs_said} it may need {needed:,}"
         make = _warning if machine.files_hard >= needed else _problem
         yield make("this machine", what, f"ulimit -n {2 * needed}, or LimitNOFILE= of the unit")
     for who in now:
@@ -366,7 +370,11 @@ def _certificates(facts: _Facts) -> Iterator[Finding]:
     missing = [pair.identity for pair in facts.here.pairs if not pair.there]
     note = f"; not here: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
-    yield _ok(f"{len(there)} certificates are here, the first expires on {first:%Y-%m-%d}{note}" if first else note)
+    yield _ok(
+        f"{many(len(there), 'certificate is', 'certificates are')} here, the first expires on {first:%Y-%m-%d}{note}"
+        if first
+        else note
+    )
 
 
 def _registry(facts: _Facts) -> Iterator[Finding]:
@@ -374,7 +382,7 @@ def _registry(facts: _Facts) -> Iterator[Finding]:
     replicas = {name: each.address for name, each in settings.registry.replicas.items()}
     up = sum(each.reply is not None for each in found.values())
     if not up and not facts.look.running:
-        asked = "not asked" if facts.look.unasked else f"{len(replicas)} replicas, none answers"
+        asked = "not asked" if facts.look.unasked else f"{many(len(replicas), 'replica')}, none answers"
         yield _ok(asked)
         return
     try:

@@ -43,7 +43,7 @@ def store_log(site: Site) -> Path:
 
 
 def remove_sockets(site: Site) -> None:
-    """Removes what a killed predecessor has left."""
+    """Removes sockets that a killed predecessor left."""
     for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):
         stale.unlink(missing_ok=True)
 

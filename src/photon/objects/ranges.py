@@ -119,7 +119,7 @@ class ObjectFile:
         self._held: dict[int, bytes] = {}
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer bytes only at the end. Raises OSError."""
+        """Returns ``length`` bytes from ``offset``, or fewer at the object's end. Raises OSError."""
         end = min(offset + length, self.meta.size)
         if offset >= end:
             return b""

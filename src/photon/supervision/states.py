@@ -50,7 +50,7 @@ def summary(states: list[ServiceState]) -> str:
     """``all 12 processes are up``, or those that are not."""
     wrong = [state for state in states if state.state != "up"]
     if not wrong:
-        return f"all {len(states)} processes are up"
+        return f"all {len(states)} processes are up" if len(states) > 1 else "the process is up"
     named = "; ".join(
         f"{state.name} is {state.words}" + (f": {state.detail}" if state.detail else "") for state in wrong
     )

@@ -150,5 +150,5 @@ def test_a_person_is_asked(said: str, code: int, tmp_path: Path, monkeypatch: py
     command = ["verifier", "acknowledge", "--datacentre", "east", "--config", str(config)]
     done = CliRunner().invoke(main, command, input=said)
     assert done.exit_code == code, done.output
-    assert "0 open alarms. Have they been dealt with? [y/N]" in done.stderr
+    assert "Acknowledge 0 open alarms? [y/N]" in done.stderr
     assert done.stdout == ("0 alarms acknowledged\n" if code == 0 else "")

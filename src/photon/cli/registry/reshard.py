@@ -45,7 +45,7 @@ def reshard(
     at: Deployed, count: int | None, abort: bool, change: int | None, lead: float | None, dry_run: bool,
     no_wait: bool, tries: int, limit: float | None,
 ) -> int:  # fmt: skip
-    """Change the number of shards for new events, while everything runs, and wait until it is done.
+    """Change the number of shards for new events. Everything goes on; waits until it is done.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
     it shows when the change would take effect and why not sooner. Progress goes to standard error. Interrupting

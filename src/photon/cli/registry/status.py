@@ -11,6 +11,7 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
 from photon.cli.looking import waited
 from photon.config.errors import PhotonError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def findings_of(at: Deployed) -> int:
 
     rows = [picked(each, "level where what do") for each in said]
     columns = (*map(Column, ("level", "where", "what")), Column("what to do", "do"))
-    at.part(Part("", rows, columns, f"{len(found)} replicas: nothing found"))
+    at.part(Part("", rows, columns, f"{many(len(found), 'replica')}: nothing found"))
     return FAILED if said else DONE
 
 

@@ -198,7 +198,8 @@ class _Run:
         self._feed.copies[victim].held = True
         for name in names:
             self._supervisor.kill(name, hold=True)
-        killed = f"all {len(names)} processes of {victim}" + (", the registry's leader among them" if leads else "")
+        count = "both" if len(names) == 2 else f"all {len(names)}"
+        killed = f"{count} processes of {victim}" + (", the registry's leader among them" if leads else "")
         self._report.killed = killed
         self._say(f"kill -9 {killed}; no lines arrive there")
         await self._until(began, RETURN_AT)
