@@ -40,6 +40,7 @@ from photon.adapters.inference.rows import TEXT, Sample, Side, Written, read_sid
 from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_like, time_of, untyped
 from photon.adapters.side import FORMATS, ZEEK_TIME, Key, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
+from photon.config.words import many
 
 PATTERNS = r"""
 [join.errors.primary]    # 10.0.0.1 - - [20/Nov/2026:09:00:00 +0100] "GET /cart HTTP/1.1" 500 rid=7f3a
@@ -501,10 +502,9 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
     sure = [name for name in named if name not in doubts]
     if len(sure) == 1:
         return sure[0], f"event id = {sure[0]!r}: unique, and named as the event's own"
-    many = "1 repeated line" if side.repeated == 1 else f"{side.repeated:,} repeated lines"
     said = (
         "No event id found: every line counts as its own event, so a repeated line is joined twice "
-        f"({many} in the sample)"
+        f"({many(side.repeated, 'repeated line')} in the sample)"
     )
     if len(sure) > 1:
         said += f"; {' and '.join(map(repr, sure[:3]))} may both be one"
