@@ -344,7 +344,7 @@ class RegistryReplica:
         return True
 
     def _tell_remembered(self, server: ShardServer) -> None:
-        """Called once, for a shard that worked when the clock showed a later time than now."""
+        """Warns once if this clock is behind a time that the shard has seen."""
         facts, now = server.machine.sharding, self.clocks.time.read()
         by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
         # without the boundary, which ``latest`` includes

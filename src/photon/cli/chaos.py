@@ -102,7 +102,7 @@ def run(
     from photon.lab.chaos.command import Wishes, as_json, carry_out, planned
 
     if (scenario is not None) + drawn + listing != 1:
-        raise UsageError("name a SCENARIO or say --random, one of them; photon chaos run --list shows the scenarios")
+        raise UsageError("give either a SCENARIO or --random; photon chaos run --list shows the scenarios")
     if listing:
         _show_scenarios(out)
         return DONE

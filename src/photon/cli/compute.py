@@ -280,7 +280,7 @@ def rescale(
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
-        raise UsageError("say --processes N, --split INTERVAL or --merge INTERVAL INTERVAL, one of them; --at goes "
+        raise UsageError("give one of --processes N, --split INTERVAL and --merge INTERVAL INTERVAL; --at goes "
                          "with --split")  # fmt: skip
     site = site_of(file, state)
     site.refuse_shared("its intervals are not split or merged", "photon compute init gives them to machines")

@@ -111,7 +111,7 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     could not be asked.
     """
     if (backup is None) == (at.given is None) or (shards and backup is not None):
-        raise UsageError("name a BACKUP or --config FILE, one of them; --shards goes with --config")
+        raise UsageError("give either a BACKUP or --config FILE; --shards goes with --config")
     if backup is not None:
         _verify_backup(at, backup)
         return DONE

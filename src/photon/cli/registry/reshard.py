@@ -62,7 +62,7 @@ def reshard(
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     if abort == (count is not None) or (change is not None and not abort):
-        raise UsageError("say --shards N or --abort, one of them; --change goes with --abort")
+        raise UsageError("give either --shards N or --abort; --change goes with --abort")
     if count is not None:
         found = _asked(at, _applied(count, lead, tries, limit, dry_run=dry_run, at_once=dry_run or no_wait))
         return DONE if dry_run or no_wait else _how_it_ended(found)

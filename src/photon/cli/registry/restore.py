@@ -74,7 +74,7 @@ def restore(
 
     settings = at.with_registry
     if (backup is not None) + again + open_ + (accept_boundary is not None) != 1:
-        raise UsageError("name a BACKUP, or --register-again, --open or --accept-boundary TIME, one of them")
+        raise UsageError("give one of BACKUP, --register-again, --open and --accept-boundary TIME")
     if replicas and backup is None:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
     if only and not again:
