@@ -293,7 +293,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
             (("list", "--config", str(config)), 2, "has no [wan]"),
             (("list", "--control", "7100"), 2, "must be host:port"),
             (("list", *nobody), 1, "does not answer"),
-            (("set", "east", "west", *nobody), 2, "--round-trip or --delay"),
+            (("set", "east", "west", *nobody), 2, "--round-trip, --delay"),
             (("set", "east", "west", "--round-trip", "1s", "--one-way", *nobody), 2, "--one-way goes with --delay"),
             (("set", "east", "west", "--delay", "soon", *nobody), 2, "a duration is"),
             (("set", "--cut", "east", *nobody), 2, "a second region, or give --from-all"),
