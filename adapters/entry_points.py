@@ -106,7 +106,7 @@ def checked_class(
         )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise AdapterError(f"{name} does not define {missing}", where, "add what is missing")
+        raise AdapterError(f"{name} does not define {missing}", where, "add the missing parts")
     return cls
 
 

@@ -167,7 +167,6 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def files_framing(self) -> Framing:
-        """The framing of this side's files."""
         encoding = canonical(self.encoding or UTF8) or UTF8
         if self.format == "json":
             return JsonObjects(encoding=encoding, records=self.records or "")
@@ -374,7 +373,7 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             continue
         single = len(value) == 1 or (name == "delimiter" and 1 < len(value) <= DELIMITER_MAX)
         if not single or not value.isascii() or set(value) & set("\r\n\v"):
-            raise _wrong(where, name, value, "write one ASCII character; a delimiter may have several")
+            raise _wrong(where, name, value, "write one ASCII character (delimiter: one or more)")
     if side.multiline and len(side.delimiter_byte) > 1:
         raise _wrong(where, "multiline", True, "remove it: it needs a delimiter of one character")
     if side.format == "w3c":

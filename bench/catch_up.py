@@ -38,8 +38,7 @@ PHOTON_ALONE = "Photon, 1 replica"
 QUICK = (PHOTON, "plain Python", "DuckDB")
 SAMPLE_S = 0.25
 BACKLOG_S = 1_800.0
-LIMIT_S = 3600.0
-"""A longer run is ended, and has no figure."""
+LIMIT_S = 3600.0  # a longer run is ended, and has no figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,12 @@ class System:
     """A system that can do the job."""
 
     name: str
-    survives: str
-    """Correct part of its output after kill -9, in the table's words."""
-    script: str = ""
-    """Path below ``bench/peers``; empty: Photon itself."""
+    survives: str  # correct part of its output after kill -9, in the table's words
+    script: str = ""  # path below ``bench/peers``; empty: Photon itself
     environment: Environment | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     deployed: bool = False  # a deployment of Photon, with three replicas of the registry
-    streaming: bool = False
-    """A stream processor with exactly-once output, which the goal is about."""
+    streaming: bool = False  # a stream processor with exactly-once output, which the goal is about
 
     def versions(self) -> dict[str, str]:
         """Versions of its parts."""

@@ -15,8 +15,7 @@ import orjson
 
 from bench.workload import digest
 
-Pair = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
-"""An output record to its (click, query)."""
+Pair = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]  # an output record to its (click, query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,9 @@ class Verdict:
 
     right: int = 0
     lost: int = 0
-    doubled: int = 0
-    """Records beyond the first of a click."""
-    wrong: int = 0
-    """Contents that differ from the truth's."""
-    invented: int = 0
-    """Records of clicks that have no query, or do not exist."""
+    doubled: int = 0  # records beyond the first of a click
+    wrong: int = 0  # contents that differ from the truth's
+    invented: int = 0  # records of clicks that have no query, or do not exist
     unreadable: int = 0
 
     @property

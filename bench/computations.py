@@ -41,8 +41,7 @@ LARGE = 1_000_000  # for Photon's memory
 RECORDS = 200_000
 MINUTES = 10  # of event time
 LIMIT_S = 900.0
-_Found = Mapping[tuple[str, int], tuple[int, int]]
-"""Key and start of the window -> count and sum."""
+_Found = Mapping[tuple[str, int], tuple[int, int]]  # key and start of the window -> count and sum
 
 
 def records_of(keys: int) -> int:

@@ -32,8 +32,7 @@ from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from photon.idregistry.raft.api import Applied
 
 BASELINE = Path(__file__).with_name("counts.json")
-TOLERANCE = 0.05
-"""Permitted share of calls above the baseline. Idle turns of an event loop move it by a thousandth."""
+TOLERANCE = 0.05  # permitted share of calls above the baseline. Idle turns of an event loop move it by a thousandth.
 EVENTS = 10_000
 BATCH = 1_000
 OWN = str(Path(photon.__file__).parent) + "/"

@@ -24,8 +24,8 @@ from photon.supervision.health import Health, ask_health
 from photon.supervision.zygote import adopt_orphans
 
 DATACENTRE = "east"
+# Two of them in their own regions: a round trip, if set, is between any two.
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
-"""Two of them in their own regions: a round trip, if set, is between any two."""
 READY_S = 180.0
 STOP_S = 60.0
 UNMATCHED_AFTER_S = 30.0
@@ -38,8 +38,7 @@ class Deployed:
     directory: Path
     demo: DemoDeployment
     up: subprocess.Popen[bytes]
-    overrides: Mapping[str, str]
-    """Settings in the environment."""
+    overrides: Mapping[str, str]  # settings in the environment
 
     @property
     def place(self) -> Place:

@@ -22,16 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 TICK_S = 0.01
+# Maximum, with clicks in proportion: a late feeder would otherwise make ever larger tables of due lines.
 QUERIES_A_WRITE = 1 << 16
-"""Maximum, with clicks in proportion: a late feeder would otherwise make ever larger tables of due lines."""
-ROLL_S = 10.0
-"""Interval at which a new file per side begins."""
-UNMATCHED, BEFORE = 0.02, 0.05
-"""Shares of clicks that name no query, and that come before theirs."""
-EARLY_S = (1.0, 10.0)
-"""Range of how much earlier the clicks of ``Feed.early`` are written than their query."""
+ROLL_S = 10.0  # interval at which a new file per side begins
+UNMATCHED, BEFORE = 0.02, 0.05  # shares of clicks that name no query, and that come before theirs
+EARLY_S = (1.0, 10.0)  # range of how much earlier the clicks of ``Feed.early`` are written than their query
+# Average from query to click; how much earlier a click that comes before its query is written.
 MEAN_DELAY_S, BEFORE_S = 0.3, 0.6
-"""Average from query to click; how much earlier a click that comes before its query is written."""
 DIGITS = 16
 QUERY = (
     b'{"query_id":"10.0.1.11:4021:@@@@@@@@@@@@@@@@","time_us":################,"user":"u493857201",'
@@ -42,25 +39,21 @@ CLICK = (
     b'{"click_id":"10.7.2.13:4077:@@@@@@@@@@@@@@@@","query_id":"10.0.1.11:4021:%%%%%%%%%%%%%%%%",'
     b'"time_us":################,"position":3,"cost_micros":471100}\n'
 )
-NOWHERE = 9_000_000_000_000_000
-"""Ids from here on name no query."""
+NOWHERE = 9_000_000_000_000_000  # ids from here on name no query
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
     """The data to write."""
 
-    rate: float
-    """Clicks a second."""
+    rate: float  # clicks a second
     seconds: float
     primary: str
     foreign: str
-    notes: str
-    """Path of ``fed.npz``."""
+    notes: str  # path of ``fed.npz``
     per_click: int = 10
     seed: int = 1
-    early: float = 0.0
-    """Share of clicks that come seconds before their query, in place of ``BEFORE``."""
+    early: float = 0.0  # share of clicks that come seconds before their query, in place of ``BEFORE``
 
     @property
     def clicks(self) -> int:
@@ -89,10 +82,8 @@ def table(template: bytes, **fields: NDArray[np.int64]) -> bytes:
 class Plan:
     """When each click is written and which query it names; queries are written evenly, one after the other."""
 
-    at_s: NDArray[np.float64]
-    """Moments of the clicks' lines, rising."""
-    query: NDArray[np.int64]
-    """Number of the query; -1: none."""
+    at_s: NDArray[np.float64]  # moments of the clicks' lines, rising
+    query: NDArray[np.int64]  # number of the query; -1: none
     before: NDArray[np.bool_]
 
 

@@ -16,13 +16,11 @@ from bench.workload import Size
 
 SIZES = (Size(100_000), Size(1_000_000))
 MEMORY_MIB = 1.5e9 / 2**20
+# Multiples of plain Python's wall time: with three replicas, with one.
 TIMES_PLAIN: Mapping[Size, tuple[float, float]] = {SIZES[0]: (1.7, 1.3), SIZES[1]: (1.2, 1.0)}
-"""Multiples of plain Python's wall time: with three replicas, with one."""
-LINEAR = 1.1
-"""Cost per unit at the largest point of a curve relative to the smallest: noise is no growth."""
+LINEAR = 1.1  # cost per unit at the largest point of a curve relative to the smallest: noise is no growth
 REGISTRY = "registry: conditional inserts a second next to etcd, three replicas with fsync"
-Line = tuple[str, str, str]
-"""Goal, measurement, whether it is reached; the latter two empty if not measured."""
+Line = tuple[str, str, str]  # goal, measurement, whether it is reached; the latter two empty if not measured
 
 Found = Mapping[tuple[str, str], Row]
 

@@ -39,15 +39,11 @@ from photon.dispatcher.database import STATE_NAME
 LATENCY, SUSTAINED = "live", "sustained"
 WARM_S = 5.0
 SETTLE_S = 120.0
-BYTES_A_CLICK = 10 * 280 + 170 + 2 * 760
-"""Bytes on disk: its queries, itself, its joined line in output and redo log."""
-PATIENT_S = 24 * 3600.0
-"""While clicks wait in vain, nothing is called unmatched."""
+BYTES_A_CLICK = 10 * 280 + 170 + 2 * 760  # bytes on disk: its queries, itself, its joined line in output and redo log
+PATIENT_S = 24 * 3600.0  # while clicks wait in vain, nothing is called unmatched
 HOPELESS_AT_ONCE = 10_000
-BACK = 1_000
-"""Clicks, of those that waited in vain, whose queries come while everything is down."""
-GROWS = 0.01
-"""Share of the rate: a backlog that rises by less is not growing."""
+BACK = 1_000  # clicks, of those that waited in vain, whose queries come while everything is down
+GROWS = 0.01  # share of the rate: a backlog that rises by less is not growing
 CURVE = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 33_334)
 CURVE_S = 40.0
 GOAL_RATE = 33_334
@@ -63,20 +59,14 @@ class Load:
     round_trip_s: float | None = None
     joiners: int = 1
     shards: int = 1
-    early: float = 0.0
-    """Share of clicks that come 1 to 10 s before their query."""
-    hopeless: int = 0
-    """Clicks that wait in vain meanwhile."""
-    together: bool = False
-    """All services of the datacentre in one process."""
-    replicas_together: bool = False
-    """The replica also runs in that process."""
-    latency_s: float | None = None
-    """``limits.latency`` if not its default."""
+    early: float = 0.0  # share of clicks that come 1 to 10 s before their query
+    hopeless: int = 0  # clicks that wait in vain meanwhile
+    together: bool = False  # all services of the datacentre in one process
+    replicas_together: bool = False  # the replica also runs in that process
+    latency_s: float | None = None  # ``limits.latency`` if not its default
 
 
-LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
-"""Load for measuring late primaries."""
+LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)  # load for measuring late primaries
 LIVE = (
     Load(2_000.0, 60.0),
     Load(2_000.0, 60.0, together=True),

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from photon.supervision.zygote import adopt_orphans
 
+# Interval between two samples of memory: each looks through the page tables of all processes. Shorter at first.
 SAMPLE_S = 1.0
-"""Interval between two samples of memory: each looks through the page tables of all processes. Shorter at first."""
 FIRST_S = 0.1
-END_S = 10.0
-"""Time for processes that outlive their command, before they are killed."""
+END_S = 10.0  # time for processes that outlive their command, before they are killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,9 @@ class Measured:
     wall_s: float
     cpu_s: float
     peak_mib: float
-    code: int
-    """As in ``subprocess``; never ``None``: a process that takes too long is killed (-9)."""
+    code: int  # as in ``subprocess``; never ``None``: a process that takes too long is killed (-9)
     output: str
-    error: str
-    """Last lines of its error output."""
+    error: str  # last lines of its error output
 
 
 def tree(pid: int) -> list[int]:

@@ -33,13 +33,13 @@ GROUP = "restart"
 KILL9, CATCH_UP = "kill -9 under load", "catch-up of registered events"
 RATE = 1_000.0
 BETWEEN_S = 15.0
+# Scene -> killed services.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "joiner": ("joiner",),
     "dispatcher": ("dispatcher",),
     "eventstore": ("eventstore",),
     "pipeline": ("joiner", "dispatcher", "eventstore", "verifier"),
 }
-"""Scene -> killed services."""
 CLICKS = 200_000
 
 

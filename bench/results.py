@@ -22,26 +22,21 @@ class Round:
     """One run."""
 
     figures: Figures
-    load: float
-    """Load average of the machine over a minute, before the run."""
+    load: float  # load average of the machine over a minute, before the run
 
 
 @dataclass(slots=True)
 class Row:
     """One line of a table."""
 
-    group: str
-    """The table: ``catch-up``, ``live``, …"""
-    name: str
-    """Unique in its group."""
-    command: str
-    """Command that measures it again."""
+    group: str  # the table: ``catch-up``, ``live``, …
+    name: str  # unique in its group
+    command: str  # command that measures it again
     settings: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    problem: str = ""
-    """The reason why there are no figures, or the error in an output."""
+    problem: str = ""  # the reason why there are no figures, or the error in an output
 
     def median(self, figure: str) -> float | None:
         """Median over the rounds that have it; ``None`` means not measured."""

@@ -11,8 +11,7 @@ WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 COLOURS = ("#1f6f8b", "#c8553d", "#6a8532", "#7a5195", "#8a6d3b", "#444444")
 
-MARKED_MAX = 40
-"""Maximum number of marked points of a series."""
+MARKED_MAX = 40  # maximum number of marked points of a series
 
 
 @dataclass(frozen=True, slots=True)

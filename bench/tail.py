@@ -31,8 +31,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._numbers: list[NDArray[np.int64]] = []
-        self._moments: list[tuple[int, int]] = []
-        """(ns, how many)"""
+        self._moments: list[tuple[int, int]] = []  # (ns, how many)
 
     def add(self, data: bytes) -> None:
         """Whole lines, seen now."""

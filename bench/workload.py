@@ -20,14 +20,13 @@ import orjson
 
 from photon.lab.demo.generator import Disorder, Generator, Line
 
-VERSION = 1
-"""Version of the output for a seed: increased when the bytes change."""
+VERSION = 1  # version of the output for a seed: increased when the bytes change
 SEED = 20
 FILES = 20
-CLICKS_A_SECOND = 10
-"""Clicks per second of event time: 100 k clicks span three hours."""
+CLICKS_A_SECOND = 10  # clicks per second of event time: 100 k clicks span three hours
+# Ten minutes from query to click on average, hours at most.
 DISORDER = Disorder(unmatched=0.02, duplicated=0.01, before_query=0.05, malformed=0.0, click_delay=600.0)
-"""Ten minutes from query to click on average, hours at most."""
+# The join of a set, as given to photon join.
 CONFIG = """\
 [join.clicks.primary]
 format = "jsonl"
@@ -39,7 +38,6 @@ key = "query_id"
 id = "click_id"
 time = { field = "time_us", unit = "us" }
 """
-"""The join of a set, as given to photon join."""
 
 
 def cache_root() -> Path:

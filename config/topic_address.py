@@ -37,7 +37,7 @@ def topic_in(path: Path) -> str | None:
 
 
 def topic_address(text: str, what: str) -> TopicAddress:
-    """``what`` names it for people. A name that begins with a dot would be a hidden file's. Raises UsageError."""
+    """Parses an address; ``what`` names it in the error. Raises UsageError, also for a topic with a leading dot."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise UsageError(f"{what} = {text!r}: must be kafka://HOST:PORT/TOPIC; separate several brokers by commas")

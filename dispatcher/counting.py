@@ -67,7 +67,7 @@ class Counting:
         stretch.unread = []
 
     def were_read(self, rows: RowIndexes) -> Mask:
-        """Returns those of these lines that were counted when they were first read."""
+        """Returns the lines that were counted when they were first read."""
         before = np.zeros(len(rows), np.bool_)
         for stretch, which in self.table.by_stretch(rows):
             if stretch is not None and stretch.counted_to > stretch.begin:
@@ -83,7 +83,7 @@ class Counting:
         self.count(rows, np.full(len(rows), Verdict.REREAD, np.uint8))
 
     def _first_times(self, rows: RowIndexes) -> RowIndexes:
-        """Returns those of the lines that were not read before."""
+        """Returns the lines that were not read before."""
         before = self.were_read(rows)
         if not before.any():
             return np.arange(len(rows))

@@ -117,7 +117,7 @@ class OldRow:
 
 
 def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
-    """Returns those with the events waiting longest. ``heads``: the oldest stretch in memory of each log."""
+    """Returns the ``limit`` stretches whose events wait longest. ``heads``: the oldest one in memory of each log."""
     return heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda stretch: stretch.first_read_ns)
 
 

@@ -17,11 +17,9 @@ from photon.batch.records import Records
 from photon.config.clock import NEVER_NS
 from photon.config.errors import PhotonError
 
+# A ``read_past_ns`` for --once: everything has been read, except last lines that may be half written. A primary event
+# may be in one of those, so no key becomes ABSENT in this run.
 ALL_BUT_ENDS_NS = NEVER_NS - 1
-"""A ``read_past_ns`` for --once: everything has been read, except last lines that may be half written.
-
-A primary event may be in one of those, so no key becomes ABSENT in this run.
-"""
 
 SET_MAX = 1000  # records of one key that an event may be joined with
 SET_BYTES_MAX = 16 << 20  # total bytes of such a set: the limit of a store's answer
@@ -51,13 +49,11 @@ class EventLookUps:
 
     codes: bytes  # n x LookUpCode
     found: Records  # of the FOUND rows, in order
+    # Row -> place of another primary record with its key but other bytes.
     ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
-    """Row -> place of another primary record with its key but other bytes."""
+    # For each FOUND row its number of records; ``None`` means one each. With ``Matching.whole_sets`` these are all
+    # records of its key, in file order.
     counts: U32 | None = None
-    """For each FOUND row its number of records; ``None`` means one each.
-
-    With ``Matching.whole_sets`` these are all records of its key, in file order.
-    """
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -115,19 +111,17 @@ class KeyArrivals(NamedTuple):
     epoch: int  # identifies this start of the store; numbers are meaningless in another one
     next: int  # the number to continue from
     keys: list[bytes]
+    # Arrivals before ``next`` are not known: the client has to ``seek`` all keys that it waits for.
     lost: bool = False
-    """Arrivals before ``next`` are not known: the client has to ``seek`` all keys that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The reading progress of a join's primary logs."""
 
+    # All bytes written before this time have been read. NEVER_NS: the logs are complete (--once); ALL_BUT_ENDS_NS:
+    # everything except unfinished last lines.
     read_past_ns: int
-    """All bytes written before this time have been read.
-
-    NEVER_NS: the logs are complete (--once); ALL_BUT_ENDS_NS: everything except unfinished last lines.
-    """
     read_past_age_ns: int = 0  # the age of that time when the answer was given, by a monotonic clock
     events: int = 0
     bytes_read: int = 0

@@ -30,8 +30,8 @@ from photon.eventstore.api import KeyArrivals
 from photon.eventstore.index import I64, U64, RunIndex, hash_keys, sorted_run
 
 AWAITED_MAX = 1_000_000
+# A key is forgotten if it was not asked for during one to two of these: no back-off is longer than one.
 GENERATION_S = 3600.0
-"""A key is forgotten if it was not asked for during one to two of these: no back-off is longer than one."""
 RING_KEYS, RING_BYTES = 50_000, 8 << 20  # arrived keys kept for clients, and the limit of their bytes
 # of recent blocks: half a second of reading at full speed, and many seconds of normal operation
 RECENT_HASHES = 500_000
@@ -149,7 +149,7 @@ class AwaitedKeys:
             return True
 
     def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
-        """At most ``most`` arrivals after ``number`` of ``epoch``."""
+        """Returns at most ``most`` arrivals after ``number`` of ``epoch``."""
         with self._lock:
             first = self._came - len(self._ring)
             lost = epoch != self._epoch or not first <= number <= self._came

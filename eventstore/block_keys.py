@@ -33,10 +33,9 @@ def record_at(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
+# A primary record's key; empty if the record is skipped, ``None`` if it is bad, ``Fault`` if its key is unknown
+# because the adapter failed.
 Key = bytes | Fault | None
-"""A primary record's key; empty if the record is skipped, ``None`` if it is bad, ``Fault`` if its key is unknown
-because the adapter failed.
-"""
 
 
 def key_of(adapter: Adapter, record: bytes, file: LogFile) -> Key:
@@ -106,8 +105,8 @@ class BlockKeys:
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
     failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
+    # In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not need versions of a key.
     times: I64 | None = None
-    """In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not need versions of a key."""
 
     def version_hashes(self, begins: I64) -> tuple[U64, I64]:
         """The hashes of keys with times, ascending, and the record at each. ``begins``: by record, in block order."""

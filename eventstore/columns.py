@@ -26,8 +26,8 @@ from photon.eventstore.api import (
 _T = TypeVar("_T")
 
 MESSAGE_BYTES_MAX = 64 << 20  # gRPC's limit, set on both ends
+# Records in one reply. A reply that would exceed this answers a prefix of the keys; the client asks for the rest.
 REPLY_BYTES_MAX = 32 << 20
-"""Records in one reply. A reply that would exceed this answers a prefix of the keys; the client asks for the rest."""
 KEYS_MAX = 4096  # keys in one request
 FIELDS_MAX = KEYS_MAX + 16  # fields of a request: its keys and the others
 KEYS_BYTES_MAX = 16 << 20

@@ -78,13 +78,11 @@ from photon.eventstore.whole_sets import WholeSets
 from photon.outputs.log.copier import whole_ns
 
 LOOK_UP_THREADS = 2
-MAP_AGAIN_SECONDS = 1.0
-"""Interval of retries of an unreachable file map, after its own patience."""
+MAP_AGAIN_SECONDS = 1.0  # interval of retries of an unreachable file map, after its own patience
 WAITERS_MAX = 16  # requests waiting for arrivals; further ones are answered at once
+# Amount that one process reads in 3 s, and two in 2 s, including half a second to start the second.
 KEY_PROCESS_BYTES = 512 << 20
-"""Amount that one process reads in 3 s, and two in 2 s, including half a second to start the second."""
-SOURCES_SECONDS = 3.0
-"""Longest wait for the reader's thread if an operator asks for the progress of each source."""
+SOURCES_SECONDS = 3.0  # longest wait for the reader's thread if an operator asks for the progress of each source
 
 
 BUSY_SECONDS = 10.0  # longest wait for a map that another process has open
@@ -104,28 +102,22 @@ class EventStoreConfig:
     cache_bytes: int = CACHE_BYTES_MAX
     watch: Watch = Watch.AUTO  # how to notice changes of the logs
     gather_s: float = 0.0  # least time between two looks at changed logs
+    # ``once``: an unfinished last line waits until its file was not written to for this time; 0 means that it does
+    # not wait.
     last_line_after_s: float = 0.0
-    """``once``: an unfinished last line waits until its file was not written to for this time; 0 means that it does
-    not wait.
-    """
     hbase: HBaseTable | None = None  # the file map's table; ``None`` if the map is only in ``state``
+    # A log whose file is gone is given up at once: its keys are ABSENT. Otherwise it waits for ``forget``.
     forget_missing: bool = False
-    """A log whose file is gone is given up at once: its keys are ABSENT. Otherwise it waits for ``forget``."""
+    # The logs are made from another join's output; ``outputs.log.copier`` notes there up to which time they are
+    # complete.
     relayed: bool = False
-    """The logs are made from another join's output; ``outputs.log.copier`` notes there up to which time they are
-    complete.
-    """
     once: bool = False
+    # ``once``: having no primary record at all is not an error. Otherwise no key is called ABSENT then, and the
+    # reader fails.
     may_be_empty: bool = True
-    """``once``: having no primary record at all is not an error.
-
-    Otherwise no key is called ABSENT then, and the reader fails.
-    """
     sought_keys: int = AWAITED_MAX  # number of remembered keys that were not found; not with ``once``
+    # ``once``: if more than this is unread, a second process finds keys, too, for maps that only need their hashes.
     key_process_bytes: int = KEY_PROCESS_BYTES
-    """``once``: if more than this is unread, a second process finds keys, too, for maps that only need
-    their hashes.
-    """
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
@@ -170,8 +162,8 @@ class EventStoreEngine:
         self._begun = begun
         self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
+        # Cache nodes; while there are none the cache in this process is fed.
         self.nodes = CacheNodes(map_settings.rule, clock.monotonic, to_caches)
-        """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
         whole_sets = adapter.matching.whole_sets  # these joins never wait for a single record

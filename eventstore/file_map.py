@@ -34,8 +34,8 @@ SPARSE_BYTES = 1 << 20  # M: a record this many bytes after its process's last e
 OFFSET_BITS = 40
 LOG_BYTES_MAX = 1 << OFFSET_BITS  # longest log that can be mapped: 1 TiB of uncompressed bytes
 LOGS_MAX = 1 << 24
+# Limit of places read for one key, the first ones in file order (with MapSettings.last the last ones).
 PLACES_PER_KEY_MAX = 16
-"""Limit of places read for one key, the first ones in file order (with MapSettings.last the last ones)."""
 _OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
 _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
@@ -64,11 +64,11 @@ class MapSettings:
     kind: MapKind = MapKind.DENSE
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
+    # If a key has more places than are returned, return the last ones in file order. Entries do not depend on it.
     last: bool = False
-    """If a key has more places than are returned, return the last ones in file order. Entries do not depend on it."""
     places_max: int = PLACES_PER_KEY_MAX  # places returned for one key; a map in HBase returns PLACES_PER_KEY_MAX
+    # Entries are by key and event time, and ``FileMap.versions`` finds them. ``kind`` then has no meaning.
     timed: bool = False
-    """Entries are by key and event time, and ``FileMap.versions`` finds them. ``kind`` then has no meaning."""
 
     def stored(self) -> dict[str, bytes]:
         return {
@@ -133,8 +133,7 @@ class MappedPlaces:
     offsets: I64
     spans: I64
     anchors: I64
-    complete: bool = True
-    """False while the map lacks lost entries, so that a miss is not *absent*."""
+    complete: bool = True  # false while the map lacks lost entries, so that a miss is not *absent*
     times: I64 | None = None  # of the records, as far as the map knows (``FileMap.versions``)
 
     @staticmethod

@@ -183,18 +183,17 @@ def _row_after(prefix: bytes) -> bytes:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b""
 
 
+# Entries in memory before they are written without a commit: some ten seconds' worth for HBase.
 PENDING_ENTRIES_MAX = 1 << 18
-"""Entries in memory before they are written without a commit: some ten seconds' worth for HBase."""
 PUTS_AT_ONCE = 1 << 15  # created and sent at a time: limits the objects that a commit creates
 CHECKPOINT_SECONDS = 300.0
 # a checkpoint ends after the first of these two, which limits how much must be read again
 CHECKPOINT_ENTRIES = 1 << 22
+# Interval at which the reader's thread checks for reopened regions, if nothing else makes it check.
 CHECK_SECONDS = 5.0
-"""Interval at which the reader's thread checks for reopened regions, if nothing else makes it check."""
 # interval at which a map at rest rewrites its marks, which live no longer than the table's entries
 REMARK_SECONDS = 3600.0
-HOT_HASHES_MAX = 1 << 16
-"""Keys known to have PLACES_PER_KEY_MAX places in a log: more would never be read."""
+HOT_HASHES_MAX = 1 << 16  # keys known to have PLACES_PER_KEY_MAX places in a log: more would never be read
 
 
 @dataclass(eq=False)

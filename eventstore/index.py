@@ -22,17 +22,15 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ENTRY_BYTES = 16
+# Number of runs of one size class that become one run of the next: an entry is copied log8(n) times, and a look-up
+# searches at most seven runs of each class.
 MERGE_FANOUT = 8
-"""Number of runs of one size class that become one run of the next: an entry is copied log8(n) times, and a look-up
-searches at most seven runs of each class.
-"""
+# Number of runs kept unmerged while there are no look-ups: then an entry is copied once and not log8(n) times.
 UNASKED_RUNS_MAX = 512
-"""Number of runs kept unmerged while there are no look-ups: then an entry is copied once and not log8(n) times."""
 SLICE_ENTRIES = 1 << 17  # merged at a time, so that they stay in the processor's cache
 RADIX_ENTRIES = 1 << 8  # smaller arrays are sorted directly
+# From this number of entries on, equal 16-bit prefixes leave too much to the comparison sort that follows.
 TWO_DIGITS_ENTRIES = 1 << 13
-"""From this number of entries on, equal 16-bit prefixes leave too much to the comparison sort that follows.
-"""
 
 
 def hash_keys(keys: Sequence[bytes]) -> U64:

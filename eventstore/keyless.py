@@ -23,8 +23,7 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 
 FILE_NAME = "keyless-records"
 MAGIC = b"PHKR 1 "
-KEPT_MAX = 1000
-"""Records that can be retried; further ones are only counted, and the file map must be rebuilt."""
+KEPT_MAX = 1000  # records that can be retried; further ones are only counted, and the file map must be rebuilt
 AGAIN = BackOff(first=1.0, most=60.0)
 _REASON_CHARS_MAX = 500
 

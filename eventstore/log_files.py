@@ -114,8 +114,8 @@ def _blocks_end(read: ReadAt, at: int) -> int | None:
 PAGE_BYTES = 1 << 17
 PAGES_BYTES_MAX = 64 << 20  # kept over all compressed files
 CHECKPOINTS_MAX = 32  # inflater states kept per file, about 45 KiB each
+# Initial distance of two in uncompressed bytes; doubles whenever CHECKPOINTS_MAX is reached.
 CHECKPOINT_BYTES = 1 << 20
-"""Initial distance of two in uncompressed bytes; doubles whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
 PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
 

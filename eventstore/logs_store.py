@@ -43,8 +43,8 @@ SPEEDS_MAX = 1 << 14  # logs whose growth is remembered
 HEADER_INDEXES_MAX = 1024
 RECORD_BYTES_MAX = 1 << 20
 
+# Log identity -> its file's present path relative to the log directory; ``None`` if it is not there now.
 Resolver = Callable[[str], str | None]
-"""Log identity -> its file's present path relative to the log directory; ``None`` if it is not there now."""
 Tell = Callable[[FoundRecords, I64], None]  # see ReadResults.tell
 
 GONE = "its file is gone"

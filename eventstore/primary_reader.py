@@ -29,8 +29,8 @@ from photon.eventstore.tiered import NOTHING_READ_NS
 POLL_BYTES = 4 << 20  # requested from the follower at a time
 COMMIT_SECONDS = 5.0  # longest interval of committing to the file map: a crash re-reads no more than this
 COMMIT_BYTES = 512 << 20
+# Problems that leave a log unread for now; with any of them, no miss may become ABSENT.
 HOLDING = (ProblemKind.UNREADABLE, ProblemKind.LINK)
-"""Problems that leave a log unread for now; with any of them, no miss may become ABSENT."""
 NAMED = 3  # unread logs that a message names
 
 
@@ -64,11 +64,11 @@ class PrimaryReader:
     report: Callable[[str], None] = lambda line: None
     finder: KeyFinder | None = None
     arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
+    # Called with blocks before they are worked on; its exception ends the reading.
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None
-    """Called with blocks before they are worked on; its exception ends the reading."""
     keyless: KeylessRecords | None = None
+    # For logs made from other data: the time up to which they are complete.
     written_ns: Callable[[], int] | None = None
-    """For logs made from other data: the time up to which they are complete."""
 
     def __post_init__(self) -> None:
         self._finder = self.finder or InlineKeyFinder(self.adapter)
@@ -78,8 +78,8 @@ class PrimaryReader:
         self._committed = self.clock.monotonic()
         self.scanned_ns = NOTHING_READ_NS  # the time before the last scan
         self._scanned_at = self.clock.monotonic()
+        # See Progress.read_past_ns; and the same time in monotonic seconds.
         self.read_past = (NOTHING_READ_NS, self.clock.monotonic())
-        """See Progress.read_past_ns; and the same time in monotonic seconds."""
         self.backlog = (0, 0)  # (bytes on disk read, bytes on disk known)
         self.done = False  # ``once``: everything was read and committed
         self.unended = ""  # ``once``: the unfinished last lines

@@ -30,8 +30,8 @@ RING_SECONDS = 1.0  # interval of requests for the list of cache nodes
 class ServedJoin:
     config: EventStoreConfig
     adapter: Adapter
+    # Name -> host:port of the present cache nodes; called repeatedly. ``None`` means that there never are any.
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
-    """Name -> host:port of the present cache nodes; called repeatedly. ``None`` means that there never are any."""
     to_caches: Towards | None = None  # how to call them; ``None`` means plain text
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None  # as in the engine
 

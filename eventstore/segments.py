@@ -26,8 +26,8 @@ from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, 
 
 U32 = npt.NDArray[np.uint32]
 
+# Overhead counted for each segment in addition to its bytes and entries: objects, dict and list nodes.
 SEGMENT_OVERHEAD_BYTES = 1024
-"""Overhead counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
 PLACE_BYTES = 12  # for each record of a gathered segment: its begin, and its offset in its log
 OFFSET_BITS = 28
 SEGMENT_BYTES_MAX = 1 << OFFSET_BITS

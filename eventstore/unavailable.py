@@ -33,10 +33,9 @@ from photon.eventstore.logs_store import GONE, ReadTroubles
 
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
+# Time for which a log must be unavailable before it is reported, and given up if so configured: a rotation or
+# compression may be in progress.
 GRACE_SECONDS = 5.0
-"""Time for which a log must be unavailable before it is reported, and given up if so configured: a rotation or
-compression may be in progress.
-"""
 GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: by then two scans have not found it
 KEYS_MAX = 10_000  # distinct keys counted per log
 LOGS_MAX = 10_000  # unavailable logs that are remembered by name
@@ -73,10 +72,10 @@ class UnavailableLogs(ReadTroubles):
         self._present: Mapping[str, str] | None = None  # identity -> path; ``None`` if not known yet
         self._last_paths: dict[str, str] = {}
         self._forgotten: dict[str, tuple[str, int]] = self._load()
+        # Identities of logs whose records count as absent; replaced as a whole.
         self.given_up: frozenset[str] = frozenset(self._forgotten)
-        """Identities of logs whose records count as absent; replaced as a whole."""
+        # Identities of logs whose files have been gone for longer than the grace time; replaced as a whole.
         self.gone: frozenset[str] = frozenset()
-        """Identities of logs whose files have been gone for longer than the grace time; replaced as a whole."""
 
     # -- what reading the logs reports -------------------------------------------------------------------------------
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
@@ -182,9 +181,9 @@ class UnavailableLogs(ReadTroubles):
             return len(waiting), sum(len(each.hashes) for each in waiting)
 
     def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:
-        """Gives up the named ones of ``logs`` (path, identity or its first digits) that have no file.
+        """Gives up the logs without a file that are named (by path, identity or its first digits).
 
-        Without names: all that look-ups found without a file. Raises OSError.
+        Without names: all logs whose file look-ups missed. Raises OSError.
         """
         with self._lock:
             if self._present is None:

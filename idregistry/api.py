@@ -75,8 +75,8 @@ class Digester:
 
     def __init__(self, key: bytes, join: str) -> None:
         name = join.encode()
+        # Continued from a copy: the key's block is hashed once, not for each id.
         self._begun = blake2b(len(name).to_bytes(4, "little") + name, digest_size=DIGEST_BYTES, key=key)
-        """Continued from a copy: the key's block is hashed once, not for each id."""
 
     def digest(self, event_id: bytes) -> bytes:
         """16 bytes."""
@@ -110,8 +110,8 @@ class Opened:
     incarnation: int
     newest: int
     reason: str = ""
+    # The witness at the opening, which fenced all earlier incarnations: the output must extend it (rule 6).
     witness: Witness = ()
-    """The witness at the opening, which fenced all earlier incarnations: the output must extend it (rule 6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,9 @@ class Pulse:
     """Round trips and commit time of the registry now, in seconds."""
 
     round_trips_s: Mapping[str, float]  # median of the last few round trips to each replica that answered, by replica
+    # Time from proposal to commit, measured by the leaders on their last entries: the median of the slowest group.
+    # ``None`` means that no leader with a committed entry answered.
     commit_s: float | None
-    """Time from proposal to commit, measured by the leaders on their last entries: the median of the slowest group.
-
-    ``None`` means that no leader with a committed entry answered.
-    """
 
 
 class Registry(Protocol):

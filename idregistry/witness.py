@@ -34,8 +34,8 @@ class WitnessLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_
     hash: Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES_MAX)] = b""
 
 
+# One for each log of the slot. Empty means that nothing was ever witnessed.
 Witness = Annotated[tuple[WitnessLog, ...], msgspec.Meta(max_length=LOGS_MAX)]
-"""One for each log of the slot. Empty means that nothing was ever witnessed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
 
+# First and longest wait before retrying an unfinished slot; doubled each time.
 PAUSES = BackOff(first=10.0, most=600.0)
-"""First and longest wait before retrying an unfinished slot; doubled each time."""
 SLOTS_MAX = 1024  # watched slot directories of one pipeline
 
 
@@ -97,10 +97,7 @@ class Orphans:
 
 
 LOOK_S = 5.0  # interval of looking at the directories, times a random 0.5 to 1.5
-HOLD_S = 5.0
-"""Longest time that a slot is kept open; shorter than an owner's wait for its lock
-(``lock.WAIT_S``).
-"""
+HOLD_S = 5.0  # longest time that a slot is kept open; shorter than an owner's wait for its lock (``lock.WAIT_S``)
 START_S = 60.0  # time limit for opening it: the registry may be unreachable, and a large log takes time
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
@@ -126,11 +123,9 @@ class Adopted:
     verify: Callable[[], Awaitable[object]] | None = None
 
 
+# Makes the engine of the named slot, with separate connections: it must not share a registry client with another
+# slot.
 Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
-"""Makes the engine of the named slot, with separate connections: it must not share a registry client with another
-
-slot.
-"""
 
 
 @dataclass(eq=False)

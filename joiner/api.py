@@ -29,8 +29,8 @@ class Outcome(enum.IntEnum):
     UNMATCHED = 3
     REJECTED = 4
     NOT_YET = 5  # the primary event has not been read yet, or may still come within the patience
+    # Registered before under another token: for this very line (read again), or for another one with the same id.
     TAKEN = 6
-    """Registered before under another token: for this very line (read again), or for another one with the same id."""
     LATE = 7  # below the boundary: the dispatcher takes the event through the late path (rule 10)
     TOO_NEW = 8  # its event time is in the future: retry it then
 
@@ -44,14 +44,11 @@ WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: no miss makes this event unmatc
 class JoinAnswers:
     """One row for each event of a batch."""
 
+    # ``outcomes`` are ``Outcome`` values. Owners are given for TAKEN rows, ``reasons`` for RETRY and REJECTED.
     verdicts: Verdicts
-    """``outcomes`` are ``Outcome`` values. Owners are given for TAKEN rows, ``reasons`` for RETRY and REJECTED."""
+    # For TAKEN rows: the owner's line had this line's bytes, offset and log name. For another datacentre's line this
+    # is only meaningful if both read identical copies of the logs, which the caller knows.
     same_line: Mask
-    """For TAKEN rows: the owner's line had this line's bytes, offset and log name.
-
-    For another datacentre's line this is only meaningful if both read identical copies of the logs, which the caller
-    knows.
-    """
     overloaded: bool = False  # nothing was accepted, and all rows are RETRY
     failed: bool = False  # the call failed: the batch's fate is unknown, and all rows are RETRY
     ambiguous: Sequence[int] = ()  # rows whose key has several different primary records

@@ -129,19 +129,17 @@ _KIND_OF = np.array([code if code in set(Kind) else Kind.JOINED for code in rang
 class CoreLimits:
     """Bounds and delays of the core. Times in seconds of the monotonic clock."""
 
+    # Time after the first UNKNOWN for which the caller waits for the remaining rows, once its others are known; then
+    # it is told that some are unknown.
     answer_after_s: float = 0.5
-    """Time after the first UNKNOWN for which the caller waits for the remaining rows, once its others are known; then
-    it is told that some are unknown.
-    """
     retry: BackOff = BackOff(first=0.05, most=2.0)
     sync_output_after_s: float = 0.5
     sync_output_after_bytes: int = 64 << 20
+    # A frame this far behind the log's head passes its open rows to a new one.
     carry_over_behind_bytes: int = 128 << 20
-    """A frame this far behind the log's head passes its open rows to a new one."""
+    # With more frames that have open rows, small ones are carried over, too: each is a separate request, and
+    # thousands of requests to a shard that was silent would block each other when it returns.
     open_frames_max: int = 256
-    """With more frames that have open rows, small ones are carried over, too: each is a separate request, and
-    thousands of requests to a shard that was silent would block each other when it returns.
-    """
 
 
 class OpenRecord(NamedTuple):

@@ -23,8 +23,8 @@ from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCo
 from photon.joiner.api import WAIT_NS
 
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
+# Limit of an event's payloads, ids and keys over all its records, which are written and copied together.
 PAIRS_BYTES_MAX = 32 << 20
-"""Limit of an event's payloads, ids and keys over all its records, which are written and copied together."""
 ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
@@ -38,8 +38,8 @@ class Chosen(NamedTuple):
     found: EventLookUps
     sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with
     records: Records
+    # Row that is FOUND -> why the choice is impossible, because of the record in ``found``.
     faults: Mapping[int, Fault]
-    """Row that is FOUND -> why the choice is impossible, because of the record in ``found``."""
     reasons: Mapping[int, str]  # row that is ABSENT -> why, although its key has primary events
 
 

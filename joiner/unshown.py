@@ -16,8 +16,7 @@ ANY_NS = -NEVER_NS  # as event time: older than any
 
 class Unshown:
     def __init__(self) -> None:
-        self.written: deque[tuple[int, int]] = deque()
-        """(number, oldest event time) of writes, appended in order."""
+        self.written: deque[tuple[int, int]] = deque()  # (number, oldest event time) of writes, appended in order
         self._shown: Witness = ()
         self._synced: deque[tuple[Witness, int]] = deque()  # the output's end after a sync, oldest event time
 

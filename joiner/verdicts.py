@@ -56,8 +56,7 @@ _Batch = TypeVar("_Batch", Events, Records)
 
 REASON_CHARS_MAX = 500
 LOG_NAMES_MAX = 65_536  # logs whose name without its rotation suffix is remembered
-HUNG_TIMES = 3
-"""An event is rejected once the adapter has hung on it this many times here; until then it is retried."""
+HUNG_TIMES = 3  # an event is rejected once the adapter has hung on it this many times here; until then it is retried
 HUNG_EVENTS_MAX = 10_000
 ABSENT_REASON = "no primary event has this key"
 
@@ -72,19 +71,19 @@ class Decided:
     primaries: Records = NO_RECORDS  # of the joined rows, like the payloads
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
+    # Number of primaries of each joined row; ``None`` means one each, and the record does not mention it.
     pairs: Sequence[int] | None = None
-    """Number of primaries of each joined row; ``None`` means one each, and the record does not mention it."""
+    # Row that is not joined -> its primary event.
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
-    """Row that is not joined -> its primary event."""
+    # Row of ``undone`` that goes among the joined ones -> its foreign payload.
     inline: dict[int, bytes | None] = field(default_factory=dict)
-    """Row of ``undone`` that goes among the joined ones -> its foreign payload."""
     mismatched: list[int] = field(default_factory=list)  # rows for which the store returned a record with another key
+    # Rows whose key has several different primary records; joined to one of them, or rejected.
     ambiguous: list[int] = field(default_factory=list)
-    """Rows whose key has several different primary records; joined to one of them, or rejected."""
+    # Rows that are unmatched although their primary event exists: the two are not a pair.
     unpaired: list[int] = field(default_factory=list)
-    """Rows that are unmatched although their primary event exists: the two are not a pair."""
+    # Row -> the earlier row of the same id in this batch (rule 2).
     repeats: dict[int, int] = field(default_factory=dict)
-    """Row -> the earlier row of the same id in this batch (rule 2)."""
 
     @staticmethod
     def of(n: int) -> Decided:
@@ -400,8 +399,8 @@ def _log_seed(path: str) -> int:
     return xxhash.xxh32_intdigest(log_name(path).encode("utf-8", "surrogateescape"))
 
 
+# (events, decided, token, now in ns) -> a line for each row of ``decided.order()``.
 LineBuilder = Callable[[Events, Decided, int, int], list[bytes]]
-"""(events, decided, token, now in ns) -> a line for each row of ``decided.order()``."""
 
 
 def envelope_lines(envelope: Envelope) -> LineBuilder:

@@ -20,8 +20,8 @@ from photon.joiner import joiner_pb2 as pb
 from photon.joiner.api import JoinAnswers, Outcome
 
 EVENTS_MAX = 16 << 10  # events in one request
+# Fields of a request: id, key and record of each event, at most a file for each, and the columns.
 FIELDS_MAX = 4 * EVENTS_MAX + 64
-"""Fields of a request: id, key and record of each event, at most a file for each, and the columns."""
 REQUEST_BYTES_MAX = 32 << 20  # records and keys in one request, unless a single event is larger
 JOINER = Service(pb.DESCRIPTOR, "Joiner", bytes_max=64 << 20, fields_max=FIELDS_MAX)
 

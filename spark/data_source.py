@@ -284,8 +284,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
-        self._target: dict[str, Cursor] | None = None
-        """The end, with an available-now trigger."""
+        self._target: dict[str, Cursor] | None = None  # the end, with an available-now trigger
         states = {each.datacentre: Path(each.state) for each in options.sources}
         which = options.watermark
         self._watermarks = which and SourceWatermarks(RealDisk(), states, options.kinds, which)

@@ -26,28 +26,29 @@ from tests.times import Times
 EXAMPLES_MAX = 100
 GOLDEN = Path(__file__).parent / "golden"
 gc.set_threshold(50_000, 20, 20)  # among 7,000 tests looking for garbage would be a tenth of what they take
+# jsonschema would make parsers of addresses with it, for two seconds; the bill of materials, a process of its own,
+# checks addresses.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-"""jsonschema would make parsers of addresses with it, for two seconds; the bill of materials, a process of its own,
-checks addresses."""
 settings.register_profile("photon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("photon")
+# Nobody uses numpy's global generator: to seed it and to put it back takes a tenth of a millisecond an example.
 entropy.NP_RANDOM = ()  # type: ignore[assignment]
-"""Nobody uses numpy's global generator: to seed it and to put it back takes a tenth of a millisecond an example."""
 _WORKERS_MAX, _PORTS = 5, 500
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
+# Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's.
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
-"""Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
+# A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel. The room for code is as
+# with both compilers: in the 48 MiB of the first alone it is swept, and compiled again.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel. The room for code is as
-with both compilers: in the 48 MiB of the first alone it is swept, and compiled again."""
 SPARK_HOME, _CLASSES = Path(sys.prefix) / "spark-home", Path(sys.prefix) / "spark.jsa"
+# At the address that it was made for: elsewhere each process would write all its pages.
 _SHARED = (
     f" -XX:SharedArchiveFile={_CLASSES} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
 )
-"""At the address that it was made for: elsewhere each process would write all its pages."""
 _JAVA = JAVA_OPTIONS + (_SHARED if _CLASSES.exists() else "")
+# Of every driver that a test starts, whatever command does.
 _SPARK = {
     "executor.extraJavaOptions": _JAVA,
     "executor.memory": "512m",
@@ -56,7 +57,6 @@ _SPARK = {
     "driver.host": "127.0.0.1",
     "driver.bindAddress": "127.0.0.1",
 }
-"""Of every driver that a test starts, whatever command does."""
 if SPARK_HOME.exists():
     os.environ.setdefault("SPARK_HOME", str(SPARK_HOME))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([_JAVA, *(f'"-Dspark.{k}={v}"' for k, v in _SPARK.items())]))

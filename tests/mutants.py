@@ -29,6 +29,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# Room -> its modules without files, sockets, clocks and randomness of their own, wherever in the room they lie.
 CORES = {
     "dispatcher": (
         "core", "events", "flow", "homes", "ledger", "lookups", "open_events", "queues", "retry",
@@ -44,7 +45,6 @@ CORES = {
     "src/photon/batch": ("columns", "events", "ids", "records", "verdicts"),
     "src/photon/outputs": ("cursor", "next_read", "published", "ranges"),
 }  # fmt: skip
-"""Room -> its modules without files, sockets, clocks and randomness of their own, wherever in the room they lie."""
 SIMULATIONS = {
     "dispatcher": ("dispatcher", "workers", "datacentres"),
     "eventstore": ("datacentres",),
@@ -54,15 +54,12 @@ SIMULATIONS = {
     "src/photon/batch": ("joiner", "registry"),
 }
 SEEDS = 5
-FIRST = 3
-"""Test files that are tried before the others that import a mutant's module."""
+FIRST = 3  # test files that are tried before the others that import a mutant's module
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=120", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-STAGE_CPU_S = 300
-"""A mutant that takes longer goes round in circles, which is noticed."""
+STAGE_CPU_S = 300  # a mutant that takes longer goes round in circles, which is noticed
 IMPORTED = ("grpc.aio", "hypothesis", "msgspec", "numpy", "orjson", "structlog", "xxhash", "zstandard")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "site", "__pycache__")
-TOLD = {"log", "logger", "metrics"}
-"""What is only told to people: a dropped line of these is no mutant."""
+TOLD = {"log", "logger", "metrics"}  # what is only told to people: a dropped line of these is no mutant
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -78,8 +75,7 @@ CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
 class Mutant:
     number: int
     room: str
-    path: Path
-    """From the project's root."""
+    path: Path  # from the project's root
     before: str
     after: str
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,9 +37,10 @@ from photon.adapters.inference.moments import (
 )
 from photon.adapters.inference.remedies import remedy, said_key
 from photon.adapters.inference.rows import TEXT, Sample, Side, Written, read_side
-from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_of, untyped
+from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_like, time_of, untyped
 from photon.adapters.side import FORMATS, ZEEK_TIME, Key, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
+from photon.config.words import many
 
 PATTERNS = r"""
 [join.errors.primary]    # 10.0.0.1 - - [20/Nov/2026:09:00:00 +0100] "GET /cart HTTP/1.1" 500 rid=7f3a
@@ -81,6 +82,7 @@ _FEW = 20  # at most this many kinds of events or states
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
 NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values refers to primary events
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_LIKE_AN_ID = re.compile(r"(?=.*[0-9])(?!-?[0-9]+(?:\.[0-9]+)?$)\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,9 +398,11 @@ def _words(
 def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
     if not words:
         return Unclear(problem, _todo("these fields, say"), example)
-    by_options = f"if it is right, confirm it by {shlex.join(words)}"
-    todo = f"{by_options}; or correct the configuration below, try it with photon adapter test, name it with --config"
-    return Unclear(problem, todo, example, words)
+    todo = (
+        f"if it is right, add {shlex.join(words)}; if not, correct the configuration below, try it with "
+        "photon adapter test, and pass it with --config"
+    )
+    return Unclear(problem.replace("; name the key", ""), todo, example, words)
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:
@@ -419,7 +423,9 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | s
         if time is not None:
             field = toml_value(" ".join(time.names))
             notes.append(f"The event time is a guess, {field}: check field, unit, format and zone.")
-    event_id, _ = _event_id(foreign, second, time, told)
+    event_id, why = _event_id(foreign, second, time, told)
+    if event_id is None:
+        notes.append(why)
     sides = primary.config(keys[0]), foreign.config(keys[1], event_id, time)
     text = toml_of(*sides, notes=tuple(map(_one_line, notes)))
     if choice.missing is None:
@@ -496,19 +502,26 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
     sure = [name for name in named if name not in doubts]
     if len(sure) == 1:
         return sure[0], f"event id = {sure[0]!r}: unique, and named as the event's own"
-    many = "1 repeated line" if side.repeated == 1 else f"{side.repeated:,} repeated lines"
     said = (
         "No event id found: every line counts as its own event, so a repeated line is joined twice "
-        f"({many} in the sample)"
+        f"({many(side.repeated, 'repeated line')} in the sample)"
     )
     if len(sure) > 1:
         said += f"; {' and '.join(map(repr, sure[:3]))} may both be one"
     elif doubts:
         said += f"; {' and '.join(f'{name!r} {why}' for name, why in list(doubts.items())[:3])}"
-    if unique:
-        first = (sure or named or unique)[0]
-        said += f". If {first} identifies an event, give --id {first}"
-    return None, said
+    if first := next(iter((*sure, *named, *unique, *_like_ids(side, taken))), None):
+        return None, f"{said}. If {first} identifies an event, give --id {first}"
+    return None, f"{said}. If a field identifies an event, name it with --id"
+
+
+def _like_ids(side: Side, taken: Collection[str]) -> Iterator[str]:
+    """Yields fields whose values could be ids, under any name: unique, without spaces, each with a digit."""
+    for name in side.names():
+        values = side.values(name)
+        like_ids = side.is_unique(name) and all(map(_LIKE_AN_ID.fullmatch, values))
+        if name not in taken and like_ids and not (is_named_time(name) or time_like(values[:200])):
+            yield name
 
 
 def _names_the_event(side: Side, name: str) -> bool:

@@ -332,7 +332,7 @@ class Keys:
                 f"{_pair(best)} could be the key, but {best.foreign!r} may number the foreign records; name the key"
             )
         if best.bits < BITS_MIN:
-            return f"{_pair(best)} could be the key, but so many values in common may be chance; name the key"
+            return f"{_pair(best)} could be the key, but with so few values the match may be chance; name the key"
         return f"only {best.overlap:,} of {best.distinct:,} values of {_pair(best)} are in common; name the key"
 
     def swapped(self) -> str:

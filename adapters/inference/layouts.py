@@ -13,6 +13,7 @@ from photon.adapters.formats.encodings import UTF8, looks_utf16
 from photon.adapters.formats.json_objects import JsonObjects
 from photon.adapters.formats.json_values import parse_object
 from photon.adapters.formats.text_lines import COLOUR, LINE_END
+from photon.config.words import many
 
 OBJECTS_BYTES = 1 << 20  # of each file that are looked at for JSON over several lines
 LIST_MIN = 3
@@ -154,8 +155,7 @@ def _list(sample: Mapping[str, Sequence[bytes]], records: Sequence[bytes], name:
     whole = _objects(sample)[:100]
     lists = [found for record in whole if (found := _list_of(record, name)) is not None]
     if whole and len(lists) == len(whole) and any(map(len, lists)):
-        many = "one JSON object" if len(whole) == 1 else f"{len(whole):,} JSON objects"
-        return f"{many} with a list `{name}` of {sum(map(len, lists)):,} objects"
+        return f"{many(len(whole), 'JSON object')} with a list `{name}` of {sum(map(len, lists)):,} objects"
     if not whole and b"".join(records).count(b"{") > LIST_MIN:
         return f"one long JSON object with a list `{name}`"
     return ""

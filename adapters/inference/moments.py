@@ -45,7 +45,7 @@ def tai64n_times(side: Side) -> list[TimeConfig]:
 
 
 def find_time(side: Side) -> TimeConfig | str | None:
-    """Returns a text that says what is unclear, or ``None`` if the records have no time-like field."""
+    """Returns the event time, a text that says why it is unclear, or ``None`` if no field is like a time."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
     found = _chosen(side)

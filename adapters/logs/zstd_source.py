@@ -173,7 +173,7 @@ class ZstdSource(ForwardSource):
             self._spacing *= 2
 
     def _content(self) -> bytes:
-        """Returns the next block's content; checks the checksum after the last one once that was returned."""
+        """Returns the next block's content; empty where the call after the last block checks the checksum."""
         frame = self._frame
         assert frame is not None
         if self._checksum_follows:

@@ -43,8 +43,7 @@ from photon.supervision.supervisor import Service, Supervisor
 NAMES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "third"}
 SAMPLE_S = 0.02
-SCENE_S = 120.0
-"""No scene takes longer."""
+SCENE_S = 120.0  # no scene takes longer
 FILES = 20
 Scene = Callable[["Site"], Awaitable[dict[str, object]]]
 
@@ -56,8 +55,7 @@ class Progress:
     samples: list[tuple[float, int]] = field(default_factory=list)  # (seconds, events with a verdict)
     ledger: dict[str, int] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
-    served_s: float = 0.0
-    """When its dispatcher reported that it serves."""
+    served_s: float = 0.0  # when its dispatcher reported that it serves
 
     @property
     def with_start_up(self) -> float:

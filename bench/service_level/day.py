@@ -50,26 +50,21 @@ from photon.lab.demo.generator import Disorder, Generator, Truth
 from photon.lab.latency import Follower, Verdict
 
 Say = Callable[[str], None]
-POINTS = 120
-"""Recorded moments of a day."""
+POINTS = 120  # recorded moments of a day
+# Events after which a new deployment is begun: written lines are kept, and their truth is held in memory.
 EVENTS_MAX = 3_000_000
-"""Events after which a new deployment is begun: written lines are kept, and their truth is held in memory."""
-SHARDS = (4, 2)
-"""A deployment begins with two; each day changes their number."""
+SHARDS = (4, 2)  # a deployment begins with two; each day changes their number
 ASK_S = 1.0
 WAITS_S = Wanted().unmatched_after_s
-WRITER_LATE_S = WAITS_S / 2
-"""If the writer stood still longer, an event may rightly be called unmatched."""
+WRITER_LATE_S = WAITS_S / 2  # if the writer stood still longer, an event may rightly be called unmatched
 TRACES = 10
 EXPLAIN_S = 60.0
-BEFORE_NS = 15_000_000_000
-"""Time for which a fault may be felt after its end."""
-RETURN_S = 30.0
-"""Time around a datacentre's absence that is kept in detail."""
+BEFORE_NS = 15_000_000_000  # time for which a fault may be felt after its end
+RETURN_S = 30.0  # time around a datacentre's absence that is kept in detail
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 NOTE = "days.json"
+# Kinds of processes without metrics of their own: those of a datacentre's parts are asked.
 NOT_ASKED = ("wan", DATACENTRE)
-"""Kinds of processes without metrics of their own: those of a datacentre's parts are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +75,7 @@ class Written:
     rate: int
     seconds: float
     epoch_us: int
-    whole: bool
-    """Completely written, and found correct."""
+    whole: bool  # completely written, and found correct
 
     def generator(self, truth: Truth) -> Generator:
         """Its truth is added to ``truth``."""
@@ -158,11 +152,9 @@ class Moment:
     grown: Mapping[str, float]
     ids: Mapping[str, float]
     memory_mib: float
-    files: int
-    """Memory and open files, each of the process that has most."""
+    files: int  # memory and open files, each of the process that has most
     own_s: float
-    others_s: float
-    """Processor seconds of the deployment, and of all but it and this process."""
+    others_s: float  # processor seconds of the deployment, and of all but it and this process
 
 
 def busy_s() -> float:

@@ -38,32 +38,24 @@ from photon.supervision.control import Request
 from photon.supervision.detached import ask_patiently
 from photon.supervision.services import MEMORY
 
-PROBE_RATE, PROBE_S = 12_000.0, 40.0
-"""Clicks a second, more than two cores bear; seconds for which they are offered."""
+PROBE_RATE, PROBE_S = 12_000.0, 40.0  # clicks a second, more than two cores bear; seconds for which they are offered
 PER_CLICK = 2
 TIMES = 2.0
 LOOK_S = 2.0
-OTHERS = 384
-"""Limit of processes that MEMORY does not name."""
-PATIENCE = 4.0
-"""Time allowed for catching up, in multiples of the overload itself."""
-PATIENCE_S = 240.0
-"""Minimum of that time."""
+OTHERS = 384  # limit of processes that MEMORY does not name
+PATIENCE = 4.0  # time allowed for catching up, in multiples of the overload itself
+PATIENCE_S = 240.0  # minimum of that time
 
 
 @dataclass(slots=True)
 class Life:
     """One process over its restarts."""
 
-    limit: int
-    """Bytes of data."""
-    limited: int | None = None
-    """The process that has the limit."""
-    resident: int = 0
-    """Highest value seen, bytes."""
+    limit: int  # bytes of data
+    limited: int | None = None  # the process that has the limit
+    resident: int = 0  # highest value seen, bytes
     restarts: int = 0
-    up: bool = False
-    """State at the last look."""
+    up: bool = False  # state at the last look
 
 
 class Look:

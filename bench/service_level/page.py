@@ -13,8 +13,7 @@ from photon.lab.chaos.api import Do
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks"
 SLOWEST_MAX = 10
 PAGE, PICTURES = "service-level.md", "service-level"
-SMOOTH = 5
-"""Moments over which a share is taken."""
+SMOOTH = 5  # moments over which a share is taken
 NONE = "Not measured yet.\n"
 HEAD = """\
 # Service level

@@ -19,13 +19,11 @@ from photon.lab.latency import Verdict
 KEPT = Path(__file__).parents[1] / "service_level.jsonl"
 VERSION = 2
 DAY, OVERLOAD = "day", "overload"
-QUIET_CORES = 0.25
-"""If others use less than this a machine is called quiet."""
-PROCESS = "datacentre "
-"""Prefix of the name of a datacentre's process."""
+QUIET_CORES = 0.25  # if others use less than this a machine is called quiet
+PROCESS = "datacentre "  # prefix of the name of a datacentre's process
 LATE_NS, TOO_LATE_NS = 10 * 10**9, 60 * 10**9
+# Promised share of events within 10 s; the others within 60 s, except those that a lost datacentre owns.
 WITHIN_10 = 0.9999
-"""Promised share of events within 10 s; the others within 60 s, except those that a lost datacentre owns."""
 SHARES = (50, 90, 99)
 SINCE_START = {
     "hits": "photon_eventstore_cache_hits_total",
@@ -86,10 +84,8 @@ class Absence:
     """A datacentre's: of its process, killed or stopped. Wall times in ns."""
 
     datacentre: str
-    ends_ns: int
-    """From here on it starts again."""
-    back_ns: int
-    """It answers again."""
+    ends_ns: int  # from here on it starts again
+    back_ns: int  # it answers again
 
 
 def absences(

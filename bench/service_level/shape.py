@@ -9,16 +9,12 @@ from collections.abc import Callable, Sequence
 from photon.lab.chaos.api import LEADER, Do, Step
 from photon.lab.chaos.topology import Topology
 
-SWING = 0.7
-"""The night has 1 - SWING times the mean rate, the peak 1 + SWING."""
-RESHARD_AT, AWAY_AT, AWAY_FOR = 0.25, 0.58, 0.08
-"""Shares of the day."""
+SWING = 0.7  # the night has 1 - SWING times the mean rate, the peak 1 + SWING
+RESHARD_AT, AWAY_AT, AWAY_FOR = 0.25, 0.58, 0.08  # shares of the day
+# Interval of faults; shorter in short days, but long enough for the replicas to catch up after the last one.
 EVERY_S, EVERY_SHARE, EVERY_LEAST_S = 60.0, 1 / 16, 20.0
-"""Interval of faults; shorter in short days, but long enough for the replicas to catch up after the last one."""
-BEFORE_S, AFTER_S = 15.0, 25.0
-"""Time around a lost datacentre in which nothing else is done."""
-SETTLED_S = 10.0
-"""Time at the end without faults."""
+BEFORE_S, AFTER_S = 15.0, 25.0  # time around a lost datacentre in which nothing else is done
+SETTLED_S = 10.0  # time at the end without faults
 
 
 def pace(seconds: float) -> Callable[[float], float]:

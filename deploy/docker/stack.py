@@ -27,13 +27,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+# Next to the deployment file: a copy of the settings that the running processes were started with by this script.
 APPLIED = ".photon-applied.toml"
-"""Next to the deployment file: a copy of the settings that the running processes were started with by this script."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
-RESTART_SECONDS = 12.0
-"""Usual time of one restart: the container's end and start, and its first answer."""
-ORDER = ("registry", "datacentre", "joiner", "spark", "wan")
-"""Order in which kinds of processes are restarted."""
+RESTART_SECONDS = 12.0  # usual time of one restart: the container's end and start, and its first answer
+ORDER = ("registry", "datacentre", "joiner", "spark", "wan")  # order in which kinds of processes are restarted
 NO_IMAGE = (
     "pull access denied",
     "failed to resolve",
@@ -41,10 +39,8 @@ NO_IMAGE = (
     "registry-1.docker.io",
     "manifest unknown",
 )
-DATACENTRES = {"east": 8081, "west": 8082}
-"""Datacentres, and the ports of their status pages."""
-HEALTHY_SECONDS_MAX = 600.0
-"""Time from the start of the first container; 60 s is usual on two idle cores."""
+DATACENTRES = {"east": 8081, "west": 8082}  # datacentres, and the ports of their status pages
+HEALTHY_SECONDS_MAX = 600.0  # time from the start of the first container; 60 s is usual on two idle cores
 FLOW_SECONDS_MAX = 180.0
 LEAVE_SECONDS_MAX = 30.0
 SETTLE = "180s"
@@ -73,8 +69,8 @@ class Stack:
     ) -> None:
         """``command``: the Compose command; found if not given."""
         self.settings = Path(os.environ.get("PHOTON_SETTINGS") or ROOT / "deploy" / "compose") / "photon.toml"
+        # Paths in it are below ROOT, wherever the file is.
         self.file = Path(os.environ.get("PHOTON_COMPOSE") or ROOT / "docker-compose.yml")
-        """Paths in it are below ROOT, wherever the file is."""
         self._applied = self.settings.with_name(APPLIED)
         self._base = [*(command or compose()), "--project-directory", str(ROOT), "-f", str(self.file)]
         self._say = say

@@ -35,8 +35,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-START_SECONDS_MAX = 120.0
-"""Longest time until a part answers; 5 s is usual."""
+START_SECONDS_MAX = 120.0  # longest time until a part answers; 5 s is usual
 STOP_SECONDS_MAX = 60.0
 FETCH_SECONDS_MAX = 600.0
 POLL_SECONDS = 0.1

@@ -1,6 +1,6 @@
-"""Pages of the site that are generated from the code (commands, metrics, gRPC services), and texts next to the code.
+"""Pages of the site that are generated from the code: commands, settings, metrics, gRPC services.
 
-Hooks of mkdocs. All text has a single source: a command's help, a comment of a proto file, a DESIGN.md.
+Hooks of mkdocs. All text has a single source: a command's help, a comment of a proto file or of a setting.
 """
 
 from __future__ import annotations
@@ -103,8 +103,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "project/adapter-examples.md": examples_page(),
         "project/bench.md": (ROOT / "bench" / "README.md").read_text().replace("](../docs/", "](../"),
     }
-    for room, text in _designs():
-        pages[f"internals/{room}.md"] = text
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -196,13 +194,6 @@ def _with_unit(value: Duration | Size) -> str:
 def _from_root(name: str) -> str:
     """Converts a text of the repository's root: its links into docs/ lead one folder up here."""
     return re.sub(r"\]\(docs/", "](../", (ROOT / name).read_text())
-
-
-def _designs() -> Iterator[tuple[str, str]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("DESIGN.md")):
-            if not any(part.is_symlink() for part in path.relative_to(ROOT).parents if part != Path()):
-                yield "-".join(path.relative_to(ROOT).parent.parts).removeprefix("src-photon-"), path.read_text()
 
 
 # -- commands ----------------------------------------------------------------------------------------------------

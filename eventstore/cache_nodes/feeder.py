@@ -27,15 +27,14 @@ from photon.eventstore.index import I64, U64
 
 QUEUE_BYTES_MAX = 32 << 20
 BATCH_BYTES = 4 << 20  # sent at a time, or one piece
+# The reader's longest wait for a node that takes nothing; after that it does not wait until the node takes something
+# again.
 PATIENCE_SECONDS = 1.0
-"""The reader's longest wait for a node that takes nothing; after that it does not wait until the node takes something
-again.
-"""
 WAIT_SHARE = 0.1  # beyond PATIENCE_SECONDS, the reader waits at most this share of all time for a slow node
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
+# Refusals that would recur for the same pieces.
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
-"""Refusals that would recur for the same pieces."""
 OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 
 

@@ -202,8 +202,8 @@ class CacheNodes:
         await asyncio.gather(*(asyncio.to_thread(node.feeder.join) for node in view.nodes.values()))
 
 
+# (keys, as_of, records in caches) -> the answers; reads logs for the rest.
 Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awaitable[EventLookUps]]
-"""(keys, as_of, records in caches) -> the answers; reads logs for the rest."""
 
 
 class HedgedLookUps:

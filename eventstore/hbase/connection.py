@@ -19,8 +19,7 @@ from photon.eventstore.hbase.api import SCAN_ROWS, Cells, HBaseRefused, HBaseUna
 from photon.eventstore.hbase.schema import META
 from photon.rows.hbase.connection import ANSWER_SECONDS_MAX, REFUSALS, Connect, Connections, connector, one_line
 
-CALL_SECONDS_MAX = 20.0
-"""Limit of a call with all its repetitions, after which a pending answer is abandoned, too."""
+CALL_SECONDS_MAX = 20.0  # limit of a call with all its repetitions, after which a pending answer is abandoned, too
 PAUSES = BackOff(first=0.05, most=1.0)
 THREADS = 4  # batches of one read or write that are under way at a time
 READ_ROWS = 1000

@@ -31,14 +31,13 @@ from photon.eventstore.key_finding.process import (
     framed,
 )
 
+# Number of blocks held back: the process has work while the reader stores earlier ones, and the reader has work while
+# it waits for the process.
 AHEAD = 10
-"""Number of blocks held back: the process has work while the reader stores earlier ones, and the reader has work
-while it waits for the process.
-"""
+# A process that has not answered for this time is given up; a block takes it some 30 ms, its start half a second.
 PATIENCE_S = 10.0
-"""A process that has not answered for this time is given up; a block takes it some 30 ms, its start half a second."""
+# Messages under way must fit into a pipe, so that sending never blocks: SLOTS times this, and a path.
 HEADER_BYTES_MAX = 2 << 10
-"""Messages under way must fit into a pipe, so that sending never blocks: SLOTS times this, and a path."""
 
 
 @dataclass(slots=True, eq=False)

@@ -18,14 +18,14 @@ from photon.idregistry.core.outcomes import Refusal, Status
 MESSAGE_BYTES_MAX = 4 << 20  # largest request or reply; the largest batch of ids takes 720 KiB
 REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
 REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
+# Requests under way at one replica. Further ones wait within their time-out, without delaying other replicas.
 REQUESTS_OUTSTANDING_MAX = 64
-"""Requests under way at one replica. Further ones wait within their time-out, without delaying other replicas."""
+# A connection silent for this time is pinged, and given up after the same time without an answer.
 KEEPALIVE_MS = 2_000
-"""A connection silent for this time is pinged, and given up after the same time without an answer."""
 RECONNECT_MS_MIN = 100
 RECONNECT_MS_MAX = 1_000
+# Limit of one attempt to connect, a few round trips: the end of a cut is noticed within this and one back-off.
 CONNECT_MS_MAX = 1_000
-"""Limit of one attempt to connect, a few round trips: the end of a cut is noticed within this and one back-off."""
 
 _OPTIONS = (
     *REGISTRY.sizes,

@@ -32,13 +32,12 @@ from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
 
 TRY_SECONDS_MAX = 2.0  # one try at one replica: a hanging one must not use up the call's whole time-out
 LOOK_UP_SECONDS_MIN = 0.5
+# A look-up's try may take this many round trips, but at least LOOK_UP_SECONDS_MIN: a batch of ids takes several.
 LOOK_UP_ROUND_TRIPS = 10
-"""A look-up's try may take this many round trips, but at least LOOK_UP_SECONDS_MIN: a batch of ids takes several."""
+# After WRONG_SHARD, the wait for a replica that knows a newer config than the first one to answer.
 DOUBT_SECONDS = 0.25
-"""After WRONG_SHARD, the wait for a replica that knows a newer config than the first one to answer."""
 PROBE_SECONDS = 1.0  # while there are look-ups, every replica is probed at this interval
-SILENT_SECONDS = 1.0
-"""A replica that did not answer is not tried as a leader for this time, if there is another."""
+SILENT_SECONDS = 1.0  # a replica that did not answer is not tried as a leader for this time, if there is another
 
 _Probe = asyncio.Task[Description | Refusal]
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 
 SAMPLES = 5  # the median of this many round trips counts
 CLEARLY = 0.7
+# Switch to another replica if its round trip is below CLEARLY times the present one's, and shorter by more than
+# NOISE_S.
 NOISE_S = 0.002
-"""Switch to another replica if its round trip is below CLEARLY times the present one's, and shorter by more than
-NOISE_S.
-"""
+# A replica is behind if it has not applied entries that another had applied one to two times this long ago, or lacks
+# …
 BEHIND_S = 2.0
-"""A replica is behind if it has not applied entries that another had applied one to two times this long ago, or lacks
-…
-"""
 BEHIND_ENTRIES = 1_000  # ... more entries than commit within that time
 
 

@@ -29,8 +29,8 @@ _LATE = Refusal(Status.UNKNOWN, "no answer in time")
 
 T = TypeVar("T")
 
+# (shard, some of the ids, deadline) -> the shard's answer for them.
 One = Callable[[int, Ids, float], Awaitable[Answered]]
-"""(shard, some of the ids, deadline) -> the shard's answer for them."""
 
 
 class Backend(Protocol):
@@ -121,13 +121,12 @@ class RoutedRegistry:
         self._backend = backend
         self._clock = clock
         self._description: Description | None = None
-        self._stale = False
-        """A replica said that the description is out of date or too new: ask before the next call."""
+        self._stale = False  # a replica said that the description is out of date or too new: ask before the next call
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
         self.problem = ""  # why the last unanswered try failed, for people
+        # Requests of verifiers, dispatchers and operators besides ``api.Registry``.
         self.recovery = Recovery(self.ask, self.described, clock)
-        """Requests of verifiers, dispatchers and operators besides ``api.Registry``."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
 
     # -- api.Registry -------------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from photon.config.interval_clock import Interval
 
 NS_PER_S = 1_000_000_000
-INFINITE_NS = 1 << 62
-"""Bound on an unknown clock's offset in either direction; larger than any real one."""
+INFINITE_NS = 1 << 62  # bound on an unknown clock's offset in either direction; larger than any real one
 READING_S_MAX = 30.0  # older readings are ignored, as clocks may be stepped
 DRIFT = 0.001  # unstepped clocks drift apart by less than this share of the time: twice the kernel's 500 ppm
 

@@ -20,8 +20,7 @@ from photon.idregistry.witness import Witness
 VERSION = 3
 MAX_ENTRY_IDS = 16_384  # ids of one Raft entry, inserts and clears together: at most 720 KiB of columns
 COMMAND_BYTES_MAX = 1 << 20  # the Raft driver's limit for one command
-MAX_CLEARED = 262_144
-"""Ids cleared by one watermark command, some tens of milliseconds; more are cleared in steps."""
+MAX_CLEARED = 262_144  # ids cleared by one watermark command, some tens of milliseconds; more are cleared in steps
 MAX_NAME_BYTES = 512
 MAX_ANNOUNCED = 4_096  # incarnations of one announcement
 MAX_SHARDS = 4_096
@@ -47,8 +46,8 @@ Incarnation = Annotated[int, msgspec.Meta(ge=1, lt=1 << INCARNATION_BITS)]
 TimeNs = Annotated[int, msgspec.Meta(ge=_MIN_I64, le=_MAX_I64)]
 ShardNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
 ShardNumbers = Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
+# The first set-up is 1; each change takes the next number, activated or not.
 ConfigNumber = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
-"""The first set-up is 1; each change takes the next number, activated or not."""
 
 
 class CommandError(ValueError):
@@ -63,8 +62,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Batch(Command, frozen=True, tag="batch"):
     """The queue of a shard's leader: inserts of several callers, then clears."""
 
+    # (caller, number of its rows), in the order of the insert columns.
     callers: list[tuple[Incarnation, Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY_IDS)]]] = []
-    """(caller, number of its rows), in the order of the insert columns."""
     digests: bytes = b""
     times: bytes = b""
     tokens: bytes = b""
@@ -74,8 +73,8 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_digests: bytes = b""
     clear_times: bytes = b""
     clear_tokens: bytes = b""
+    # Number of the shards' config under which no other shard held the ids; 0 if not checked yet.
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Number of the shards' config under which no other shard held the ids; 0 if not checked yet."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
@@ -163,15 +162,15 @@ class Barrier(Command, frozen=True, tag="barrier"):
     Also for the config group.
     """
 
+    # If not empty, each replica keeps its state at this entry for an export.
     mark: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
-    """If not empty, each replica keeps its state at this entry for an export."""
 
 
 class CheckState(Command, frozen=True, tag="check"):
     """Each replica hashes its state at this entry, and compares the hash of an earlier check with the leader's."""
 
+    # Version of the hash; hashes of different releases cannot be compared.
     form: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    """Version of the hash; hashes of different releases cannot be compared."""
     index: Annotated[int, msgspec.Meta(ge=0)] = 0  # the entry of the leader's hash; 0 if none is given
     hash: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
@@ -213,11 +212,11 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
     shards: Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
 
 
+# Hash of the rule that derives id, key and time from a join's records.
 IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MAX)]
-"""Hash of the rule that derives id, key and time from a join's records."""
 IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]  # join -> rule
+# Digests of the settings that decide whether an event of a join is unmatched.
 VerdictRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=VERDICT_RULE_BYTES_MAX)]
-"""Digests of the settings that decide whether an event of a join is unmatched."""
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
 SIDES = ("foreign", "primary")
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]

@@ -63,17 +63,14 @@ class ConfigMachine:
         self._slots: dict[str, ConfigSlot] = {}
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
+        # The shards and their changes. This and ``id_rules`` are replaced, never modified: other threads read them.
         self.changes = shard_changes.Changes()
-        """The shards and their changes.
-
-        This and ``id_rules`` are replaced, never modified: other threads read them.
-        """
+        # Incarnations above the first number, up to the second, may have been given out since the backup.
         self._restored = (0, 0)
-        """Incarnations above the first number, up to the second, may have been given out since the backup."""
         self._applied = 0
         self.marks = Marks()
+        # Join -> hash of the rule that derives id, key and time from its records.
         self.id_rules: dict[str, bytes] = {}
-        """Join -> hash of the rule that derives id, key and time from its records."""
         self._verdict_rules: dict[str, VerdictRules] = {}  # by join
         self._samples: dict[str, tuple[c.Sample, ...]] = {}  # by join
 

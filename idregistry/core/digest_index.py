@@ -27,25 +27,22 @@ U16 = npt.NDArray[np.uint16]
 CHUNK_BITS = 20
 CHUNK_ROWS = 1 << CHUNK_BITS
 _NUMBER_BITS = 16
+# Limit of chunk numbers. A bucket of 2.4 hours takes one per million ids: they last for 18 years of small buckets.
 CHUNKS_MAX = 1 << _NUMBER_BITS
-"""Limit of chunk numbers.
-
-A bucket of 2.4 hours takes one per million ids: they last for 18 years of small buckets.
-"""
 GROUP = 16
 SEGMENT_SLOTS = 1 << 15
+# A segment splits (or doubles, while it is small) at a load between these: about 11 bytes per row on average.
 LOAD_LOW, LOAD_HIGH = 0.70, 0.88
-"""A segment splits (or doubles, while it is small) at a load between these: about 11 bytes per row on average."""
+# A full segment splits unless removing the words of deleted rows brings it below this share of its limit.
 PURGED_SHARE = 0.75
-"""A full segment splits unless removing the words of deleted rows brings it below this share of its limit."""
 _DEPTH_MAX = 28
 FEW = 16  # words that are put one by one: numpy's calls would cost more than they save
 _GROUP_SHIFT = np.uint64(18)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 _LOW_MASK = np.uint64(0xFFFFFFFF)
+# The bits of a word's upper half that come from the digest. The lowest is always set: no upper half is 0.
 _LIKE_MASK = np.uint64(0xFFF0)
-"""The bits of a word's upper half that come from the digest. The lowest is always set: no upper half is 0."""
 _LIKE = np.uint64(0x10)
 _CHUNK_SHIFT = np.uint64(CHUNK_BITS)
 _ROW_MASK = np.uint64(CHUNK_ROWS - 1)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Smaller arrays are copied when they grow: a fraction of a millisecond, and few mappings for many small buckets.
 MAPPED_FROM_BYTES = 1 << 20
-"""Smaller arrays are copied when they grow: a fraction of a millisecond, and few mappings for many small buckets."""
 _GROWTH = 1.25
+# Larger ones ask for huge pages: fewer faults while they fill; at most 2 MiB are allocated too early.
 _HUGE_FROM_BYTES = 16 << 20
-"""Larger ones ask for huge pages: fewer faults while they fill; at most 2 MiB are allocated too early."""
 
 
 class GrowingArray:

@@ -70,13 +70,10 @@ class IdTable:
         self.bucket_bits = bucket_bits
         self._buckets: dict[int, Bucket] = {}
         self._index = DigestIndex(self)
+        # Bucket number -> the index's numbers of its first, second ... CHUNK_ROWS rows.
         self._chunks: dict[int, list[int]] = {}
-        """Bucket number -> the index's numbers of its first, second ... CHUNK_ROWS rows."""
+        # (bucket, first row) by chunk; ``None`` means deleted. The first is never used, as a word of 0 means none.
         self._by_chunk: list[tuple[Bucket, int] | None] = [None]
-        """(bucket, first row) by chunk; ``None`` means deleted.
-
-        The first is never used, as a word of 0 means none.
-        """
         self._living: Bools = np.zeros(1, np.bool_)
 
     def __len__(self) -> int:

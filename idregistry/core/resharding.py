@@ -33,11 +33,9 @@ class Ask:
     shards: int = 0  # PLAN, APPLY: number of shards for events from then on
     dry_run: bool = False  # APPLY, ABORT: only report what would be done
     lead_s: float | None = None  # PLAN, APPLY: time for the shards to prepare; ``None`` means the default
+    # ABORT: the change's number, or 0 for the one under way. APPLY: only if it gets this number (so that a repeated
+    # request applies once), or 0 for any.
     config: int = 0
-    """ABORT: the change's number, or 0 for the one under way.
-
-    APPLY: only if it gets this number (so that a repeated request applies once), or 0 for any.
-    """
 
 
 @dataclass(frozen=True, slots=True)

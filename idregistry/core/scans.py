@@ -70,8 +70,8 @@ class Below:
     reason: str = ""
 
 
+# (bucket, first row, rows to look at) -> (selected rows, the row after the last one looked at).
 Select = Callable[[Bucket, int, int], tuple[I64, int]]
-"""(bucket, first row, rows to look at) -> (selected rows, the row after the last one looked at)."""
 
 
 def owned_page(

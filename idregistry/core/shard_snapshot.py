@@ -66,8 +66,8 @@ class ShardImage:
 
 # -- the chunks -----------------------------------------------------------------------------------------------------
 Count = Annotated[int, msgspec.Meta(ge=0)]
+# name, datacentre, newest, fenced, some of its incarnations.
 SlotItem = tuple[c.Name, Annotated[int, msgspec.Meta(ge=-1, le=254)], Count, bool, list[c.Incarnation]]
-"""name, datacentre, newest, fenced, some of its incarnations."""
 
 
 class _Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k"):

@@ -62,8 +62,8 @@ class Sharding:
     ranges: tuple[c.Range, ...] = ()
     standing: Standing = field(default_factory=Standing)
     latest: int = c.NO_TIME  # latest event time ever entered, or the boundary, whichever is later; ns
+    # (config, end of this shard's last range in it), cached: it is needed every second.
     _until: tuple[tuple[c.Range, ...], int] = field(default=((), c.NO_TIME), compare=False, repr=False)
-    """(config, end of this shard's last range in it), cached: it is needed every second."""
 
     # -- ids ----------------------------------------------------------------------------------------------------
     def own(self, digests: bytes) -> Bools:

@@ -53,8 +53,8 @@ class Checks:
 
     def __init__(self) -> None:
         self._taken: OrderedDict[int, Checked] = OrderedDict()
+        # The last difference; ``None`` again once a later state equals the leader's, as after a snapshot from it.
         self.difference: Difference | None = None
-        """The last difference; ``None`` again once a later state equals the leader's, as after a snapshot from it."""
 
     @property
     def last(self) -> Checked | None:

@@ -46,10 +46,9 @@ from photon.idregistry.core.shard_standing import ShardFacts, Standing, misplace
 from photon.idregistry.core.state_checks import Checked, Checks, state_hash
 from photon.idregistry.raft.api import Frozen
 
-WRONG_SHARD = 200
-"""Internal answer: not an id of this shard under its config. Sent to clients as STATUS_WRONG_SHARD."""
+WRONG_SHARD = 200  # internal answer: not an id of this shard under its config. Sent to clients as STATUS_WRONG_SHARD.
+# Internal answer: this shard does not know the incarnation. Sent to clients as STATUS_UNKNOWN_CALLER.
 UNKNOWN_CALLER = 201
-"""Internal answer: this shard does not know the incarnation. Sent to clients as STATUS_UNKNOWN_CALLER."""
 MAX_DATACENTRES = 255
 MAX_SLOTS = 1 << 20
 

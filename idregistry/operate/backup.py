@@ -228,8 +228,8 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
 
 
 # -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
+# Up to this many incarnations may have been given out after the backup: the restored deployment skips them.
 INCARNATIONS_SINCE_MAX = 1 << 16
-"""Up to this many incarnations may have been given out after the backup: the restored deployment skips them."""
 
 
 def restore_replica(

@@ -16,10 +16,10 @@ from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
 WATCH_SECONDS = 0.2  # interval of requests for a change's progress
+# Wait before planning again after a refusal right after the plan: shards may just have lost a leader.
 AGAIN_SECONDS = 1.0
-"""Wait before planning again after a refusal right after the plan: shards may just have lost a leader."""
+# A change is decided before its start; then the shards apply the decision, and new ones open.
 AFTER_START_SECONDS = 60.0
-"""A change is decided before its start; then the shards apply the decision, and new ones open."""
 
 
 class ReshardFailed(PhotonError):

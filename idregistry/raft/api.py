@@ -101,15 +101,12 @@ class GroupState:
     applied: int
     committed: int
     healthy: bool  # false once the group stopped on an error (fail-stop)
+    # False while the disk is full: the replica serves reads from memory and does not vote or append; it resumes by
+    # itself.
     writable: bool = True
-    """False while the disk is full: the replica serves reads from memory and does not vote or append; it resumes by
-    itself.
-    """
+    # For a leader: it has applied an entry of its term, and so everything acknowledged before. A replica that has
+    # just started and been elected may have applied nothing yet.
     current: bool = True
-    """For a leader: it has applied an entry of its term, and so everything acknowledged before.
-
-    A replica that has just started and been elected may have applied nothing yet.
-    """
 
 
 class Group(Protocol):

@@ -113,7 +113,7 @@ class RaftGroup:
     def propose(self, command: bytes, *, timeout: float, done: Done) -> None:
         """See ``api.Group``. Raises ValueError for a command above COMMAND_BYTES_MAX."""
         if len(command) > COMMAND_BYTES_MAX:
-            raise ValueError(f"raft: a command of {len(command)} bytes, at most {COMMAND_BYTES_MAX} may be")
+            raise ValueError(f"raft: a command of {len(command)} bytes, at most {COMMAND_BYTES_MAX} are allowed")
         proposal = Proposal(command, self.clock.monotonic() + timeout, done)
         with self._lock:
             state = self._published

@@ -89,8 +89,8 @@ class RaftHost:
 
             self._network = GrpcNetwork({each: peers[each] for each in self._others}, tls, clock)
         self._random = random or Random()
+        # Replaced, never modified: other threads read it.
         self._groups = {number: self._make_group(number, machine) for number, machine in sorted(machines.items())}
-        """Replaced, never modified: other threads read it."""
         self._identity: Identity | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None

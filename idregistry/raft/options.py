@@ -11,8 +11,8 @@ from pathlib import Path
 from photon.config.errors import PhotonError
 
 COMMAND_BYTES_MAX = 1 << 20  # a larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB
+# One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX.
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
-"""One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX."""
 FRAME_BYTES_MAX = 3 << 20  # messages in one frame on the wire (a single message always fits)
 FRAME_MESSAGES_MAX = 4096
 ENTRIES_MAX = 1024  # entries in one append message
@@ -21,8 +21,8 @@ APPLIED_FEW = 8  # entries that a follower applies as one in a stream, if they h
 APPLIED_BYTES = 64 << 10
 ENTRY_COST = 4 << 10  # replaying an entry costs as much as this many bytes of full ones, however small it is
 APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way to one peer
+# Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long.
 SNAPSHOT_SLICE_BYTES = 1 << 20
-"""Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long."""
 SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # largest chunk that StateMachine.snapshot may yield
 TRANSFER_BYTES = 512 << 10  # bytes of a snapshot in one message to a follower
 QUEUE_BYTES_MAX = 32 << 20  # waiting for one peer; beyond it the oldest messages are dropped (Raft tolerates loss)
@@ -36,14 +36,12 @@ PROPOSALS_MAX = 4096  # waiting in one group; beyond it a proposal is answered N
 class RaftOptions:
     """Tuning of a replica; the defaults suit replicas up to some 100 ms apart."""
 
+    # A follower that hears no leader for a random time between these two stands for election.
     election_min: float = 0.4
-    """A follower that hears no leader for a random time between these two stands for election."""
     election_max: float = 0.8
+    # A replica that has just started asks for votes after a random time between these two. Replicas that hear a
+    # leader refuse; if all have just started, there is no leader to wait for.
     first_min: float = 0.05
-    """A replica that has just started asks for votes after a random time between these two. Replicas that hear a
-
-    leader refuse; if all have just started, there is no leader to wait for.
-    """
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
     leader_patience: float = 1.6  # a leader that hears no majority for this time steps down
@@ -52,20 +50,19 @@ class RaftOptions:
     disk_retry: float = 0.5  # interval of retries after a write failed on a full disk
     transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this time
     in_flight: int = 4  # entries of one group that are proposed and not yet committed
+    # The log is compacted when it exceeds both this and log_ratio of the last snapshot; each entry since then counts
+    # ENTRY_COST more than its size.
     log_bytes: int = 16 << 20
-    """The log is compacted when it exceeds both this and log_ratio of the last snapshot; each entry since then counts
-    ENTRY_COST more than its size.
-    """
+    # Two bytes of a snapshot are written for each byte of the log, and a start reads half a snapshot more.
     log_ratio: float = 0.5
-    """Two bytes of a snapshot are written for each byte of the log, and a start reads half a snapshot more."""
+    # The newest commands of a group are kept in memory; older ones are read when a follower needs them.
     log_memory: int = LOG_MEMORY_BYTES
-    """The newest commands of a group are kept in memory; older ones are read when a follower needs them."""
+    # Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot.
     log_margin: int = 1 << 20
-    """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
+    # Timers of all groups are rounded up to multiples of it, so that many idle groups wake together.
     timer_grid: float = 0.02
-    """Timers of all groups are rounded up to multiples of it, so that many idle groups wake together."""
+    # A group without activity for this time stops its heartbeats and timers until something happens.
     rest_after: float = 1.0
-    """A group without activity for this time stops its heartbeats and timers until something happens."""
     epoch: int = 1  # of the membership: messages of another epoch are refused
 
     def __post_init__(self) -> None:

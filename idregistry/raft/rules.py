@@ -1,6 +1,6 @@
 """Pure rules that correct how pysyncobj handles messages: no sockets, files, clock or library.
 
-Each rule's docstring names the defect it corrects (``DESIGN.md`` has the table).
+Each rule's docstring names the defect it corrects (``docs/idregistry.md`` has the table).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class SnapshotStore:
         for chunk in writing.chunks:
             if len(chunk) > SNAPSHOT_CHUNK_BYTES_MAX:
                 raise RaftStopped(
-                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
+                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} are allowed"
                 )
             writing.count += 1
             parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)

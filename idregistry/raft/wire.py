@@ -29,8 +29,7 @@ log = get_logger(__name__)
 
 RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
-SILENCE_MAX = 5.0
-"""A stream to a peer silent for this time is opened again, as its connection may be dead."""
+SILENCE_MAX = 5.0  # a stream to a peer silent for this time is opened again, as its connection may be dead
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (

@@ -13,8 +13,8 @@ from photon.idregistry.raft.api import Group, StateMachine
 if TYPE_CHECKING:
     import grpc.aio
 
+# Numbers from here on belong to guests: no shard has one, and none is opened as a shard if its guest is missing.
 FIRST_NUMBER = 2 * MAX_SHARDS
-"""Numbers from here on belong to guests: no shard has one, and none is opened as a shard if its guest is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ class Guest:
 
     number: int  # group number: FIRST_NUMBER or more, permanently the same on each replica
     machine: StateMachine
+    # Adds its services to the server before the start; returns the sources of its metrics.
     serve: Callable[[Group, grpc.aio.Server], list[Source]]
-    """Adds its services to the server before the start; returns the sources of its metrics."""

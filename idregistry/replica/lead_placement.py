@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 PERIOD_S = 2.5
+# Number of successive periods that must agree before the lead is handed over, which delays inserts by some round
+# trips.
 PERIODS = 2
-"""Number of successive periods that must agree before the lead is handed over, which delays inserts by some round
-trips.
-"""
 MOSTLY = 0.8  # share of a period's ids from one region
 LEAST_IDS = 20  # a period with fewer ids is ignored
 

@@ -25,19 +25,19 @@ from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings
 
 log = get_logger(__name__)
 
+# A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied.
 MARK_SECONDS = 60.0
-"""A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied."""
 TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4  # concurrent exports of one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
 MEMBERS_MAX = 5
 APPLY_SECONDS = 10.0  # longest wait of an export until its mark is applied here
 POLL_SECONDS = 0.02
+# Fields shared by GroupFacts and GroupInspection.
 _INSPECTED = (
     *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),
     *("batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms"),
 )
-"""Fields shared by GroupFacts and GroupInspection."""
 
 
 class Operator:
@@ -86,7 +86,7 @@ class Operator:
         acknowledged before.
         """
         if len(mark) > MARK_BYTES_MAX:
-            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} may be")
+            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} are allowed")
         before = self._state(group)
         outcome = await self._proposed(group, c.encode(c.Barrier(mark)))
         if isinstance(outcome, Refusal):
@@ -154,7 +154,7 @@ class Operator:
     def follow(self, epoch: int, members: Mapping[str, str]) -> Refusal | None:
         """Notes the next membership, which this replica's next start adopts. ``None`` means done."""
         if len(members) > MEMBERS_MAX:
-            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} may be")
+            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} are allowed")
         try:
             problem = self._host.follow(epoch, members)
         except OSError as error:

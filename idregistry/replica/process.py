@@ -36,9 +36,8 @@ log = get_logger(__name__)
 
 _STARTING_SECONDS, _WATCH_SECONDS = 0.1, 1.0  # interval of checks of the replica, until it is ready and afterwards
 _GRACE_SECONDS = 2.0
+# A replica that must not serve stays up this long, as others like it need a majority to learn of the conflict.
 _CONFLICT_SECONDS = 0.5
-"""A replica that must not serve stays up this long, as others like it need a majority to learn of the conflict.
-"""
 _LET_END_SECONDS = 0.01
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -44,10 +44,9 @@ WATCH_SECONDS = 1.0
 _STARTING_SECONDS = 0.02
 _CHANGING_SECONDS = 0.1
 BOUNDARY_STEP_NS = 10_000_000_000
+# The boundary moves in steps of at least ten seconds, and in at most this many over the retention: each step costs an
+# entry per shard, which wakes its group in all replicas.
 BOUNDARY_STEPS_MAX = 10_000
-"""The boundary moves in steps of at least ten seconds, and in at most this many over the retention: each step costs
-an entry per shard, which wakes its group in all replicas.
-"""
 
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
@@ -78,15 +77,15 @@ class ReplicaSettings:
     shards: int
     uncertainty_s: float = 5.0  # S: the bound on clock uncertainty between any two machines of the deployment
     retention_s: float | None = None  # ``None``: the boundary never moves
+    # Bytes that the ids may take; beyond it inserts are answered OVERLOADED. ``None`` means no limit.
     memory_limit: int | None = None
-    """Bytes that the ids may take; beyond it inserts are answered OVERLOADED. ``None`` means no limit."""
+    # Join -> hash of the rule that derives id, key and time from its records.
     id_rules: Mapping[str, bytes] = field(default_factory=dict)
-    """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None  # where to listen, if it is not the advertised address
     tls: Tls | None = None  # ``None``: plain text, for clients and between replicas
     epoch: int = 1  # of a new directory's membership; replicas of another epoch are ignored
+    # Datacentre -> the replicas of its region: if it inserts most of a shard's ids, one of them should lead.
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Datacentre -> the replicas of its region: if it inserts most of a shard's ids, one of them should lead."""
     require_sync: bool = False  # True to refuse a machine without a synchronised clock
 
 
@@ -188,8 +187,8 @@ class RegistryReplica:
         self._watch = Watch(shards=self._shards, memory=self.memory, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._remembered_told = False
+        # Resolves if the deployment's set-up differs from this replica's configuration: it must then end.
         self.conflict: asyncio.Future[str] | None = None
-        """Resolves if the deployment's set-up differs from this replica's configuration: it must then end."""
 
     # -- life ---------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -345,7 +344,7 @@ class RegistryReplica:
         return True
 
     def _tell_remembered(self, server: ShardServer) -> None:
-        """Called once, for a shard that worked when the clock showed a later time than now."""
+        """Warns once if this clock is behind a time that the shard has seen."""
         facts, now = server.machine.sharding, self.clocks.time.read()
         by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
         # without the boundary, which ``latest`` includes

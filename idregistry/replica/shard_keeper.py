@@ -30,8 +30,7 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-BEHIND_S = 5.0
-"""For so long a verification lets shards of this replica catch up before it calls them behind."""
+BEHIND_S = 5.0  # for so long a verification lets shards of this replica catch up before it calls them behind
 BEHIND_POLL_S = 0.05
 
 
@@ -49,12 +48,12 @@ class ShardKeeper:
     retention: bool
 
     def __post_init__(self) -> None:
+        # Cached from this value of the config group, as it is needed many times a second.
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
-        """Cached from this value of the config group, as it is needed many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
+        # Shards without which this replica is not ready: those it started with, and those opened since.
         self.waited_for = set(self.shards)
-        """Shards without which this replica is not ready: those it started with, and those opened since."""
 
     # -- the caretaker's --------------------------------------------------------------------------------------------
     @property

@@ -14,16 +14,16 @@ from photon.config.back_off import BackOff
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, held_by_all
 
+# For each of KINDS: (file number, durable length) of the slot's files, in order, including final ones.
 LocalFiles = tuple[tuple[tuple[int, int], ...], ...]
-"""For each of KINDS: (file number, durable length) of the slot's files, in order, including final ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShipperLimits:
     """Sizes in bytes, times in seconds."""
 
+    # Bytes shipped per request, and so the limit in flight; a longer line is shipped alone.
     request_bytes: int = 4 << 20
-    """Bytes shipped per request, and so the limit in flight; a longer line is shipped alone."""
     retry: BackOff = BackOff(first=0.2, most=5.0)
     trouble_s: float = 30.0  # wait after a refusal that only an operator can resolve
 

@@ -24,8 +24,7 @@ from photon.joiner.slot.witness import READ_BYTES, PrefixHash
 from photon.outputs.damaged import FilledContent
 from photon.outputs.log.format import DamagedRange
 
-LINE_BYTES_MAX = 48 << 20
-"""Longer events would not fit into a message; the limit on lines is far lower."""
+LINE_BYTES_MAX = 48 << 20  # longer events would not fit into a message; the limit on lines is far lower
 
 
 class CannotShip(PhotonError):
@@ -42,8 +41,8 @@ class LocalOutput:
     disk: Disk
     root: Path
     name: Callable[[int, int], str]
+    # Damaged ranges of the slot's files: the copy has newlines there, and its list of them is the slot's.
     damaged: Callable[[], Sequence[DamagedRange]] = tuple
-    """Damaged ranges of the slot's files: the copy has newlines there, and its list of them is the slot's."""
 
     def __post_init__(self) -> None:
         self._known: dict[int, dict[WitnessLog, PrefixHash]] = {}
@@ -114,8 +113,7 @@ class LocalOutput:
         return found
 
     def _read(self, log: int, number: int, at: int, length: int) -> bytes:
-        """Reads bytes; a final file from the last place on, as unpacking it from the beginning each time would be
-        slow."""
+        """Reads bytes, from the last position if possible: unpacking a final file again from its start is slow."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
             name = self.name(log, number)

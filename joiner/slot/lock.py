@@ -13,10 +13,10 @@ from photon.joiner.slot.identity import SlotRefused
 
 LOCK_NAME = "lock"
 WAIT_S = 10.0  # longest wait of a start for a predecessor that is being killed
+# File systems on which locks or syncs are not reliable.
 NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs")
 )
-"""File systems on which locks or syncs are not reliable."""
 
 
 class SlotLock:

@@ -53,12 +53,12 @@ class SlotLog(LogWriter):
         self.witness: Witness | None = None  # ``None`` means that there is none, and all durable output is shown
         self.held: Witness | None = None  # the content of the copy; ``None`` without a copy
         self._clearable: dict[str, int] | None = None
+        # Returns how far the redo log is durable now; may be called on any thread.
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
-        """Returns how far the redo log is durable now; may be called on any thread."""
         self.final: Callable[[str], int] = lambda name: -1  # length of a file listed in the manifest; -1 for others
         self._hashes = {kind: PrefixHash() for kind in self.kinds}  # of the open files
+        # The newest file with anything durable; ``None`` if this log has no plain file.
         self._newest: dict[str, WitnessLog | None] = {}
-        """The newest file with anything durable; ``None`` if this log has no plain file."""
         self._before: list[WitnessLog] = []
         self.place: Place = ()
         self.durable: Witness = ()  # the witness's next value: all output that is durable and published

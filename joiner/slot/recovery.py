@@ -23,18 +23,17 @@ KEEP_OUTPUT = (
 )
 
 
+# The records in the redo log, without their newlines -> the text their row writes: the record itself, or all pairs of
+# its event.
 Logged = Mapping[bytes, bytes]
-"""The records in the redo log, without their newlines -> the text their row writes: the record itself, or all pairs
-of its event.
-"""
 
 
 @dataclass(slots=True)
 class Found:
     """Findings and repairs, for the start's log line."""
 
+    # The logged lines (without newline) that are in the output, complete and durable.
     lines: set[bytes] = field(default_factory=set)
-    """The logged lines (without newline) that are in the output, complete and durable."""
     completed: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
 

@@ -84,14 +84,11 @@ class RedoLog:
         self._file: AppendFile | None = None
         self._segment = 0
         self._synced = 0
+        # True if the last read reached the last byte. A bad end is a frame that was never synced, or one corrupted
+        # before a later frame recorded it as synced: the two cannot be distinguished.
         self.whole = True
-        """True if the last read reached the last byte.
-
-        A bad end is a frame that was never synced, or one corrupted before a later frame recorded it as synced: the
-        two cannot be distinguished.
-        """
+        # Newest segment and its durable length in bytes; ``None`` before ``begin``. Any thread may read it.
         self.end: tuple[int, int] | None = None
-        """Newest segment and its durable length in bytes; ``None`` before ``begin``. Any thread may read it."""
         self._sizes: dict[int, int] = {}  # segment -> bytes
         self._live: dict[int, int] = {}  # segment -> number of frames that have not left
         self._segment_of: dict[int, int] = {}  # frame -> segment

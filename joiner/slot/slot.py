@@ -81,15 +81,13 @@ class _Log(NamedTuple):
 class Ages:
     """A start's information for comparing ages (rule 6)."""
 
+    # On an operator's order: unreadable or missing parts of the log are left to recovery by token (rule 13).
     accept_damaged_log: bool = False
-    """On an operator's order: unreadable or missing parts of the log are left to recovery by token (rule 13)."""
+    # The registry belongs to this slot alone, and is never restored from a backup, so it has witnessed all shown
+    # output.
     own_registry: bool = False
-    """The registry belongs to this slot alone, and is never restored from a backup, so it has witnessed all shown
-    output.
-    """
+    # Durable end of the redo log (segment, bytes) when its dispatcher last counted a verdict, if reported.
     reached: tuple[int, int] | None = None
-    """Durable end of the redo log (segment, bytes) when its dispatcher last counted a verdict, if reported.
-    """
 
 
 AGES = Ages()
@@ -115,14 +113,11 @@ class SlotStore:
         self._files.final = self._finals.length_of
         self._log_read: _Log | None = None
         self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above the durable length
+        # The output is copied: ``local_files`` is kept up to date, and files that the copy lacks are not made final.
         self.ships = False
-        """The output is copied: ``local_files`` is kept up to date, and files that the copy lacks are
-        not made final.
-        """
+        # For each of KINDS: (file number, durable length) in order, including final files; may be read from any
+        # thread.
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
-        """For each of KINDS: (file number, durable length) in order, including final files; may be read from any
-        thread.
-        """
         self.taken: list[str] = []  # files that the start took from the copy
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 

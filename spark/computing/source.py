@@ -76,12 +76,12 @@ class _Part(msgspec.Struct, frozen=True):
 class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan, self._clock = plan, clock
+        # When the last record arrived, and when the watermark last moved.
         self._came_s = self._moved_s = clock.monotonic()
-        """When the last record arrived, and when the watermark last moved."""
         self._target: Mapping[str, Cursor] | None = None
+        # True if this run reached the end of time. A run that starts there moves Spark's watermark once, so that keys
+        # set aside are tried again.
         self._ended = False
-        """True if this run reached the end of time. A run that starts there moves Spark's watermark once, so that
-        keys set aside are tried again."""
         which = "exact" if plan.exact else "percentile"
         streams: dict[str, list[Reads]] = {}
         for each in plan.reads:

@@ -44,8 +44,10 @@ class Search:
     def next(
         self, listed: Sequence[GivenUp], waiting: frozenset[bytes], now: float, now_ns: int, *, free: bool
     ) -> Reread | None:
-        """``listed``: the whole list; ``waiting``: digests of ids that were found and have no verdict yet; ``free``:
-        no search is in progress, and the logs are read, so that one makes sense."""
+        """Returns the next search for given-up ids, if one is due.
+
+        ``listed``: the whole list; ``waiting``: digests of found ids without a verdict yet; ``free``: the logs are
+        read, and no search is in progress."""
         names = {(each.digest, each.generation) for each in listed}
         self._looked = {name: looked for name, looked in self._looked.items() if name in names}
         left = [each for each in listed if each.digest not in waiting]

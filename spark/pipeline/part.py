@@ -57,8 +57,6 @@ class InsertsIds(Protocol):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """A part that is done."""
-
     decision: Decision
     result: Result
 

@@ -68,7 +68,7 @@ def parts_of(
 def unread(
     logs: Iterable[StandingLog], known: Mapping[str, LogAt], limits: PlanLimits, now_ns: int
 ) -> list[StandingLog]:
-    """Returns those of these logs that are not decided up to their listed end."""
+    """Returns the logs that are not decided up to their listed end."""
     return [log for log in logs if _has_more(log, known.get(log.identity) or begun(log, now_ns), limits, now_ns)]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from photon.spark.pipeline.run import Outcome, Progress
 
+# Joins until the event is set, and reports each batch.
 Run = Callable[[asyncio.Event, Callable[[Progress], None]], Coroutine[Any, Any, Outcome]]
-"""Joins until the event is set, and reports each batch."""
 
 
 class JoinQuery:

@@ -63,11 +63,10 @@ class LogReader:
     adapter: Adapter
     digester: Digester
     journal: Journal
+    # Returns where a log is now, by its identity; ``None`` if it is where planned.
     paths: Callable[[str], str | None] = lambda identity: None
-    """Returns where a log is now, by its identity; ``None`` if it is where planned."""
     now_ns: Callable[[], int] = lambda: 0
-    slack_ns: int = 0
-    """An event is first read at most this long after it is tried (``dispatcher.two_clocks``)."""
+    slack_ns: int = 0  # an event is first read at most this long after it is tried (``dispatcher.two_clocks``)
 
     def __call__(self, plan: Plan, part: Part) -> PartRead:
         read = PartRead()

@@ -102,7 +102,7 @@ class DriverReport:
         return (self.line().read - read) / max(self.driver.clock.monotonic() - at, 1.0)
 
     def put(self, into: Readings) -> None:
-        """Puts the metrics that a dispatcher does not have."""
+        """Adds the metrics that only a join on Spark has."""
         driver = self.driver
         into.put(f"{PREFIX}_batches_total", driver.committed + 1, join=driver.join)
         into.put(f"{PREFIX}_batch_seconds", driver.batch_s, join=driver.join)

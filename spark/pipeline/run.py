@@ -55,8 +55,7 @@ REPEATS = 1  # repetitions with --once, as each attempt itself retries for a min
 FULL = "the limit of waiting events is reached ([limits] retry_store); no log is read until some are decided"
 
 Say = Callable[[str], object]
-Progress = dict[str, Any]
-"""One batch, as in ``JoinQuery.lastProgress``, without the name."""
+Progress = dict[str, Any]  # one batch, as in ``JoinQuery.lastProgress``, without the name
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,7 @@ class Repairing:
         self._told = told
         self._earlier = repairs.since(report.verdict.exported_ns)
         self._asked = set(self._earlier.asked)
-        self._doubtful: set[bytes] = set()
-        """Ids of the batch that were requested, but whose answer was lost."""
+        self._doubtful: set[bytes] = set()  # ids of the batch that were requested, but whose answer was lost
 
     async def run(self) -> RepairProgress:
         """Returns the outcomes of this run and earlier ones; without ``apply``, the planned ones.

@@ -77,8 +77,7 @@ class FreshJoin:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._is_own = type(adapter) is ConfiguredAdapter
-        """True for adapters whose payloads are JSON by construction."""
+        self._is_own = type(adapter) is ConfiguredAdapter  # true for adapters whose payloads are JSON by construction
         self._files: dict[tuple[str, bytes | None], LogFile] = {}
 
     def file(self, log: str, header: bytes | None) -> LogFile:

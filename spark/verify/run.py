@@ -163,8 +163,7 @@ class _Night:
         self._lines: dict[tuple[int | None, str], int] = {}  # of foreign logs that were read, by hour and datacentre
         self.days = days
         self.nights = nights
-        self.verified: list[Hours] = []
-        """Hours verified as a whole."""
+        self.verified: list[Hours] = []  # hours verified as a whole
 
     def build(self, building: Path) -> VerifyOutcome:
         """Fills a report's directory."""

@@ -22,8 +22,8 @@ SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 STOP_S = 60.0
 PULL_S = 120.0
+# How long the layers of replaced builds are kept in the cache: the newest ones make the next build short.
 KEPT = "72h"
-"""How long the layers of replaced builds are kept in the cache: the newest ones make the next build short."""
 PUBLIC_BASE = "python:3.11-slim-bookworm"
 LOCAL_BASE = "local/python:3.11"
 

@@ -21,12 +21,11 @@ from tests.kafka.broker import Broker
 
 POLL_S = 0.5
 FLOW_S = 180.0
-STILL_S = 5.0
-"""Joins stand still when none has come for so long."""
+STILL_S = 5.0  # joins stand still when none has come for so long
 OLD, NEW = "r3", "r6"
 FILLED, DISK_BYTES = "registry-r2", 160 << 20
+# docs/kafka.md: the image has no client.
 KAFKA = 'USER root\nRUN python -m ensurepip && python -m pip install "confluent-kafka>=2.6,<3"\nUSER 10001:10001\n'
-"""docs/kafka.md: the image has no client."""
 TABLE = re.compile(r"(?<=<!-- Written by `make operate-test DOCS=1`. -->\n\n).*?(?=\n\n)", re.S)
 IMAGE = f"photon-join:{__version__}"
 
@@ -82,8 +81,7 @@ class Operating:
 
     def __post_init__(self) -> None:
         self.gaps = Gaps(self.stack)
-        self.returned: float | None = None
-        """When what was lost began to come back; None: at the end."""
+        self.returned: float | None = None  # when what was lost began to come back; None: at the end
 
     def happens(self, does: Callable[[], None]) -> Row:
         """And joins flow again in both datacentres. The first line of its docstring says what it was."""

@@ -15,8 +15,7 @@ from deploy.docker.stack import ROOT, Stack
 from deploy.hbase import standalone
 from tests.docker.operating import Operating, filling, make_compose, prepared
 
-GAP_S_MAX = 120.0
-"""Of all joins together; two cores are few. The table has the figures."""
+GAP_S_MAX = 120.0  # of all joins together; two cores are few. The table has the figures.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(7200)]
 
 

@@ -29,13 +29,14 @@ def test_no_contract_has_an_exception() -> None:
     assert "ignore_imports" not in (ROOT / "pyproject.toml").read_text()
 
 
+# Functions that make a process, or another one of this one; and all of these modules:
 STARTS = {
     "Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_subprocess_shell", "execl", "execle", "execlp",
     "execlpe", "execv", "execve", "execvp", "execvpe", "fork", "forkpty", "popen", "posix_spawn", "posix_spawnp",
     "spawnl", "spawnle", "spawnv", "spawnve", "subprocess_exec", "subprocess_shell", "system",
 }  # fmt: skip
-"""Functions that make a process, or another one of this one; and all of these modules:"""
 MODULES = ("subprocess", "multiprocessing", "pty")
+# Nothing of these is kept alive.
 OTHERS = {
     "adapters/testkit/other_process.py": "a test: asks an adapter once more, in another process",
     "cli/spark/demo.py": "runs the commands that it shows, one after another",
@@ -44,7 +45,6 @@ OTHERS = {
     "lab": "makes faults, and uses the commands of an operator from outside",
     "spark/worker_python.py": "asks a Python for its version",
 }
-"""Nothing of these is kept alive."""
 
 
 def test_only_one_room_starts_processes_that_are_kept_alive() -> None:

@@ -21,8 +21,8 @@ assert SPEC.loader is not None
 HOOKS = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(HOOKS)
 TEXT = HOOKS.on_page_markdown((ROOT / "docs" / "configuration.md").read_text())
+# Where a table's keys stand, if not under its own name.
 SECTION = {"": "The rest", "join.NAME.primary": "`[join.NAME.primary]`"}
-"""Where a table's keys stand, if not under its own name."""
 
 
 def _rows(table: str) -> dict[str, str]:

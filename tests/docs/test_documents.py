@@ -23,8 +23,7 @@ def test_each_file_that_a_document_names_exists(document: Path) -> None:
     assert missing == []
 
 
-COMMANDS = list(walk(main))
-"""Groups of commands as well."""
+COMMANDS = list(walk(main))  # groups of commands as well
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
@@ -32,6 +31,7 @@ def test_each_command_s_help_has_an_example(path: tuple[str, ...], command: clic
     shown = command.get_help(click.Context(command, info_name=" ".join(path[1:]) or "photon"))
     assert "Example" in shown
     assert f"photon {' '.join(path[1:])}" in shown
+    assert not re.findall(r"^  \w.*\.\.\.$", shown.partition("Commands:")[2], re.MULTILINE), "help is cut off"
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             assert parameter.help or parameter.name in ("seconds", "seed", "output_format"), parameter.name

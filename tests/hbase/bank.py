@@ -16,10 +16,8 @@ from photon.tables.tables import Tables, TransactionFace
 from photon.tables.timestamps.client import RegistryOracle
 
 TABLE = "accounts"
-MOVED = "transfers"
-"""A row for each."""
-COUNTED = "totals"
-"""How many an observer has counted, in a few rows."""
+MOVED = "transfers"  # a row for each
+COUNTED = "totals"  # how many an observer has counted, in a few rows
 EACH = 100
 
 

@@ -20,8 +20,8 @@ from photon.supervision.ports import free_ports
 from tests.hbase import java_classes
 from tests.hbase.maps import TABLE, Maps
 
+# As of a busy machine, on which a master that was killed assigns its regions at the second or third attempt.
 START_SECONDS_MAX = 600.0
-"""As of a busy machine, on which a master that was killed assigns its regions at the second or third attempt."""
 
 
 @pytest.fixture(scope="session")

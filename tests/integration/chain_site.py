@@ -79,10 +79,8 @@ class ChainSite:
             (home / "run" / "logs").mkdir(parents=True, exist_ok=True)
         self.file = self.homes[datacentres[0]] / "photon.toml"
         self.deployment = self._deployment(self.file.parent)
-        self.pairs: dict[str, str] = {}
-        """Click -> its query, if there is one."""
-        self.bought: dict[str, str] = {}
-        """Purchase -> its click."""
+        self.pairs: dict[str, str] = {}  # click -> its query, if there is one
+        self.bought: dict[str, str] = {}  # purchase -> its click
 
     @staticmethod
     def _deployment(home: Path) -> Deployment:

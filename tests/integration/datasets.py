@@ -18,8 +18,7 @@ NAMES = ("ads_olist_funnel", "net_zeek_apt29", "ob_lobster_aapl")
 CONFIGS = {"ads_olist_funnel": "olist", "net_zeek_apt29": "zeek", "ob_lobster_aapl": "lobster"}
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
 
-Pair = tuple[str, str, str]
-"""(foreign file:line, key, primary file:line or -), as in expected/pairs.tsv.gz."""
+Pair = tuple[str, str, str]  # (foreign file:line, key, primary file:line or -), as in expected/pairs.tsv.gz
 
 
 def root() -> Path:
@@ -38,8 +37,8 @@ class Dataset:
     folder: Path
     files: dict[str, dict[str, bytes]]
     expected: Counter[Pair]
+    # ``side/file`` -> offset -> line number in the original file.
     numbers: dict[str, dict[int, int]] = field(default_factory=dict)
-    """``side/file`` -> offset -> line number in the original file."""
 
     @classmethod
     def load(cls, name: str) -> Dataset:

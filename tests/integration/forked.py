@@ -34,9 +34,9 @@ from photon.supervision.zygote_main import run
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
-FOURTH = 3
-"""The number under which a copy has an additional descriptor."""
+FOURTH = 3  # the number under which a copy has an additional descriptor
 BEGIN_S = 60.0
+# Imported in addition to the services' modules: slow imports that commands and services need at first use.
 MODULES = (
     *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
     *(f"photon.cli.registry.{name}" for name in ("backup", "replace", "reshard", "restore", "status")),
@@ -61,19 +61,15 @@ MODULES = (
     "photon.tables",
     "rich._emoji_codes",
 )
-"""Imported in addition to the services' modules: slow imports that commands and services need at first use."""
-FRESH = ("LD_", "PYTHON")
-"""Variables with these prefixes act before anything is imported."""
-FIRST = "PHOTON_TEST_FIRST"
-"""A variable: the Python file that a copy runs first. Its own copies inherit the effects."""
-BEGUN = dict(os.environ)
-"""Initial environment of the copied process."""
+FRESH = ("LD_", "PYTHON")  # variables with these prefixes act before anything is imported
+FIRST = "PHOTON_TEST_FIRST"  # a variable: the Python file that a copy runs first. Its own copies inherit the effects.
+BEGUN = dict(os.environ)  # initial environment of the copied process
 
 Target = int | IO[Any] | None
 
 
+# CPU time of ended copies and the processes they waited for, which are not children of this process.
 ended_cpu_s: list[float] = []
-"""CPU time of ended copies and the processes they waited for, which are not children of this process."""
 
 
 class Copy:
@@ -188,10 +184,10 @@ def _popen(command: Sequence[str], **more: Any) -> Process:
     return begin(*command[3:], module=command[2], **more)
 
 
+# Replaces the module in Photon code that starts ``python -m photon``.
 SUBPROCESS = SimpleNamespace(
     Popen=_popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
 )
-"""Replaces the module in Photon code that starts ``python -m photon``."""
 
 
 @contextlib.contextmanager

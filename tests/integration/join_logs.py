@@ -19,8 +19,8 @@ from tests.integration.forked import Process, begin
 CONFIG = join(key="query_id", event_id="click_id", time="time_us", unit="us")
 
 
+# Counts outside the balance; the first two depend on the moment of a kill.
 APART = {"reread", "wasted", "retimed", "ambiguous", "unpaired"}
-"""Counts outside the balance; the first two depend on the moment of a kill."""
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from typing import Any
 from hypothesis import strategies as st
 from xxhash import xxh3_128_hexdigest
 
-RECORD_MAX = 300
-"""``limits.record`` of these sets."""
+RECORD_MAX = 300  # ``limits.record`` of these sets
 BOM = b"\xef\xbb\xbf"
+# File name -> the name of its log, which no rotation changes.
 LOG_NAMES = {
     "a.log": "a.log",
     "a.log.1": "a.log",
@@ -33,7 +33,6 @@ LOG_NAMES = {
     "sub/deep/d": "sub/deep/d",
     "a.log.1.gz": "a.log",  # made by a roll only
 }
-"""File name -> the name of its log, which no rotation changes."""
 KEYS = ("k0", "k1", "k2", "17", "k four", "schlüssel", 'quo"te')
 _BAD_PRIMARY = (b"{", b"[1]", b'{"key":""}', b'{"other":"k1"}', b"\x00\x00", b'{"key":null}')
 _BAD_FOREIGN = (

@@ -14,8 +14,8 @@ TIMEOUT_S = 2.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, END_HEADERS = 1, 4
+# Hello in a TLS record that claims to have 65,535 bytes.
 CLIENT_HELLO = b"\x16\x03\x01\xff\xff\x01\x00\xff\xfb\x03\x03"
-"""Hello in a TLS record that claims to have 65,535 bytes."""
 
 
 def plain(address: str) -> socket.socket:

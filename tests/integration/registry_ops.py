@@ -18,8 +18,7 @@ from photon.supervision.ports import free_ports
 from tests.integration import commands
 from tests.integration.forked import Process, begin
 
-LOOK_S = 0.3
-"""Time between two looks, each of which is a command."""
+LOOK_S = 0.3  # time between two looks, each of which is a command
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class Deployment:
 
     directory: Path
     shards: int = 2
-    more: str = ""
-    """Further tables of the file."""
+    more: str = ""  # further tables of the file
     addresses: dict[str, str] = field(default_factory=dict)
     running: dict[str, Process] = field(default_factory=dict)
 

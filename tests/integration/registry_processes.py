@@ -39,8 +39,7 @@ class Processes:
     peers: dict[str, str] = field(default_factory=_peers)
     running: dict[str, Process] = field(default_factory=dict)
     shards: int = SHARDS
-    raft: dict[str, int] = field(default_factory=dict)
-    """Options of every group that differ from Photon's defaults."""
+    raft: dict[str, int] = field(default_factory=dict)  # options of every group that differ from Photon's defaults
 
     def seen_from(self, region: str) -> dict[str, str]:
         """Every replica's address as seen from this region; each replica is in a region of its own name."""

@@ -13,8 +13,7 @@ from tests.integration.registry_processes import Processes, rows
 
 BATCH = 200
 IDS = 40_000  # drawn from this range: the writers meet on the same ids
-PAUSE_S = 0.15
-"""Pause between two batches: a load that never ends, and leaves the processors to the code under test."""
+PAUSE_S = 0.15  # pause between two batches: a load that never ends, and leaves the processors to the code under test
 
 
 class Owner:

@@ -23,8 +23,7 @@ from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
 CLICKS_A_SECOND = 20 if os.environ.get("PHOTON_FULL") else 8
-STEP_S = 0.5
-"""Events in such bursts go through in fewer batches, which dominate the processes' cost."""
+STEP_S = 0.5  # events in such bursts go through in fewer batches, which dominate the processes' cost
 READY_S = 90.0
 SETTLE_S = 150.0
 REGIONS = tuple(REPLICAS.values())

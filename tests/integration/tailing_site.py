@@ -18,13 +18,12 @@ from tests.deployments import deployment, join
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 
-HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"
-"""Longer than the compared part of a first record."""
+HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"  # longer than the compared part of a first record
 T_US = 1_760_000_000_000_000
 QUERIES = 20_000
 RECORD_BYTES = 1 << 20
+# Much more than it takes: all processes start within the first wait, on a machine that may be busy.
 DEADLINE_S = 120.0
-"""Much more than it takes: all processes start within the first wait, on a machine that may be busy."""
 
 
 class Site:
@@ -38,12 +37,10 @@ class Site:
         self.config = deployment(base, joined, "eventstore", "dispatcher", "joiners.east-1")
         (base / "queries" / "q.log").write_text("".join(f'{{"query_id":"q{n}"}}\n' for n in range(QUERIES)))
         self.expected: Counter[str] = Counter()
-        self.optional: Counter[str] = Counter()
-        """Clicks that may be joined, at most once."""
+        self.optional: Counter[str] = Counter()  # clicks that may be joined, at most once
         self.directory = self.logs
         self.processes: dict[str, Process] = {}
-        self.settings: list[str] = []
-        """Overrides for the dispatcher's start."""
+        self.settings: list[str] = []  # overrides for the dispatcher's start
         self._ids, self._first = 0, 1
         self.stored_at_start = 0
         self._seen: set[str] = set()

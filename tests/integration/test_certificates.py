@@ -29,15 +29,11 @@ class Hands:
     """Certificates as held by different people."""
 
     good: Path
-    other: Path
-    """Issued by another authority."""
+    other: Path  # issued by another authority
     now: datetime
-    then: datetime
-    """Ten days ago, when the now expired certificates were issued for a day."""
-    expired: Path
-    """Issued by the good authority."""
-    early: Path
-    """Issued by the good authority, valid from tomorrow on."""
+    then: datetime  # ten days ago, when the now expired certificates were issued for a day
+    expired: Path  # issued by the good authority
+    early: Path  # issued by the good authority, valid from tomorrow on
 
     def of(self, directory: Path, who: str) -> Tls:
         at = {self.expired: self.then, self.early: self.now + timedelta(days=2)}.get(directory, self.now)
@@ -62,6 +58,7 @@ def test_every_kind_of_service_is_here() -> None:
     assert {identity_parts(identity(kind)).role for kind in SERVICES} == set(SERVERS)  # type: ignore[union-attr]
 
 
+# Callers, in addition to those without TLS and without a certificate.
 CLIENTS: dict[str, Callable[[Hands, str], Tls]] = {
     "other authority": lambda hands, who: hands.of(hands.other, who),
     "other authority, trusting ours": lambda hands, who: replace(
@@ -70,7 +67,6 @@ CLIENTS: dict[str, Callable[[Hands, str], Tls]] = {
     "expired": lambda hands, who: hands.of(hands.expired, who),
     "not valid yet": lambda hands, who: hands.of(hands.early, who),
 }
-"""Callers, in addition to those without TLS and without a certificate."""
 
 
 @pytest.mark.parametrize("kind", SERVICES)

@@ -20,11 +20,9 @@ from tests.deployments import addresses, datacentre, replica, write
 from tests.integration.commands import photon, running, until
 from tests.integration.forked import Process
 
-CLICKS, NEVER = 20, 5
-"""Half of the clicks have their query where the old file does not look, and ``NEVER`` have none."""
+CLICKS, NEVER = 20, 5  # half of the clicks have their query where the old file does not look, and ``NEVER`` have none
 PATIENCE_S, UNCERTAINTY_S = 1.0, 0.5
-TRIED_S = 3.0
-"""A joiner is asked for a verdict well within this time after patience has ended."""
+TRIED_S = 3.0  # a joiner is asked for a verdict well within this time after patience has ended
 WAIT_S = 120.0
 T = 1_760_000_000
 JOIN = """

@@ -14,8 +14,7 @@ from tests.integration.commands import drawn_seed
 from tests.integration.rig import REGIONS, Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
-SECONDS = 6.0
-"""Seconds of the stream for each fault drilled."""
+SECONDS = 6.0  # seconds of the stream for each fault drilled
 LONGER_THAN_EVERY_TIME_OUT_S = 50.0
 FAULTS_A_ROUND = 3
 
@@ -72,8 +71,8 @@ async def anything(rig: Rig) -> None:
         await drill(rig)
 
 
+# Drills that share a deployment: its start and its end cost as much as the drills between.
 PAIRS = ((kills, cuts), (a_datacentre, freezes), (both_datacentres, lost_state))
-"""Drills that share a deployment: its start and its end cost as much as the drills between."""
 ROUNDS = [(each,) for each in [*DRILLS, *[anything] * 14]] if FULL else PAIRS
 IDS = [f"{n}-{'-'.join(each.__name__ for each in drills)}" for n, drills in enumerate(ROUNDS)]
 

@@ -16,8 +16,7 @@ from tests.integration.verified_site import SLOT, Site
 
 TLS = '\n[tls]\ndirectory = "certs"\n'
 WAIT_S = 120.0
-DISKS = {"disks"}
-"""Whether these are healthy depends on the machine that runs the test."""
+DISKS = {"disks"}  # whether these are healthy depends on the machine that runs the test
 
 
 @pytest.fixture(scope="module")

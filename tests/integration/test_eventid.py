@@ -21,8 +21,8 @@ while True:
     sys.stdout.write(chr(10).join(ids.take(500)) + chr(10))
     sys.stdout.flush()
 """
+# Ids read before the kill: some hundredths of a second, several marks where ids run ahead of the clock.
 LINES = 40_000
-"""Ids read before the kill: some hundredths of a second, several marks where ids run ahead of the clock."""
 
 FORKED = """
 import os, sys, threading

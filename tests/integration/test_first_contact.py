@@ -91,7 +91,7 @@ def test_lines_that_share_a_guessed_id_and_differ_end_with_exit_code_3(shop: Sho
     shop.write("payments/b.log", *first[:10], *({**row, "sum": -1} for row in first[:7]))
     second = shop.join()
     assert (second.code, second.json["duplicate"], second.json["conflicting"]) == (3, 17, 7)
-    assert "7 lines have the event id of an earlier line and other content, and are not joined: " in second.err
+    assert "7 lines have the event id of an earlier line but other content, not joined: " in second.err
     assert f": {random_id(999)}: a.log at byte 0 and b.log at byte " in second.err
     assert "photon: 7 lines were dropped as duplicates although their contents differ" in second.err.splitlines()[-1]
     third = shop.join()

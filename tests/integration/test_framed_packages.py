@@ -27,8 +27,7 @@ class Package(NamedTuple):
     adapter: str
     primary: Write
     foreign: Write
-    number: Callable[[dict[str, Any]], tuple[int, int]]
-    """Numbers of a joined record's foreign and primary records."""
+    number: Callable[[dict[str, Any]], tuple[int, int]]  # numbers of a joined record's foreign and primary records
 
 
 def _text(lines: Callable[[int], str]) -> Write:

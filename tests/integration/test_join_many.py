@@ -42,8 +42,7 @@ class Payments(Logs):
     kind: str
     orders: int = 600
     seed: int = 5
-    pairs: dict[str, list[str]] = field(default_factory=dict)
-    """Order -> amounts, of all its payments by time."""
+    pairs: dict[str, list[str]] = field(default_factory=dict)  # order -> amounts, of all its payments by time
 
     def __post_init__(self) -> None:
         super().__init__(self.base, clicks=1)

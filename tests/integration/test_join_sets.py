@@ -24,8 +24,7 @@ from photon.local_join.join import run
 from photon.local_join.options import JoinOptions
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
-EXAMPLES = 16
-"""Not shrunk when they fail: each takes half a second."""
+EXAMPLES = 16  # not shrunk when they fail: each takes half a second
 CONFIG = """
 [join.set]
 last_line_after = "0s"
@@ -45,10 +44,8 @@ class Site:
 
     base: Path
     spec: SetSpec
-    lines: Counter[bytes] = field(default_factory=Counter)
-    """Output lines, by ``log:line``."""
-    decided: set[bytes] = field(default_factory=set)
-    """Event ids that have a verdict."""
+    lines: Counter[bytes] = field(default_factory=Counter)  # output lines, by ``log:line``
+    decided: set[bytes] = field(default_factory=set)  # event ids that have a verdict
     rejected: set[tuple[str, int]] = field(default_factory=set)
     read: int = 0
 

@@ -31,9 +31,9 @@ from tests.integration.rig import Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
 ROUNDS = 10 if FULL else 1
+# Growth of a process's greatest resident memory. One flood takes 48 MiB while it is decoded (30 are left afterwards,
+# however many come), and two may come at once.
 GROWTH_MAX = 96 << 20
-"""Growth of a process's greatest resident memory. One flood takes 48 MiB while it is decoded (30 are left afterwards,
-however many come), and two may come at once."""
 HEALTHY_S = 20.0
 HELD_EACH = 5
 FLOOD_BYTES = 8 << 20
@@ -44,6 +44,7 @@ METHODS = [
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ] + ["/grpc.health.v1.Health/Check", "/no.such.Service/Method", ""]
+# Number of a repeated field.
 FLOODS = {
     "/photon.v1.RaftPeer/Exchange": 5,
     "/photon.v1.Joiner/Join": 7,
@@ -51,7 +52,6 @@ FLOODS = {
     "/photon.v1.EventStore/Seek": 2,
     "/photon.v1.Registry/ExtendWitness": 3,
 }
-"""Number of a repeated field."""
 GUARD = """
 import os, pickle, sys
 import _pickle

@@ -17,8 +17,7 @@ from tests.integration.commands import Result, drawn_seed, interrupt, photon, ru
 from tests.integration.datasets import NAMES, Dataset
 from tests.integration.forked import begin
 
-ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
-"""Rounds with kills, each with a fresh seed."""
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2  # rounds with kills, each with a fresh seed
 
 
 @pytest.fixture(params=NAMES)

@@ -79,11 +79,9 @@ class Weak:
     """Losses of a power cut together with rot."""
 
     segment: Path
-    middle: int
-    """Byte in the middle of the frame."""
+    middle: int  # byte in the middle of the frame
     lines: set[bytes]
-    tails: dict[Path, int]
-    """Output file -> its durable length."""
+    tails: dict[Path, int]  # output file -> its durable length
 
     def lose(self) -> set[str]:
         """Unsynced data is gone, as after a power cut, and the frame rots. Returns the ids that are now in no

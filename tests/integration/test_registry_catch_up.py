@@ -17,8 +17,7 @@ from tests.integration.registry_processes import Processes, client_of, insert_kn
 SHARD = 1
 BATCH = 2_000
 BATCHES = 40
-LOG = {"log_bytes": 1 << 20, "log_margin": 1 << 18}
-"""Less than all batches; their snapshot comes in several messages."""
+LOG = {"log_bytes": 1 << 20, "log_margin": 1 << 18}  # less than all batches; their snapshot comes in several messages
 
 
 def fresh(token: int) -> Ids:

@@ -27,8 +27,8 @@ WRONG = "r2"
 DAYS_2 = 2 * 86_400
 SECOND = 10**9
 PATIENCE_S = 60.0
+# Time for which the wrong replica leads: several rounds of its caretaker, each of which would move the boundary.
 LEADS_S = 3.0
-"""Time for which the wrong replica leads: several rounds of its caretaker, each of which would move the boundary."""
 
 
 class Site:

@@ -27,8 +27,7 @@ from tests.integration.test_registry_kill9 import Writer, batches, verify
 
 SEED = int(os.environ.get("PHOTON_SEED", "61"))
 IDS = 40_000
-WAIT_MAX_S = 30.0
-"""Longest wait of a batch while replicas are restarted one after the other, on a busy machine."""
+WAIT_MAX_S = 30.0  # longest wait of a batch while replicas are restarted one after the other, on a busy machine
 
 
 class Load:

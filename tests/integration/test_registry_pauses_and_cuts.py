@@ -18,8 +18,7 @@ from tests.integration.registry_writers import IDS, Writer, batches, check_write
 
 SEED = int(os.environ.get("PHOTON_SEED", "20"))
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 4
-STOPPED_S = 3.0
-"""Longer than an election, a peer's silence, and a leader's patience."""
+STOPPED_S = 3.0  # longer than an election, a peer's silence, and a leader's patience
 
 
 async def stop_for_long(every: RegionProcesses, victim: str, writers: list[Writer]) -> None:

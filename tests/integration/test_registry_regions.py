@@ -24,8 +24,7 @@ from tests.integration.registry_writers import Owner
 SHARD = 1
 ROUND_TRIPS_S = [0.03, 0.1, 0.2] if os.environ.get("PHOTON_FULL") else [0.1]
 PATIENCE_S = 30.0
-FAIL_OVER_S = 10.0
-"""Time for an election and a client's search for the winner, on a busy machine."""
+FAIL_OVER_S = 10.0  # time for an election and a client's search for the winner, on a busy machine
 _batches = count()
 
 

@@ -25,10 +25,8 @@ ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after
 TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=True)
 COMMAND_S = 90.0
 LEAD_S = 4.0
-FEED_S = 40.0
-"""At most; long enough for all changes on a busy machine: one after the last event would show nothing."""
-KILLS_S = 20.0
-"""At most, usually half of it: while three changes are made and come into force."""
+FEED_S = 40.0  # at most; long enough for all changes on a busy machine: one after the last event would show nothing
+KILLS_S = 20.0  # at most, usually half of it: while three changes are made and come into force
 
 LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
 

@@ -26,6 +26,7 @@ from tests.integration.tls_services import SERVICES, identity, registry
 CALL_S = 30.0
 WHO = (*(f"{role}-east" for role in sorted(PLACED - {Role.REGISTRY})), "registry-r1", "wan", OPERATOR)
 OTHERS = ("datacentre-west", "operator-alice")
+# Services of each, in addition to health and metrics.
 OWNER: Mapping[str, tuple[str, ...]] = {
     "registry": ("photon.v1.Registry", "photon.v1.RegistryOperator", "photon.v1.Timestamps"),
     "eventstore": ("photon.v1.EventStore",),
@@ -37,7 +38,6 @@ OWNER: Mapping[str, tuple[str, ...]] = {
     "spark": ("photon.v1.Explain",),
     "wan": ("photon.v1.Wan",),
 }
-"""Services of each, in addition to health and metrics."""
 EAST, WEST = Slot("s-east", "east", "here:1:1"), Slot("s-west", "west", "here:1:1")
 DIGEST, TIME, KIND = bytes(16), (5).to_bytes(8, "little"), b"\x01"
 

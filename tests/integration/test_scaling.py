@@ -29,8 +29,7 @@ from tests.integration.rig import READY_S
 ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
 LOGS = 24
 QUERIES = 200
-WAIT_S = 120.0
-"""Much more than needed on a quiet machine."""
+WAIT_S = 120.0  # much more than needed on a quiet machine
 TOP = """\
 [clock]
 uncertainty = "1s"

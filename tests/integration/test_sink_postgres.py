@@ -96,4 +96,4 @@ def test_refusals_are_one_line(postgres: Postgres, tmp_path: Path) -> None:
     postgres.do("DROP TABLE refusing")
     code, said = refused()
     assert code == USAGE
-    assert "the table is gone, and photon_sinks says that 1 records went there" in said
+    assert "the table is gone, and photon_sinks says that 1 record went there" in said

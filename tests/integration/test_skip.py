@@ -15,8 +15,7 @@ from tests.integration.commands import Result, photon, soon
 from tests.integration.join_logs import CONFIG
 from tests.integration.supervised import supervised
 
-T = 1_760_000_000
-"""Event time of the first click, seconds; one click a second."""
+T = 1_760_000_000  # event time of the first click, seconds; one click a second
 CLICKS, SKIPPED, MORE = 400, 250, 40
 FAILED, USAGE = 1, 2
 

@@ -18,6 +18,7 @@ from tests.integration.verified_site import SLOT, Site
 
 EVENTS, MISSING = 400, 3
 WAIT_S = 120.0
+# Metrics of several datacentres, of settings that this deployment does not have, or of trouble.
 ONLY_SOMETIMES = {
     "photon_dispatcher_home_trusted", "photon_dispatcher_left_to_home_total", "photon_dispatcher_home_in_time_total",
     "photon_dispatcher_log_problems_total", "photon_registry_boundary_seconds", "photon_registry_memory_limit_bytes",
@@ -25,7 +26,6 @@ ONLY_SOMETIMES = {
     "photon_joiner_copy_trouble", "photon_objects_requests_total", "photon_objects_retries_total",
     "photon_objects_read_bytes_total", "photon_objects_written_bytes_total",
 }  # fmt: skip
-"""Metrics of several datacentres, of settings that this deployment does not have, or of trouble."""
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from tests.integration.tailing_site import HEADER, RECORD_BYTES, Site
 FULL = bool(os.environ.get("PHOTON_FULL"))
 SEEDS = range(20) if FULL else [int(os.environ.get("PHOTON_SEED", "1"))]
 
+# Room for some hundred clicks in memory and on disk, and for a few blocks that are being looked up.
 SMALL = ['limits.read_ahead="64KiB"', 'limits.retry_store="64KiB"']
-"""Room for some hundred clicks in memory and on disk, and for a few blocks that are being looked up."""
 BIG = b"z" * 16_000
 
 

@@ -26,8 +26,7 @@ NOT_OURS = "or does not trust our certificate's authority"
 NO_TLS = "or demands TLS and [tls] is missing here"
 OTHER_PROCESS = "its certificate belongs to another process; is the address right?"
 ASK_S = 10.0
-REFUSED_S = 2.0
-"""A refusal is known at once; a client goes on asking for its whole time-out."""
+REFUSED_S = 2.0  # a refusal is known at once; a client goes on asking for its whole time-out
 PATIENCE_S = 40.0
 
 

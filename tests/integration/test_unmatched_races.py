@@ -19,12 +19,9 @@ from tests.integration.test_skip import T, configuration
 PATIENCE_S = 3.0
 UNCERTAINTY_S = 0.5
 CLICKS = 120
-NEVER = CLICKS // 6
-"""Number of clicks without any query."""
-SPREAD_S = 0.8
-"""The queries come within this time before and after the end of patience, in one datacentre alone."""
-ON_TIME_S = 30.0
-"""The last verdict comes within this time after patience, on a machine with other work."""
+NEVER = CLICKS // 6  # number of clicks without any query
+SPREAD_S = 0.8  # the queries come within this time before and after the end of patience, in one datacentre alone
+ON_TIME_S = 30.0  # the last verdict comes within this time after patience, on a machine with other work
 
 
 async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:

@@ -53,8 +53,7 @@ class Site:
     control: str
     from_east: int
     from_west: int
-    target: int
-    """Port on which the target in both regions has to listen."""
+    target: int  # port on which the target in both regions has to listen
     process: Process
 
     def wan(self, *arguments: str) -> Result:
@@ -289,16 +288,16 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     nobody = ("--control", f"127.0.0.1:{control}")
     with socket.create_server(("127.0.0.1", port)):
         for arguments, code, said in (
-            (("list",), 2, "--control HOST:PORT or by --config FILE"),
-            (("list", *nobody, "--config", str(config)), 2, "one of them"),
+            (("list",), 2, "either --control HOST:PORT or --config FILE"),
+            (("list", *nobody, "--config", str(config)), 2, "either --control HOST:PORT or"),
             (("list", "--config", str(config)), 2, "has no [wan]"),
             (("list", "--control", "7100"), 2, "must be host:port"),
             (("list", *nobody), 1, "does not answer"),
-            (("set", "east", "west", *nobody), 2, "--round-trip or --delay"),
+            (("set", "east", "west", *nobody), 2, "--round-trip, --delay"),
             (("set", "east", "west", "--round-trip", "1s", "--one-way", *nobody), 2, "--one-way goes with --delay"),
             (("set", "east", "west", "--delay", "soon", *nobody), 2, "a duration is"),
-            (("set", "--cut", "east", *nobody), 2, "a second region or --from-all"),
-            (("set", "--cut", "east", "west", "--from-all", *nobody), 2, "a second region or --from-all"),
+            (("set", "--cut", "east", *nobody), 2, "a second region, or give --from-all"),
+            (("set", "--cut", "east", "west", "--from-all", *nobody), 2, "a second region, or give --from-all"),
             (("set", "--cut", "east", "west", "--fault", "slow", *nobody), 2, "'slow' is not one of"),
             (("serve", "--routes", str(tmp_path / "none.json"), *nobody), 2, "no such file"),
             (("serve", "--routes", str(bad), *nobody), 2, "bad.json: "),

@@ -179,6 +179,7 @@ async def _shared(directory: Path, tls: Tls) -> AsyncIterator[str]:
         yield address
 
 
+# Kind -> name in its health report, and its start: (an empty directory, certificate) -> address.
 SERVICES: Mapping[str, tuple[str, Start]] = {
     "registry": (REGISTRY.name, registry),
     "eventstore": (EVENT_STORE.name, _eventstore),
@@ -192,7 +193,6 @@ SERVICES: Mapping[str, tuple[str, Start]] = {
     "spark": (KINDS["spark"].health, _healthy("spark", _explain)),
     "wan": (CONTROL.name, _wan),
 }
-"""Kind -> name in its health report, and its start: (an empty directory, certificate) -> address."""
 
 
 def identity(kind: str) -> str:

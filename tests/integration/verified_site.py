@@ -22,8 +22,7 @@ from tests.integration.commands import Detached, until
 
 T_S = 1_760_000_000
 SLOT = "east-1"
-WAIT_S = 120.0
-"""Much more than needed on a quiet machine."""
+WAIT_S = 120.0  # much more than needed on a quiet machine
 
 
 class Site(Detached):

@@ -52,13 +52,13 @@ log.cleaner.dedupe.buffer.size=4194304
 log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=100
 """
+# As kafka-storage format writes it, which is a JVM more.
 FORMAT = f"""\
 version=1
 node.id=1
 cluster.id={CLUSTER}
 directory.id=b8L4xved__K86IEr26GJ0w
 """
-"""As kafka-storage format writes it, which is a JVM more."""
 LOGGING = """\
 rootLogger.level=WARN
 rootLogger.appenderRef.0.ref=err

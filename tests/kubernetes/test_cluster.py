@@ -25,16 +25,16 @@ from tests.kubernetes.test_chart import BUILT, CHART, HELM
 
 ROOT = Path(__file__).parents[2]
 IMAGE, PAUSE = "photon-join:kubernetes", "local/pause:1"
+# What they request is little, so that all of them fit on three nodes of any machine.
 SETTINGS = (
     "--set", f"image.repository={IMAGE.partition(':')[0]},image.tag={IMAGE.partition(':')[2]}",
     "--set", "tls.certManager.enabled=true,serviceMonitor.enabled=true",
     "--set", ",".join(f"cpu.{kind}=50m" for kind in ("default", "registry", "datacentre", "joiner")),
 )  # fmt: skip
-"""What they request is little, so that all of them fit on three nodes of any machine."""
 UP_S, QUIET_S = 900.0, 10.0
 RATE = 10
+# Of both pipelines together; on a machine whose cores are shared with others more may be allowed.
 GAP_S_MAX = float(os.environ.get("PHOTON_GAP_SECONDS", "5"))
-"""Of both pipelines together; on a machine whose cores are shared with others more may be allowed."""
 POLL_S = 0.1
 NEXT = ("--set", "podAnnotations.photon/release=next")
 SCALED = (*NEXT, "--set", "joiners.autoscaling.enabled=true,joiners.autoscaling.max=2")

@@ -68,22 +68,14 @@ class Faults:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.refused = 0.0
-        """503."""
-        self.unwritable = ""
-        """503 for what is written to keys that end so."""
-        self.cut = 0.0
-        """The connection is reset in the middle of the answer."""
-        self.forgets = 0
-        """So many uploads are not known any more when their parts are there."""
-        self.unsorted = False
-        """Listings show their keys in any order."""
-        self.slow_s = 0.0
-        """Before a listing's answer."""
-        self.late: dict[str, float] = {}
-        """Key -> listings do not show it before this moment (monotonic)."""
-        self.seen: Counter[str] = Counter()
-        """Requests by what was done to them."""
+        self.refused = 0.0  # 503
+        self.unwritable = ""  # 503 for what is written to keys that end so
+        self.cut = 0.0  # the connection is reset in the middle of the answer
+        self.forgets = 0  # so many uploads are not known any more when their parts are there
+        self.unsorted = False  # listings show their keys in any order
+        self.slow_s = 0.0  # before a listing's answer
+        self.late: dict[str, float] = {}  # key -> listings do not show it before this moment (monotonic)
+        self.seen: Counter[str] = Counter()  # requests by what was done to them
         self._lock = threading.Lock()
 
     def draw(self) -> str:

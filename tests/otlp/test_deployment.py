@@ -31,13 +31,13 @@ PARENTS = {
     "joiner.write": "joiner.join",
 }
 CACHE = {"cache.find": "eventstore.look_up"}
+# Of these the next reading is another.
 MOVING = (
     "process_", "photon_up", "photon_status_", "photon_clock_", "photon_disk_", "_age_seconds",
     "_lag_seconds", "_oldest_",
     "photon_registry_commit_", "photon_eventstore_cache_", "photon_eventstore_log_", "photon_registry_applied_",
     "photon_dispatcher_look_ups", "photon_verifier_", "photon_watermark_", "photon_cache_",
 )  # fmt: skip
-"""Of these the next reading is another."""
 
 
 def prepared(site_file: Path, collector: Collector, *, cache: bool, together: bool) -> str:

@@ -25,8 +25,7 @@ ANSWER_S = 60.0
 WAIT_S = 30.0
 LOOK_S = 0.05
 READ_BYTES = 1 << 16
-PICTURES = "PHOTON_PICTURES"
-"""The variable that names where screenshots are kept."""
+PICTURES = "PHOTON_PICTURES"  # the variable that names where screenshots are kept
 PICTURE_HEIGHT_MAX = 6000
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",

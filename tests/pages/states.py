@@ -7,8 +7,8 @@ from typing import Any
 
 AT_S = 1_800_000_000.0
 HOUR_S = 3600
+# A name with everything in it that is not text where text is not taken for text.
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'&lt;\u202e\x00'
-"""A name with everything in it that is not text where text is not taken for text."""
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 
 

@@ -31,8 +31,8 @@ def test_old_numbers_are_said_to_be_old(chromium: Chromium, canned: Canned, pict
         assert not tab.js("document.body.classList.contains('old')")
         canned.status["age_s"] = 400.0  # the server answers, but gathers no more
         tab.until("!document.querySelector('#old').hidden", "it is said")
-        assert "What is shown is old: from 7 min ago." in tab.text()
-        assert "has not asked the processes of late" in tab.text()
+        assert "Old numbers, from 7 min ago." in tab.text()
+        assert "has not asked the processes lately" in tab.text()
         assert "all is well" not in tab.text()
         canned.status["age_s"] = 0.1
         tab.until("document.querySelector('#old').hidden", "it is new again")
@@ -156,8 +156,8 @@ def test_an_event_is_explained(chromium: Chromium, canned: Canned, pictures: Pat
         sound(tab, canned)
         assert any(url.endswith("explain.json?id=c1") for url in tab.requests)
         answers: list[tuple[int, Any, str]] = [
-            (404, None, "Nothing here can explain events"),
-            (503, "too many are being explained", "It could not be found out (503). too many are being explained"),
+            (404, None, "This server cannot explain events"),
+            (503, "too many are being explained", "The search failed (503). too many are being explained"),
             (400, {"error": "an id is at most 1,024 bytes"}, "an id is at most 1,024 bytes"),
         ]
         for code, body, words in answers:

@@ -18,8 +18,7 @@ from xml.etree import ElementTree
 
 from tests.simulation.world.seeds import FOUND, file_of
 
-PIECE = 20
-"""Seeds per run: a failure is reported within minutes."""
+PIECE = 20  # seeds per run: a failure is reported within minutes
 _REPLAY = re.compile(r"SEED=(\d+)|\bseed (\d+)")
 _WORLD = re.compile(r"\[([a-z]+)-\d")
 

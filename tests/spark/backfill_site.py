@@ -35,8 +35,7 @@ class Site:
     directory: Path
     registry: str
     pairs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    without: set[str] = field(default_factory=set)
-    """Clicks that name no query."""
+    without: set[str] = field(default_factory=set)  # clicks that name no query
 
     @property
     def file(self) -> Path:

@@ -21,6 +21,7 @@ from photon.supervision.ports import free_ports
 START_S = 600.0
 HOME = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
 HOST = "127.0.0.1"
+# Kept environment variables: none that tells where Photon is.
 KEPT = (
     "PATH",
     "JAVA_HOME",
@@ -30,10 +31,8 @@ KEPT = (
     "SPARK_HOME",
     *(f"SPARK_{each}_OPTS" for each in ("SUBMIT", "DAEMON_JAVA", "LAUNCHER")),
 )
-"""Kept environment variables: none that tells where Photon is."""
 WORKERS = 2
-ONE = "-Dspark.cores.max=1"
-"""Executor: each costs a Java process; other tests run on both."""
+ONE = "-Dspark.cores.max=1"  # executor: each costs a Java process; other tests run on both
 
 
 def bare_environment() -> dict[str, str]:

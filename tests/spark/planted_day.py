@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 SITES = ("east", "west")
-BLOCKS = 8
-"""Hours of the day that are joined together, and are in one output file of each kind and datacentre."""
+BLOCKS = 8  # hours of the day that are joined together, and are in one output file of each kind and datacentre
 HOURS = 24 // BLOCKS
-LOGS = 6
-"""The block whose raw logs are deleted."""
+LOGS = 6  # the block whose raw logs are deleted
 
 
 @dataclass(eq=False)

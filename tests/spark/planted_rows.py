@@ -348,6 +348,7 @@ ROWS = [
     Row("primary event came late", primary_came),
     Row("names that are no logs", harmless_names),
 ]
+# Planted after the files were written.
 FILES = [
     Row("joined file deleted", deleted("east", "joined", 4), repaired=True),
     Row("unmatched file deleted", deleted("east", "unmatched", 5), repaired=True),
@@ -363,4 +364,3 @@ FILES = [
     Row("primary log deleted everywhere", log_gone("queries", LOGS * HOURS + 2, SITES)),
     Row("foreign .gz with a wrong checksum", foreign_checksum, put_back=True),
 ]
-"""Planted after the files were written."""

@@ -71,10 +71,9 @@ class Deployment:
 
     root: Path
     lines: list[Written] = field(default_factory=list)
-    registry: dict[str, Entry] = field(default_factory=dict)
-    """By event id."""
+    registry: dict[str, Entry] = field(default_factory=dict)  # by event id
+    # (class, event id) of each finding that a defect must lead to.
     expected: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(class, event id) of each finding that a defect must lead to."""
 
     def joined(self) -> list[Written]:
         """Lines of joined events, in a fixed order."""
@@ -390,8 +389,8 @@ DEFECTS: tuple[Defect, ...] = (
     removed(Class.LOST_UNREGISTERED), unrejected, doubled, doubled_across, corrupted, invented, source_gone, torn,
     made_joined, made_unmatched, entry_dropped, entry_altered,
 )  # fmt: skip
+# The classes of planted defects.
 ALL = {str(each) for each in Class} - {str(Class.CORRECT), str(Class.LATE), str(Class.PENDING)}
-"""The classes of planted defects."""
 
 
 def plant(deployment: Deployment, seed: int, each: int) -> None:

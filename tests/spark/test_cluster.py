@@ -15,8 +15,8 @@ from tests.spark.cluster import HOME, ONE, Cluster, bare_environment, packed, py
 from tests.spark.test_outputs import slot_with_lines
 
 ROOT = Path(__file__).parents[2]
+# Libraries with compiled parts that a cluster for Spark does not have by itself.
 SMALL = ("msgspec", "orjson", "xxhash", "zstandard")
-"""Libraries with compiled parts that a cluster for Spark does not have by itself."""
 DEPLOYMENT = """\
 key_file = "key"
 [join.clicks]
@@ -37,11 +37,11 @@ output = "out"
 state = "state"
 address = "127.0.0.1:1"
 """
+# Most tasks run twice; the result is the same.
 SPECULATION = (
     "--spark spark.speculation=true --spark spark.speculation.interval=100ms --spark spark.speculation.quantile=0.1 "
     "--spark spark.speculation.multiplier=1.01 --spark spark.speculation.minTaskRuntime=100ms"
 )
-"""Most tasks run twice; the result is the same."""
 ADAPTER = """\
 from photon.adapters.configured import ConfiguredAdapter
 class Mine(ConfiguredAdapter):

@@ -20,11 +20,10 @@ from tests.integration.commands import photon
 from tests.spark import recorded
 from tests.spark.cluster import Cluster, bare_environment, python_without
 
+# Number of killed processes.
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
-"""Number of killed processes."""
 BATCH_S = 600.0
-ONE = ("--spark", "spark.cores.max=1")
-"""Executor."""
+ONE = ("--spark", "spark.cores.max=1")  # Executor
 COMPUTE = [sys.executable, "-m", "photon", "compute", "run", "clicks.py"]
 
 

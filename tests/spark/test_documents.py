@@ -33,8 +33,7 @@ from tests.spark.conftest import require_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY, NEXT = "2025-10-09", "2025-10-10"
-"""Days of the events of ``make_site``."""
+DAY, NEXT = "2025-10-09", "2025-10-10"  # days of the events of ``make_site``
 WAIT_S = 120.0
 RUN_S = 400.0
 CLICKS = 60
@@ -118,8 +117,8 @@ def _options(words: list[str]) -> frozenset[str]:
     return frozenset(word for word in words if word.startswith("--")) - {"--master", "--spark"}
 
 
+# One command for each choice of options.
 VERIFY = [*{_options(words): words for words in spark_commands() if words[1] == "verify"}.values()]
-"""One command for each choice of options."""
 BACKFILL = [words for words in spark_commands() if words[1] == "backfill"]
 JOIN = [words for words in spark_commands() if words[1] == "join"]
 

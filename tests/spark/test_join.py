@@ -25,8 +25,7 @@ from tests.spark.conftest import require_spark
 from tests.spark.join_site import JoinSite, make_site
 from tests.spark.test_backfill import until
 
-START = 14_000
-"""Clicks of the first batch: more than the driver does by itself."""
+START = 14_000  # clicks of the first batch: more than the driver does by itself
 ENDED_S = 400.0
 
 

@@ -31,8 +31,7 @@ from tests.spark.small_deployment import FOREIGN, PRIMARY, SITES, Deployment, Wr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY = 20_600
-"""The first one, since 1970."""
+DAY = 20_600  # the first one, since 1970
 US_PER_DAY = 86_400_000_000
 FILES_A_DAY = 8
 FILE_US = US_PER_DAY // FILES_A_DAY
@@ -132,8 +131,8 @@ class Verifier:
         self.export = nights.root / "export"
         self.export.mkdir()
         patch.setattr(exports, "registry", self._registry)
+        # The dispatchers' read positions; empty: their states are elsewhere.
         self.places: list[tuple[str, str, int, str]] = []
-        """The dispatchers' read positions; empty: their states are elsewhere."""
 
     def _registry(self, *_: object, **__: object) -> Any:
         ids = self._shown

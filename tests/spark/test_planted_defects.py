@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CLICKS = 1_200
+# The order of the blocks. The newest files stay as they are: a joiner does not start if they are shorter than the
+# registry has witnessed.
 FED = (*(block for block in range(BLOCKS) if block != LOGS), LOGS)
-"""The order of the blocks. The newest files stay as they are: a joiner does not start if they are shorter than the
-registry has witnessed."""
-LACKING = 4
-"""Clicks of each hour whose queries are missing."""
+LACKING = 4  # clicks of each hour whose queries are missing
 _EVENT = re.compile(rb'(?m)^.*?"event_id" ?: ?"([^"]+)"')
 _OUTPUT = """
 [output]

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 EPOCH = 1_760_000_000
 ORDERS = 150
 SHOP = {"as": "number"}
+# Keys of two fields, each written in several ways.
 SIDES = {
     "primary": {
         "format": "csv", "columns": ["shop", "order", "at", "amount"],
@@ -60,7 +61,6 @@ SIDES = {
         "key": [{"field": "shop.number", **SHOP}, {"field": "order", "case": "fold", "trim": True}],
     },
 }  # fmt: skip
-"""Keys of two fields, each written in several ways."""
 WITHIN = Within(before=Duration(100), after=Duration(300))
 LISTS = {
     **SIDES["foreign"],
@@ -72,8 +72,7 @@ JOINS = {
     "latest": Join(**SIDES, match="latest", within=Within(before=Duration(300)), unmatched_after=Duration(600)),  # type: ignore[arg-type]
     "first": Join(**SIDES, within=WITHIN),  # type: ignore[arg-type]
 }
-SLICED = 50
-"""Events that share a token."""
+SLICED = 50  # events that share a token
 
 
 @dataclass
@@ -81,10 +80,9 @@ class Orders(Deployment):
     """Orders with up to five payments each, in the logs of two datacentres, and a deployment's output for them."""
 
     kind: str = "all"
+    # Site -> key -> its primary records in file order.
     primaries: dict[str, dict[bytes, list[PrimaryRecord]]] = field(default_factory=dict)
-    """Site -> key -> its primary records in file order."""
-    events: dict[str, dict[str, ForeignEvent]] = field(default_factory=dict)
-    """Site -> event id -> the record."""
+    events: dict[str, dict[str, ForeignEvent]] = field(default_factory=dict)  # site -> event id -> the record
 
     @property
     def most(self) -> int:

@@ -21,6 +21,7 @@ from tests.spark.small_deployment import FOREIGN, HOUR_NS, PRIMARY, SITES, Deplo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Small groups are treated here as if they were big.
 SKEW = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
@@ -28,7 +29,6 @@ SKEW = {
     "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "20KB",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "20KB",
 }
-"""Small groups are treated here as if they were big."""
 SEED = int(os.environ.get("PHOTON_SEED", "0"))
 make_adapter = partial(ConfiguredAdapter, {"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
 

@@ -35,14 +35,11 @@ from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.config.words import duration, many
 
+# Shortest and longest delay before an ended run is restarted; a run longer than the second resets it.
 RETRY = BackOff(first=1.0, most=30.0)
-"""Shortest and longest delay before an ended run is restarted; a run longer than the second resets it."""
-LOOK_S = 0.5
-"""Interval of checks of the file meanwhile."""
-SILENT_S = 30.0
-"""An owner silent for this time is gone."""
-STILL_S = 60.0
-"""A watermark that has not moved for this time is an alarm."""
+LOOK_S = 0.5  # interval of checks of the file meanwhile
+SILENT_S = 30.0  # an owner silent for this time is gone
+STILL_S = 60.0  # a watermark that has not moved for this time is an alarm
 FAULTS_SHOWN = 5
 
 log = get_logger(__name__)
@@ -90,7 +87,7 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
 
 
 def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
-    """Raises PhotonError, OSError, and what the file does."""
+    """Raises PhotonError, OSError, and any error of the file's code."""
     site = site_of(file, state)
     with closing(site), site.together():
         site.intervals(share[1])
@@ -113,12 +110,11 @@ class Watch:
     def __init__(self, name: str, state: Path, clock: Clock, ended: str = "") -> None:
         """``ended``: how the previous process ended, see ``predecessor``."""
         self.name, self._state, self._clock = name, state, clock
-        self.begun_ns = 0
-        """Start time of the current run."""
+        self.begun_ns = 0  # start time of the current run
+        # Why the previous run ended.
         self.problem = f"its process was ended ({ended})" if ended not in ("", "exit 0") else ""
-        """Why the previous run ended."""
+        # Source or computation -> its watermark, and since when (monotonic).
         self._moved: dict[str, tuple[int, float]] = {}
-        """Source or computation -> its watermark, and since when (monotonic)."""
 
     async def read(self, into: Readings) -> None:
         """Writes metrics. Raises OSError."""

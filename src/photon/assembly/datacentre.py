@@ -125,5 +125,5 @@ def page_at(room: Room) -> str | None:
     return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
 
 
+# Stages; each needs those before it.
 STAGES = (("status", "copies"), ("eventstore",), ("joiner",), ("verifier",), ("dispatcher", "relay"))
-"""Stages; each needs those before it."""

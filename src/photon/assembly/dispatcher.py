@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from photon.idregistry.core.scans import Traced
 
 PULSE_S = 2.0
-TRACE_S = 3.0
-"""Longest wait for the registry when a user asks about one id."""
+TRACE_S = 3.0  # longest wait for the registry when a user asks about one id
 
 log = get_logger(__name__)
 

@@ -41,11 +41,11 @@ from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
 
 NONCE_BYTES = 16
+# An event with a missing primary holds its log's offset back for this time, then goes to the retry store.
 HOLD_S = 1.0
-"""An event with a missing primary holds its log's offset back for this time, then goes to the retry store."""
 
+# Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events in transit.
 GATHERED = 0.8
-"""Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events in transit."""
 
 log = get_logger(__name__)
 
@@ -105,11 +105,10 @@ class DispatcherPlan:
     state: Path
     once: bool = False
     keep_pending: bool = False
+    # True if the event ids are a guess; then conflicting lines with the same id are searched for.
     guessed_ids: bool = False
-    """True if the event ids are a guess; then conflicting lines with the same id are searched for."""
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
-    shared_with: Sequence[str] = ()
-    """The other datacentres that join the same events."""
+    shared_with: Sequence[str] = ()  # the other datacentres that join the same events
     watch: Watch = Watch.AUTO
     partition: Partition = ALL
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from photon.eventstore.file_map import HBaseTable
     from photon.idregistry.client.routing import RoutedRegistry
 
+# Share of ``limits.latency`` that primary lines wait to be read together; most arrive long before their foreign
+# events.
 GATHERED = 0.8
-"""Share of ``limits.latency`` that primary lines wait to be read together; most arrive long before their foreign
-events."""
 
 log = get_logger(__name__)
 
@@ -52,8 +52,8 @@ class StorePlace:
     state: Path
     address: str
     tls: Tls | None = None
+    # The datacentre in the deployment file if it is a pipeline's store: then it may have cache nodes.
     datacentre: str | None = None
-    """The datacentre in the deployment file if it is a pipeline's store: then it may have cache nodes."""
 
 
 def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> StorePlace:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from photon.joiner.shell import Die
 
 LIST_S = 5.0
-EVERY = ("0.0.0.0", "[::]")
-"""Hosts to listen at, but not to call."""
+EVERY = ("0.0.0.0", "[::]")  # hosts to listen at, but not to call
 
 
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:

@@ -15,15 +15,14 @@ from photon.tables.api import StoreFailed
 from photon.tables.configured import IDENTITY
 from photon.tables.program import Program
 
-AGAIN_S = 2.0
-"""Pause before another attempt if a store did not answer at the start."""
+AGAIN_S = 2.0  # pause before another attempt if a store did not answer at the start
 
 log = get_logger(__name__)
 
 
 async def serve_observe(room: Room) -> None:
-    """Paths in the program are relative to the deployment file's directory. Raises UsageError, and what opening its
-    tables raises."""
+    """Paths in the program are relative to the deployment file's directory. Raises UsageError, and any error of
+    opening its tables."""
     known = {f"{name}-{n}": (name, each, address) for name, each in room.settings.observe.items()
              for n, address in enumerate(each.addresses, 1)}  # fmt: skip
     name, configured, address = room.one_of("observe", known)

@@ -29,13 +29,10 @@ from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
-RETRY_S = 0.5
-"""Pause between two attempts to reach a broker."""
+RETRY_S = 0.5  # pause between two attempts to reach a broker
 SAVE_S = 1.0
-FIRST_S = 60.0
-"""A missing output may still appear for this time after the start."""
-LAG_S = 1.0
-"""A lag below this counts as none: a check takes that long."""
+FIRST_S = 60.0  # a missing output may still appear for this time after the start
+LAG_S = 1.0  # a lag below this counts as none: a check takes that long
 
 log = get_logger(__name__)
 
@@ -43,23 +40,18 @@ log = get_logger(__name__)
 @dataclass(slots=True)
 class Upstream:
     side: Side
-    datacentre: str
-    """The output's datacentre, or the topic's address."""
+    datacentre: str  # the output's datacentre, or the topic's address
     relay: Copier
+    # `None` for a topic. A copy of another datacentre's output may lag unnoticed behind what readers see there, so
+    # nothing is claimed beyond its newest change.
     place: OutputPlace | None = None
-    """`None` for a topic. A copy of another datacentre's output may lag unnoticed behind what readers see there, so
-    nothing is claimed beyond its newest change."""
-    slots: frozenset[str] = frozenset()
-    """Slots that write the output, from the deployment file."""
-    whole_ns: int = 0
-    """Everything published by this time is copied (wall clock)."""
-    whole_s: float = 0.0
-    """The same time by the monotonic clock."""
+    slots: frozenset[str] = frozenset()  # slots that write the output, from the deployment file
+    whole_ns: int = 0  # everything published by this time is copied (wall clock)
+    whole_s: float = 0.0  # the same time by the monotonic clock
     looked_ns: int = 0
     shown_ns: int = 0
     said: str = ""
-    unreachable: str = ""
-    """Why a topic is unreachable."""
+    unreachable: str = ""  # why a topic is unreachable
 
     def shown_by(self, now_ns: int) -> int:
         """Returns the time up to which everything shown to its readers is readable here, at most a second old. Raises
@@ -119,7 +111,7 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
 
 
 async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
-    """Raises UsageError, and what ends a ``Copier``."""
+    """Raises UsageError, and any error that ends a ``Copier``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:

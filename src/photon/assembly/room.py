@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from photon.joiner.engine import JoinerEngine
 
 T = TypeVar("T")
-Up: TypeAlias = Callable[[], None]
-"""A service calls it once it serves."""
-Serve: TypeAlias = Callable[[asyncio.Event, Up], Awaitable[object]]
-"""Runs a service until the event is set."""
+Up: TypeAlias = Callable[[], None]  # a service calls it once it serves
+Serve: TypeAlias = Callable[[asyncio.Event, Up], Awaitable[object]]  # runs a service until the event is set
 
 
 log = get_logger(__name__)
@@ -56,17 +54,12 @@ class Nearby:
     """Services of this process that can be called directly; empty if each service has its own process."""
 
     store: OperatedStore | None = None
-    joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)
-    """Joiners by address."""
-    connections: RegistryClient | None = None
-    """To the registry, of all parts."""
-    replicas: dict[str, object] = field(default_factory=dict)
-    """Servicers of the registry's replicas, by name."""
-    registry: RoutedRegistry | None = None
-    """The whole registry, if it belongs to this process alone."""
+    joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)  # joiners by address
+    connections: RegistryClient | None = None  # to the registry, of all parts
+    replicas: dict[str, object] = field(default_factory=dict)  # servicers of the registry's replicas, by name
+    registry: RoutedRegistry | None = None  # the whole registry, if it belongs to this process alone
     dispatcher: DispatcherEngine | None = None
-    dispatched: Status | None = None
-    """The dispatcher's last status, once it has ended."""
+    dispatched: Status | None = None  # the dispatcher's last status, once it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +67,25 @@ class Alone:
     """A datacentre with a registry of its own, in one process that serves nobody outside: ``photon join``."""
 
     adapter: Adapter
-    once: bool
-    """It ends when all events have a verdict."""
+    once: bool  # it ends when all events have a verdict
     keep_pending: bool
     guessed_ids: bool
-    report: Callable[[str], None]
-    """Receives the event store's messages about logs and records."""
+    report: Callable[[str], None]  # receives the event store's messages about logs and records
 
 
 @dataclass
 class Room:
     settings: Settings
-    base: Path
-    """The directory that paths in the settings are relative to."""
+    base: Path  # the directory that paths in the settings are relative to
     stop: asyncio.Event
-    named: str | None = None
-    """The datacentre as requested. `None` for the only one."""
-    member: str | None = None
-    """Its name among those of its kind."""
-    reload: SettingsReload | None = None
-    """Rereads the deployment file after a change."""
+    named: str | None = None  # the datacentre as requested. `None` for the only one.
+    member: str | None = None  # its name among those of its kind
+    reload: SettingsReload | None = None  # rereads the deployment file after a change
+    # host:port to listen at, if the address leads there through a proxy. `None` for the address itself.
     listen: str | None = None
-    """host:port to listen at, if the address leads there through a proxy. `None` for the address itself."""
     near: Nearby = field(default_factory=Nearby)
-    server: SharedServer | None = None
-    """The server of its process. `None` if it has a process of its own."""
-    alone: Alone | None = None
-    """`None` in a deployment of several processes."""
+    server: SharedServer | None = None  # the server of its process. `None` if it has a process of its own.
+    alone: Alone | None = None  # `None` in a deployment of several processes
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)

@@ -42,20 +42,15 @@ if TYPE_CHECKING:
     from photon.adapters.logs.api import Block
     from photon.idregistry.client.routing import RoutedRegistry
 
-FILES_MAX = 32
-"""Number of the newest files of each side to check."""
-LOOK_BYTES = 64 << 10
-"""A kept record is within this distance from the beginning of its log."""
-READ_BYTES_MAX = 32 << 20
-"""Largest number of bytes read of all files of a side, as several may be copies of one log."""
-GAP_S = 1.0
-"""Pause between two reports of new logs: if many begin at once, a few suffice."""
+FILES_MAX = 32  # number of the newest files of each side to check
+LOOK_BYTES = 64 << 10  # a kept record is within this distance from the beginning of its log
+READ_BYTES_MAX = 32 << 20  # largest number of bytes read of all files of a side, as several may be copies of one log
+GAP_S = 1.0  # pause between two reports of new logs: if many begin at once, a few suffice
 ASK_S = 2.0
-ANSWER_S = 10.0
-"""Longest time that a command waits for the registry."""
+ANSWER_S = 10.0  # longest time that a command waits for the registry
 
+# Keeps samples; returns all that are kept.
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
-"""Keeps samples; returns all that are kept."""
 
 log = get_logger(__name__)
 Answer = TypeVar("Answer")

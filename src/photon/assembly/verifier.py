@@ -33,8 +33,8 @@ from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
+# Added to the patience: an event may wait this long for joiners and the registry before its line is written.
 READ_BEFORE_S = 3600.0
-"""Added to the patience: an event may wait this long for joiners and the registry before its line is written."""
 
 log = get_logger(__name__)
 

@@ -14,11 +14,10 @@ from photon.batch.columns import U32
 class LogFile:
     """The log file of a record, as known to an adapter."""
 
-    path: str
-    """Relative to its log directory, as found: a compression suffix is not interpreted."""
+    path: str  # relative to its log directory, as found: a compression suffix is not interpreted
+    # The file's header record without its line end; empty for formats without one. For Zeek's logs: the header lines
+    # in force at the record, separated by ``\n``.
     header: bytes = b""
-    """The file's header record without its line end; empty for formats without one. For Zeek's logs: the header lines
-    in force at the record, separated by ``\\n``."""
 
 
 def intern_files(of_rows: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], U32]:

@@ -13,6 +13,7 @@ import orjson
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.adapters.testkit import Report
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
-VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
-"""The parts of a reason that differ from line to line."""
+VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # the parts of a reason that differ from line to line
 
 
 @click.command()
@@ -39,7 +39,8 @@ def test(
     config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, checks: bool,
     out: Printed,
 ) -> int:  # fmt: skip
-    """Show what is read from files, why records are rejected, and whether the adapter keeps its contract.
+    """Show how log files are read, and check the adapter. Says why records are rejected, and whether the contract is
+    kept.
 
     Nothing is joined or written.
 
@@ -80,11 +81,11 @@ def test(
             click.echo(f"  {len(apart)} of them do not pair with it: line {one_of.line}: {why}")
         if shared:
             one, two = shared[0]
-            many = "1 key has" if len(shared) == 1 else f"{len(shared)} keys have"
             where = (
                 f"{trials['primary'].path}, offsets {one.offset} and {two.offset} (lines {one.line} and {two.line})"
             )
-            click.echo(f"{many} several different primary records: {_shown(one.key)!r} is in {where}")
+            have = many(len(shared), "key has", "keys have")
+            click.echo(f"{have} several different primary records: {_shown(one.key)!r} is in {where}")
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
 
@@ -99,7 +100,7 @@ def test(
 @click.command()
 @formatted
 def show(out: Printed) -> int:
-    """List the formats that need no code, and the adapters of installed packages.
+    """List formats, and adapters of installed packages. Formats need no code.
 
     \b
     Example:
@@ -137,7 +138,7 @@ def show(out: Printed) -> int:
 @click.option("--directory", type=PATH, default=Path(), show_default=True, help="Parent of the package's folder.")
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
-    """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
+    """Make a package with a working adapter, to change. It has an entry point, sample logs, tests and a README.
 
     NAME is a Python identifier and the name of the package's folder, which must not exist.
 
@@ -171,7 +172,9 @@ def _print(side: str, trial: Trial) -> None:
     from photon.adapters.times import rfc3339_us
 
     skipped = f", {trial.skipped} skipped" if trial.skipped else ""
-    click.echo(f"{side} {trial.path}: {len(trial.read)} records read, {len(trial.rejected)} rejected{skipped}")
+    click.echo(
+        f"{side} {trial.path}: {many(len(trial.read), 'record')} read, {len(trial.rejected)} rejected{skipped}"
+    )
     rows = [("line", "key", *(("id", "time") if side == "foreign" else ()))]
     for each in trial.read:
         own = "(log and offset)" if each.event_id is None else _shown(each.event_id)

@@ -25,13 +25,10 @@ from photon.fleet.parts import Column, Part
 Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
 NAME = ".photon-audit.jsonl"
-FILE_BYTES = 4 << 20
-"""Largest size of the file, and of the one old file that is kept, NAME.1."""
+FILE_BYTES = 4 << 20  # largest size of the file, and of the one old file that is kept, NAME.1
 ARGUMENTS_MAX, SAID_CHARACTERS = 200, 300
-ARGUMENTS = "photon.arguments"
-"""Key in click's meta: the words of the command line."""
-HIDDEN = ("--set", "--spark")
-"""KEY=VALUE: the value may be a secret."""
+ARGUMENTS = "photon.arguments"  # key in click's meta: the words of the command line
+HIDDEN = ("--set", "--spark")  # KEY=VALUE: the value may be a secret
 OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
 
 

@@ -38,7 +38,7 @@ def certs_issue(
     directory: Path, identity: str | None, new: bool, hosts: tuple[str, ...], authority: Path | None,
     days: int | None, force: bool, out: Printed,
 ) -> None:  # fmt: skip
-    """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
+    """Issue one certificate with its key into DIRECTORY. Adds ca.crt if it is not there.
 
     With --authority: make ca.crt, which every process needs, and ca.key, which only photon certs needs.
 
@@ -80,7 +80,7 @@ def certs_for(
     at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,
 ) -> None:  # fmt: skip
-    """Issue a deployment's missing certificates, into the directory of [tls].
+    """Issue a deployment's missing certificates. They go into the directory of [tls].
 
     Can be repeated: existing ones of this authority are kept. A process uses a renewed certificate after a restart.
 

@@ -16,6 +16,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from photon.lab.chaos.report import Report, Spread
     from photon.lab.chaos.scenario import Scenario
 
+# Faults that can be injected by hand.
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
-"""Faults that can be injected by hand."""
 HEAL = "heal"
 MIB = 1 << 20
 
@@ -83,7 +84,7 @@ def run(
     scenario: str | None, listing: bool, drawn: bool, config: Path | None, run: Path | None, project: str | None,
     traffic: str | None, how: str, dry_run: bool, out: Printed, **given: Any,
 ) -> int:  # fmt: skip
-    """Run a scenario: traffic, faults, heal, wait until all is settled, verify.
+    """Run a scenario of faults, heal, and verify. Traffic runs; all must settle before verifying.
 
     SCENARIO is a name that --list shows, or a file. Without --config it makes a deployment of its own (five
     registry replicas in three regions 100 ms apart, pipelines in east and west) and ends it afterwards.
@@ -101,7 +102,7 @@ def run(
     from photon.lab.chaos.command import Wishes, as_json, carry_out, planned
 
     if (scenario is not None) + drawn + listing != 1:
-        raise UsageError("name a SCENARIO or say --random, one of them; photon chaos run --list shows the scenarios")
+        raise UsageError("give either a SCENARIO or --random; photon chaos run --list shows the scenarios")
     if listing:
         _show_scenarios(out)
         return DONE
@@ -195,7 +196,7 @@ def _said_of(report: Report) -> Iterator[tuple[str, str]]:
         good = f"every one of {report.events:,} events came out exactly once" if report.events else "all is right"
         yield "verdict", click.style(good, fg="green")
     else:
-        yield "verdict", click.style(f"{len(report.problems)} problems", fg="red", bold=True)
+        yield "verdict", click.style(many(len(report.problems), "problem"), fg="red", bold=True)
     yield from (("", problem) for problem in report.problems)
     yield "verified by", report.verified
     yield "scenario", f"{report.scenario}, seed {report.seed}, {report.faults} faults, {report.seconds:g} s"

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
+# Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only.
 _HERE, _SPARK = "processes metrics share", "master spark partitions records"
-"""Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
-SILENT_S = 30.0
-"""An owner silent for this time is gone."""
+SILENT_S = 30.0  # an owner silent for this time is gone
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",
@@ -53,7 +52,7 @@ def init(
     file: Path, state: Path | None, thrift: tuple[str, ...], table: str, processes: int, intervals: str | None,
     durable: bool | None, out: Printed,
 ) -> int:  # fmt: skip
-    """Keep the state of a FILE's topology in HBase, and say which intervals of keys this machine has.
+    """Keep a topology's state in HBase. Says which intervals of FILE's keys this machine has.
 
     For several machines: each does this once, with a --state of its own, and then runs it. An interval that another
     machine had is taken over: its former processes can no longer write. Run again, it names other servers or
@@ -109,7 +108,7 @@ def run(
     spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None, quiet: bool,
     stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
-    """Run the computations of a Python FILE, its `topology`, until SIGTERM.
+    """Run the `topology` of a Python FILE until SIGTERM.
 
     Reads published records, and counts each once in its state and output, after any crash. The next run continues
     where it ended. Paths in FILE are relative to it.
@@ -261,7 +260,7 @@ def rescale(
     file: Path, state: Path | None, processes: int | None, split: str | None, at: str | None,
     merge: tuple[str, str] | None, timeout: float, dry_run: bool, out: Printed,
 ) -> int:  # fmt: skip
-    """Divide the keys of FILE's topology among more or fewer processes, while it runs or while it does not.
+    """Divide FILE's keys among more or fewer processes. The topology may be running or not.
 
     Each process owns an interval of hashes of keys. A split or a merge ends the processes concerned, moves their
     state, and starts the new ones; the others go on. No record is lost or counted twice. An interrupted one is
@@ -281,7 +280,7 @@ def rescale(
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
-        raise UsageError("say --processes N, --split INTERVAL or --merge INTERVAL INTERVAL, one of them; --at goes "
+        raise UsageError("give one of --processes N, --split INTERVAL and --merge INTERVAL INTERVAL; --at goes "
                          "with --split")  # fmt: skip
     site = site_of(file, state)
     site.refuse_shared("its intervals are not split or merged", "photon compute init gives them to machines")
@@ -320,7 +319,7 @@ def _hash(text: str | None) -> int | None:
               help="Time limit until all processes run it, in seconds.")  # fmt: skip
 @formatted
 def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
-    """Make a running photon compute run apply its changed FILE: computations and streams added, removed, corrected.
+    """Apply the changed FILE of a running topology. Computations and streams may be added, removed and corrected.
 
     FILE is read and checked first; one with a mistake changes nothing. New computations see records from then on; the
     state of removed ones is kept in case they are added again. If nothing runs, the next start applies the file.
@@ -360,7 +359,7 @@ def replay(
     file: Path, name: str, since: str | None, state: Path | None, once: bool, processes: int, in_place: bool,
     quiet: bool, out: Printed,
 ) -> int:  # fmt: skip
-    """Compute again after a bug in FILE was fixed: from the beginning of all sources, into new streams.
+    """Compute again after a bug in FILE was fixed. Reads all sources from the beginning, into new streams.
 
     It has a state of its own, and publishes records with event times from TIME on in DIRECTORY.NAME, for each
     published DIRECTORY. Run again, it continues. --in-place retires the old streams, whose run must have ended: their

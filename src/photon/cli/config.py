@@ -30,15 +30,11 @@ class Checked(NamedTuple):
     """A usable deployment file. Lines for people."""
 
     settings: Settings
-    survives: list[str]
-    """The losses that the registry survives, as a sentence."""
+    survives: list[str]  # the losses that the registry survives, as a sentence
+    # Things outside this machine that are made once; their existence is not checked here. Also lists processes that
+    # run separately.
     hints: list[str]
-    """Things outside this machine that are made once; their existence is not checked here.
-
-    Also lists processes that run separately.
-    """
-    missing: list[str]
-    """Things to be made before the services can start."""
+    missing: list[str]  # things to be made before the services can start
 
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:

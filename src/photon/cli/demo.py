@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from photon.lab.demo.observe import Observation
     from photon.lab.demo.run import Report
 
-LINE_EVERY_S = 2.0
-"""Time between two plain lines without a terminal."""
+LINE_EVERY_S = 2.0  # time between two plain lines without a terminal
 VERDICTS = ("read", "joined", "unmatched", "elsewhere", "duplicate", "rejected", "pending", "wasted", "reread")
 
 

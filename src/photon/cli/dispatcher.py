@@ -112,7 +112,7 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 )
 @audited
 def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
-    """Skip what a stopped dispatcher, or join on Spark, has not read, because another datacentre reads it.
+    """Skip unread events that another datacentre reads. The dispatcher, or join on Spark, must be stopped.
 
     For one that lost its state or is too far behind. Skipped events get their verdict from the other
     datacentre and are not counted in this one's ledger. Where records are not in the order of their event time,
@@ -186,7 +186,7 @@ def _skipped(answer: SkipAnswer) -> str:
 
 def _total(answer: SkipAnswer) -> str:
     moved = answer.skips.moved
-    return f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
+    return f"{sum(each.skipped for each in moved):,} bytes of {many(len(moved), 'log')}"
 
 
 # -- replay ----------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def replay(
     logs = replays.preview(from_ns, to_ns, pattern)
     number = None if dry_run else replays.ask(from_ns, to_ns, pattern)
     rows = [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs]
-    total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
+    total = f"{sum(log.bytes for log in logs):,} bytes of {many(len(logs), 'log')}"
     said = f"{total} would be read again; no replay was requested"
     if number is not None:
         said = f"replay {number}: {total} are read again when {replays.who} runs; --status shows it"
@@ -280,7 +280,8 @@ def _wait(replays: Replays, number: int) -> int:
     while True:
         (each,) = [each for each in replays.progress() if each.request.number == number]
         row = _replay_row(each)
-        text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
+        events = many(each.events, "event")
+        text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {events}"
         if text != told:
             click.echo(text, err=True)
             told = text

@@ -101,8 +101,11 @@ def _told(error: click.UsageError) -> str:
             error, more = click.NoSuchOption(error.option_name, ctx=context), f". Did you mean '{ours}'?"
         elif isinstance(command, click.Group) and not error.possibilities:
             more = f" of '{context.command_path}' itself: write it after the command that it belongs to"
+    said = error.format_message().removesuffix(".")
+    for clicks, ours in ((" a valid integer", " an integer"), (" a valid float", " a number")):  # of ranges too
+        said = said.removesuffix(" range").replace(clicks, ours)
     hint = f" (try '{context.command_path} --help')" if context else ""
-    return f"{error.format_message().removesuffix('.')}{more}{hint}"
+    return f"{said}{more}{hint}"
 
 
 def _of_executors(error: Exception) -> str | None:

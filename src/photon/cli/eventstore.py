@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
-SHOWN = 20
-"""Number of sources in the table; the furthest behind come first."""
+SHOWN = 20  # number of sources in the table; the furthest behind come first
 
 
 @click.command()
@@ -103,16 +102,20 @@ def _hits(row: dict[str, Any]) -> str:
 
 def _reads(row: dict[str, Any]) -> str:
     each = f", {size(row['log_bytes'] / row['log_reads'])} each" if row["log_reads"] else ""
-    return f"{row['log_reads']:,} places read{each}"
+    return f"{many(row['log_reads'], 'place')} read{each}"
 
 
 def _ambiguous(row: dict[str, Any]) -> str:
-    return f"{row['ambiguous']:,} keys" + (f": {row['ambiguous_example']}" if row["ambiguous"] else "")
+    return many(row["ambiguous"], "key") + (f": {row['ambiguous_example']}" if row["ambiguous"] else "")
+
+
+def _logs(row: dict[str, Any]) -> str:
+    return f"{row['files']:,} with {many(row['events'], 'event')}, {size(_left(row))} not read yet"
 
 
 PROGRESS = (
     Column("read past", _age),
-    Column("logs", lambda row: f"{row['files']:,} with {row['events']:,} events, {size(_left(row))} not read yet"),
+    Column("logs", _logs),
     Column("cache", _hits), Column("old logs", _reads),
     Column("missing", lambda row: missing_keys(row["missing_keys"], row["missing_logs"])
            if row["missing_logs"] else "nothing"),
@@ -137,7 +140,7 @@ LOST = (
 @deployed(datacentre="Whose event store; may be left out if there is one.")
 @audited
 def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes: bool) -> int:
-    """Give up primary logs whose files are gone for good, so that events stop waiting for them.
+    """Give up primary logs whose files are gone for good. Events no longer wait for them.
 
     LOG is a path as photon status eventstore shows it, or the first eight digits of an identity. Keys in
     such a log then count as absent: their events become unmatched when their patience ends. A log whose file

@@ -14,14 +14,14 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import Progress
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
     from photon.fleet.explain.story import Story
 
-SHOW_AFTER_S = 2.0
-"""A search longer than this reports its progress."""
+SHOW_AFTER_S = 2.0  # a search longer than this reports its progress
 SHOW_EVERY_S = 0.5
 
 Searched = Callable[[str, int], None]
@@ -79,12 +79,17 @@ def _of_deployment(at: Deployed, question: Question, seconds: float, progress: S
 
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Searched) -> Story:
+    from photon.config.disk import RealDisk
+    from photon.dispatcher.partitions import there
     from photon.fleet.explain.question import Budget
     from photon.fleet.explain.service import look
     from photon.fleet.explain.story import Heard, tell
+    from photon.fleet.ledger import ledger_file
     from photon.outputs import OutputPlace
 
     place = OutputPlace.of_join(output)
+    if not there(ledger_file(place.state)) and not place.states(RealDisk()):
+        raise UsageError(f"{output}: nothing has been joined here yet")
     evidence = look(place, question, Budget(seconds, time.monotonic, progress))
     return tell(question, [Heard(output.name or str(output), evidence)], None, "")
 
@@ -113,7 +118,7 @@ def shown(story: Mapping[str, Any]) -> Iterator[str | Part]:
     if not story["steps"] or not story["complete"]:
         yield ""
         for one in story["searched"]:
-            files = f", {one['files']:,} files, {one['bytes']:,} bytes" if one["files"] else ""
+            files = f", {many(one['files'], 'file')}, {many(one['bytes'], 'byte')}" if one["files"] else ""
             yield f"searched {one['datacentre']}: {one['what']}{files}"
     yield from (f"missing  {gap['where']}: {gap['why']}" for gap in story["missing"])
     for above in story["upstream"]:

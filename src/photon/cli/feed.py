@@ -12,6 +12,7 @@ from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.looking import waited
 from photon.cli.units import DURATION, SIZE
 from photon.config.errors import UsageError
+from photon.config.words import many
 
 POLL_S = 2.0
 
@@ -56,7 +57,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the day's stream.")
 @formatted
 def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: int, out: Printed) -> None:
-    """Write the logs of a whole day in the past, a file for each hour.
+    """Write the logs of a past day, a file for each hour.
 
     Gives a nightly verification something to verify at once. `photon feed check` compares what came out.
 
@@ -74,7 +75,8 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
         raise UsageError(f"--day {which}: is not over yet in UTC; name an earlier day")
     lines = write_day(DayOptions(directories, which, clicks, seed))
     said = {"day": str(which), "clicks": clicks, "lines": lines, "directories": [str(each) for each in directories]}
-    out.show(said, f"{which}: {clicks:,} clicks, {lines:,} lines in each of {len(directories)} directories")
+    where = many(len(directories), "directory", "directories each")
+    out.show(said, f"{which}: {many(clicks, 'click')}, {many(lines, 'line')} in {where}")
 
 
 @click.command("check")
@@ -84,7 +86,7 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="Time to wait for missing events.")
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
-    """Compare outputs with the truth of a stream that was stopped cleanly.
+    """Compare outputs with the truth of a stopped stream. It must have been stopped cleanly.
 
     \b
     Example:
@@ -98,7 +100,7 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed)
     findings = waited(lambda: compare(outputs, truth), lambda found: not found.problems, wait, POLL_S)
     clicks = len(truth.joined) + len(truth.unmatched)
     verdict = "not as expected" if findings.problems else "each exactly once"
-    people = f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"
+    people = f"{many(clicks, 'click')}: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"
     said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched,
             "rejected": findings.rejected, "problems": findings.problems}  # fmt: skip
     out.show(said, "\n".join([*findings.problems, people]))

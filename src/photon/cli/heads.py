@@ -71,8 +71,7 @@ class Deployed(Printed):
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
         super().__init__(output_format)
-        self.given = given
-        """``given``: `None` if no file was named; commands that need none check this."""
+        self.given = given  # ``given``: `None` if no file was named; commands that need none check this
         self.overrides = overrides
         self.datacentre = datacentre
 
@@ -167,8 +166,7 @@ def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "Th
 
 
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the file.")
-FILE = click.argument("file", type=PATH, envvar=VARIABLE)
-"""FILE, of commands on the deployment as a whole."""
+FILE = click.argument("file", type=PATH, envvar=VARIABLE)  # FILE, of commands on the deployment as a whole
 run_option = click.option(
     "--run", type=PATH, metavar="DIR",
     help="Run directory: logs, lock, control socket; default: .photon-run next to the deployment file.",

@@ -14,6 +14,7 @@ from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Printed, formatted
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from photon.local_join.options import JoinOptions
     from photon.local_join.status import JoinResult
 
-NAMED = 3
-"""Largest number of unread logs to name."""
+NAMED = 3  # largest number of unread logs to name
 
 
 @click.command()
@@ -111,7 +111,7 @@ def join(
         rows = [{"counter": name, "lines": ledger[name], "meaning": words} for name, words in COUNTERS.items()]
         columns = (Column("counter"), Column(">lines"), Column("meaning"))
         tables.show(Part("", [row for row in rows if row["lines"]], columns))
-        click.echo(f"{result.ledger['joined']:,} records: photon read {options.output}")
+        click.echo(f"{many(result.ledger['joined'], 'record')}: photon read {options.output}")
 
     out.show({**result.ledger} | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)
@@ -168,34 +168,34 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
     if result.stopped and options.once:
         return FAILED, "interrupted before every event had a verdict; run this again to continue"
     if result.unread:
-        many = "1 foreign log was" if len(result.unread) == 1 else f"{len(result.unread)} foreign logs were"
-        return ATTENTION, f"{many} not read to the end: {_named(result.unread)}; correct this and run this again"
+        counted = many(len(result.unread), "foreign log was", "foreign logs were")
+        return ATTENTION, f"{counted} not read to the end: {_named(result.unread)}; correct this and run this again"
     if result.alike:
-        many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
+        counted = many(len(result.alike), "foreign log")
         what = "cannot be distinguished from another log, or from the file's former content: lines without ids "
         what += "count once up to the first difference, and as new lines after it"
-        return ATTENTION, f"{many} {what}: {_named(result.alike)}; name an id if the lines have one"
+        return ATTENTION, f"{counted} {what}: {_named(result.alike)}; name an id if the lines have one"
     if result.conflicting:
-        lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
+        lost = many(result.conflicting, "line was", "lines were")
         return ATTENTION, (
             f"{lost} dropped as duplicates although their contents differ (see conflicting above): the "
             "detected event id does not identify events; start a new --output with --id or a configuration without "
             "an id"
         )
     if result.rejected > max_rejected:
-        many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
+        counted = many(result.rejected, "record")
         more = f"more than --max-rejected {max_rejected}"
-        return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
+        return ATTENTION, f"{counted} rejected in this run, see {options.output / 'rejected'} ({more})"
     if result.missing:
-        many = "1 primary log has" if result.missing == 1 else f"{result.missing} primary logs have"
-        return ATTENTION, f"{many} unreadable records, listed above; correct them and run this again"
+        counted = many(result.missing, "primary log has", "primary logs have")
+        return ATTENTION, f"{counted} unreadable records, listed above; correct them and run this again"
     if result.ambiguous:
-        many = "1 key has" if result.ambiguous == 1 else f"{result.ambiguous} keys have"
-        doubt = f"{many} several different primary events, so the detected key may be wrong"
+        counted = many(result.ambiguous, "key has", "keys have")
+        doubt = f"{counted} several different primary events, so the detected key may be wrong"
         return ATTENTION, f"{doubt}; name the right one by --key, with a new --output"
     if result.unended and not options.keep_pending:
-        many = "1 foreign log ends" if len(result.unended) == 1 else f"{len(result.unended)} foreign logs end"
-        return ATTENTION, f"{many} in an unfinished line, listed above; run this again once it is complete"
+        counted = many(len(result.unended), "foreign log ends", "foreign logs end")
+        return ATTENTION, f"{counted} in an unfinished line, listed above; run this again once it is complete"
     if ledger["pending"] and options.once and not options.keep_pending:
         return ATTENTION, f"{ledger['pending']} events have no verdict yet, for the reasons above; run this again"
     return DONE, ""

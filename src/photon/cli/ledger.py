@@ -150,6 +150,8 @@ def _of_directory(output: Path | None) -> Path:
     for path in (ledger_file(output / ".photon"), ledger_file(output)):
         if there(path):
             return path
+    if (output / ".photon").is_dir():
+        raise UsageError(f"{output}: no ledger here: photon join has joined nothing into it yet")
     if any((output / name).is_dir() for name in OWN_DIRECTORIES):
         raise UsageError(
             f"{output}: an output without a ledger; a deployment's is in the pipeline's state directory: name that, "

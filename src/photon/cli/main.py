@@ -22,8 +22,7 @@ from photon.config.garbage import collect_rarely
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # users get our one-line error instead
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
-NOT_FOR_OTHERS = 0o027
-"""The umask of every command; a caller's stricter one stays."""
+NOT_FOR_OTHERS = 0o027  # the umask of every command; a caller's stricter one stays
 
 
 class Noun(NamedTuple):
@@ -34,6 +33,7 @@ class Noun(NamedTuple):
     example: str = ""
 
 
+# By task, as ``photon --help`` shows the nouns, without importing their commands.
 TASKS: Mapping[str, Mapping[str, Noun]] = {
     "Join": {
         "join": Noun("Join two log directories exactly once.", "join:join"),
@@ -167,7 +167,6 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "completion": Noun("Print shell completion.", "main:completion"),
     },
 }
-"""By task, as ``photon --help`` shows the nouns, without importing their commands."""
 
 NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, noun in nouns.items()}
 

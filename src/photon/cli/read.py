@@ -17,6 +17,7 @@ from photon.cli.heads import config as config_option
 from photon.cli.tables import say
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.outputs import Cursor, OutputBlock, OutputPlace, Reader
@@ -191,8 +192,8 @@ def _pass_on(
         nonlocal objected
         objected += len(held_back)
         for name, lines in held_back.items():
-            many = "1 line" if lines == 1 else f"{lines} lines"
-            say(f"{name}: not read further: the verifier objects to {many} of it (docs/verification.md)")
+            counted = many(lines, "line")
+            say(f"{name}: not read further: the verifier objects to {counted} of it (docs/verification.md)")
 
     descriptor = sys.stdout.fileno()
     signals = Signals(descriptor)

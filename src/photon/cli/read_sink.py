@@ -9,8 +9,7 @@ import stat
 import time
 from types import FrameType
 
-LINE_GRACE_S = 1.0
-"""Time limit for the reader to take the rest of an unfinished line."""
+LINE_GRACE_S = 1.0  # time limit for the reader to take the rest of an unfinished line
 WRITE_BYTES = 1 << 20
 _NEWLINE = ord("\n")
 

@@ -14,21 +14,20 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, Printed, added, deployed, dry_run, file_and_names, formatted, run_option
 from photon.cli.looking import waited
-from photon.config.words import duration
+from photon.config.words import duration, many
 from photon.fleet.parts import Column, Part
 
 if TYPE_CHECKING:
     from photon.supervision.states import ServiceState
 
-WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")
-"""FILE may be left out if PHOTON_CONFIG names it."""
+WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")  # FILE may be left out if PHOTON_CONFIG names it
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
                        help="Seconds to wait at most.")  # fmt: skip
 POLL_S = 0.1
 WAIT_S = 180.0
 TELL_S = 2.0
+# Time for a process to end and to import the program again, on an idle machine; its start comes on top.
 RESTART_S = 2.0
-"""Time for a process to end and to import the program again, on an idle machine; its start comes on top."""
 STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
 
 
@@ -262,7 +261,7 @@ def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[
 @click.option("--last", is_flag=True, help="Drain the last joiner too; events of its datacentre then wait.")
 @_takes_out()
 def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
-    """Take joiner NAME out of service: it gets no new events, finishes what it has, and is held.
+    """Take joiner NAME out of service. It gets no new events, finishes its own, and is held.
 
     Its datacentre's other joiners get the events from then on. Refused if no other joiner is up. It stays down until
     photon release, or until photon up is started again. In containers: docker-compose stop.
@@ -295,7 +294,7 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
 @click.command()
 @_takes_out("Whose dispatcher; may be left out if there is one.")
 def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Stop all dispatchers of a datacentre until photon dispatcher resume.
+    """Stop a datacentre's dispatchers until they are resumed.
 
     Events without a verdict wait in its state. Another datacentre that reads the same logs
     goes on. It stays paused until it is resumed, or until photon up is started
@@ -438,6 +437,7 @@ def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
 
     directory = place(at.config, run)
     ended = running(directory) if dry_run else stop_detached(directory, timeout)
-    many = f"{len(ended)} processes {'would be ended' if dry_run else 'have ended'}: {', '.join(ended)}"
-    people = many + ("; nothing was changed" if dry_run else "") if ended else f"nothing runs in {directory}"
+    what = "would be ended" if dry_run else "ended"
+    said = f"{many(len(ended), 'process', 'processes')} {what}: {', '.join(ended)}"
+    people = said + ("; nothing was changed" if dry_run else "") if ended else f"nothing runs in {directory}"
     at.show({"run": str(directory), "dry_run": dry_run, "ended": ended}, people)

@@ -18,6 +18,7 @@ from photon.cli.units import DURATION, SIZE
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.library import Batch
@@ -102,7 +103,7 @@ def parquet(
     roll_size: int,
     roll_age: float,
 ) -> int:
-    """Write published records as rolled Parquet files, each record once.
+    """Write records once each into rolled Parquet files.
 
     It may be stopped at any moment and continues: records of files that the manifest does not name are written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
@@ -128,7 +129,7 @@ def parquet(
             source.stop.wait(seconds)
 
         written = pour(source.batches(files.cursor, idle), files)
-    people = f"{written.records:,} records in {written.files:,} files"
+    people = f"{many(written.records, 'record')} in {many(written.files, 'file')}"
     source.at.show({"files": written.files, "records": written.records}, people)
     return DONE
 
@@ -142,7 +143,7 @@ def parquet(
 @_NAME
 @_COMMIT_AGE
 def postgres(source: _Published, into: str, table: str, name: str, commit_age: float) -> int:
-    """Write published records into a table of PostgreSQL, each record once.
+    """Write records once each into a table of PostgreSQL.
 
     Rows and cursor (table photon_sinks) are committed together; it may be ended at any moment, and with --follow the
     server too. OUTPUT is an output of photon join. Needs pip install 'photon-join[postgres]'.
@@ -168,7 +169,7 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
 @_NAME
 @_COMMIT_AGE
 def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
-    """Write published records into a topic of Kafka, each record once for readers of committed messages.
+    """Write records once each into a topic of Kafka. This holds for readers of committed messages.
 
     Records and cursor (topic TOPIC-photon-cursors) are one transaction; it may be ended at any moment, and with
     --follow brokers too. OUTPUT is an output of photon join. Needs pip install 'photon-join[kafka]'.
@@ -202,7 +203,7 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 
     limits = RollLimits(COMMIT_BYTES, commit_age)
     records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=_say)
-    source.at.show({"records": records}, f"{records:,} records {where}")
+    source.at.show({"records": records}, f"{many(records, 'record')} {where}")
     return DONE
 
 
@@ -225,7 +226,7 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 def objects(
     at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], removable: bool, follow: bool
 ) -> int:
-    """Write output files to an object store, each whole, and a manifest of the valid ones. It may be stopped at any
+    """Write output files and a manifest to an object store. Each file is written whole. It may be stopped at any
     moment and continues without writing anything twice. With --follow, files are written once they are final
     (output.roll_age), and unfinished ones at its end. Needs pip install 'photon-join[objects]'.
 
@@ -262,7 +263,7 @@ def objects(
     else:
         sink.pass_(all_of_it=True)
     say(said(counts(), time.monotonic() - begun))
-    at.show({"files": sink.files, "bytes": sink.bytes}, f"{sink.files:,} files, {sink.bytes:,} bytes")
+    at.show({"files": sink.files, "bytes": sink.bytes}, f"{many(sink.files, 'file')}, {many(sink.bytes, 'byte')}")
     return DONE
 
 

@@ -16,6 +16,7 @@ from photon.cli.looking import Progress
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from photon.operations.slots.retiring import Report
 
 WAIT_S = 30.0
-SHOWN_MAX = 20
-"""Ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all."""
+SHOWN_MAX = 20  # ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all
 
 
 # -- photon status slots ---------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
     counts = asyncio.run(owned_by(here, name, WAIT_S)).counts if row.registry is not None else []
     witness = [_witness_json(each) for each in witness_rows(RealDisk(), row)]
     found = {"owned": [picked(each, COUNT) for each in counts], "witness": witness}
-    nothing = f"owns no id in {len(counts)} shards"
+    nothing = f"owns no id in {many(len(counts), 'shard')}"
     at.show(
         _slot_json(row) | found, *_lines(row), Part("witness", witness, WITNESS, ""), _owned(found["owned"], nothing)
     )
@@ -176,7 +176,7 @@ def _witness_json(each: WitnessRow) -> dict[str, Any]:
 def retire(
     at: Deployed, name: str, dry_run: bool, copy: Path | None, ids: Path | None, yes: bool, wait: float
 ) -> int:
-    """Retire slot NAME, whose disk is permanently gone: fence it, and give up the ids that it owned.
+    """Retire slot NAME, whose disk is gone for good. Fences it, and gives up the ids that it owned.
 
     \b
     Refused while its joiner runs or its directory is readable on this machine: starting a joiner there loses nothing,
@@ -237,7 +237,7 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
     at.show(
         document, *_counts(report), Part("list", document["list"][:SHOWN_MAX], LISTED, ""),
         *([more] if len(entries) > SHOWN_MAX else []),
-        f"{already}{report.ids:,} ids would be given up{beside}; nothing was changed",
+        f"{already}{many(report.ids, 'id')} would be given up{beside}; nothing was changed",
     )  # fmt: skip
     return DONE
 
@@ -253,22 +253,26 @@ def _counts(report: Report) -> Iterator[str | Part]:
     yield _owned([picked(each, COUNT) for each in report.counts])
     if copy is not None:
         size = sum(copy.lengths.values())
-        yield f"the copy {copy.root}: {len(copy.files)} files, {size:,} bytes of whole records"
+        yield f"the copy {copy.root}: {many(len(copy.files), 'file')}, {size:,} bytes of whole records"
         for name, missing in copy.lacking.items():
             yield f"  {name}: lacks {missing:,} bytes that readers may have read"
 
 
 def _shown(report: Report, readers: dict[str, bool]) -> Iterator[str | Part]:
     yield from _counts(report)
-    yield f"slot {report.slot} is retired: {len(report.shards)} shards are fenced"
+    yield f"slot {report.slot} is retired: {many(len(report.shards), 'shard is', 'shards are')} fenced"
     if report.copy is not None:
-        yield f"{report.copy.cleared:,} ids of the copy are cleared; readers continue there"
+        cleared = many(report.copy.cleared, "id of the copy is", "ids of the copy are")
+        yield f"{cleared} cleared; readers continue there"
     if not report.reopened:
         yield "no ids were left to give up: done"
     else:
-        other = f", {report.cleared_meanwhile:,} were cleared meanwhile" if report.cleared_meanwhile else ""
-        yield f"{report.reopened:,} ids were given up{other}; dispatchers take them up within seconds"
-    yield f"{report.listed:,} ids are listed in {report.ids_path}"
+        other = (
+            f", {many(report.cleared_meanwhile, 'was', 'were')} cleared meanwhile" if report.cleared_meanwhile else ""
+        )
+        given_up = many(report.reopened, "id was", "ids were")
+        yield f"{given_up} given up{other}; dispatchers take them up within seconds"
+    yield f"{many(report.listed, 'id is', 'ids are')} listed in {report.ids_path}"
     for name, answers in readers.items():
         says = "reads the logs" if answers else "does not answer: it takes them up when it is back"
         yield f"  dispatcher of {name}: {says}"

@@ -32,10 +32,8 @@ class Shows(NamedTuple):
     """A part that ``photon status PART`` shows."""
 
     shows: str
-    function: str
-    """module:function in photon.cli; it gets a Deployed, and those of its parameters that were given."""
-    takes: str
-    """Names of parameters other than --config and -o."""
+    function: str  # module:function in photon.cli; it gets a Deployed, and those of its parameters that were given
+    takes: str  # names of parameters other than --config and -o
 
 
 OVERVIEW = "overview"

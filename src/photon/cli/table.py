@@ -67,9 +67,9 @@ def _existing(path: Path) -> Path:
 @click.option("--not-durable", is_flag=True, help="On HBase: continue although acknowledged changes may be lost.")
 @deployed(sets=False)
 def init(at: Deployed, not_durable: bool) -> int:
-    """Create the store of tables: a SQLite file, or a table of HBase. Acknowledged writes survive a crash of HBase
-    only on HDFS; on a local file system, a crash may leave half a transaction. HBase does not report its file system,
-    so state it: tables.durable = true, or --not-durable.
+    """Create a store of tables, in SQLite or HBase. Acknowledged writes survive a crash of HBase only on HDFS; on a
+    local file system, a crash may leave half a transaction. HBase does not report its file system, so state it:
+    tables.durable = true, or --not-durable.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ def scan(
     at: Deployed, database: Path | None, table: str | None, row: str | None, names: tuple[str, ...], locks: bool,
     begin: str, end: str | None, columns: tuple[str, ...], limit: int,
 ) -> int:  # fmt: skip
-    """Show the rows of a table, all as of one moment, or one ROW with all its columns or those that are named.
+    """Show the rows of a table, or one ROW, as of one moment. With COLUMNs, only these of ROW.
 
     Without TABLE: the names of the tables. With --locks: the locks of transactions that are under way, or whose
     client died. The next client that meets a lock of a dead one resolves it: at once on the same
@@ -213,7 +213,7 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
               "that long. Observers do so regularly (tables.keep).")  # fmt: skip
 @_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
-    """Check every cell: metas, versions and locks fit together, and the oracle is above all of them.
+    """Check every cell. Its meta, versions and locks must fit together, and the oracle must be above them.
 
     It may run while transactions do.
 
@@ -232,8 +232,8 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect:
 
     removed = [] if collected is None else [f"{many(collected, 'old version')} removed"]
     checked = (
-        f"{found.cells:,} cells, {found.locks:,} locked ({found.old_locks:,} for long), "
-        f"{found.notifications:,} notifications; {found.wrong:,} problems"
+        f"{many(found.cells, 'cell')}, {found.locks:,} locked ({found.old_locks:,} for long), "
+        f"{many(found.notifications, 'notification')}; {many(found.wrong, 'problem')}"
     )
     at.show({**asdict(found), "collected": collected}, *removed, checked, *found.problems)
     return ATTENTION if found.wrong else DONE
@@ -261,7 +261,7 @@ def _text(value: Any) -> str:
 )
 @formatted
 def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: str | None, out: Printed) -> int:
-    """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
+    """Run the observers of a Python FILE until SIGTERM.
 
     Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. A new
     observer waits some 4 s until every program knows it, and then processes existing rows. Observers also remove old
@@ -305,8 +305,8 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
     program.close()
     out.show(
         {"observers": program.observers, "counts": dict(counts), "failed": failed},
-        f"observers {', '.join(program.observers)}: {counts['observed']:,} runs committed, "
-        f"{counts['conflicts']:,} conflicts" + (f", {len(failed):,} cells failed" if failed else ""),
+        f"observers {', '.join(program.observers)}: {many(counts['observed'], 'run')} committed, "
+        f"{many(counts['conflicts'], 'conflict')}" + (f", {many(len(failed), 'cell')} failed" if failed else ""),
     )
     return ATTENTION if failed else DONE
 

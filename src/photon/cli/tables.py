@@ -14,11 +14,9 @@ from photon.fleet.parts import BAD, Column, Part
 if TYPE_CHECKING:
     from rich.table import Table
 
-STYLES = {BAD: "red"}
-"""Of a part's rows; all others are rich's own."""
+STYLES = {BAD: "red"}  # of a part's rows; all others are rich's own
 
-Shown = str | Part | Callable[[], object]
-"""For people: a line, a table, or a function that prints."""
+Shown = str | Part | Callable[[], object]  # for people: a line, a table, or a function that prints
 
 
 def say(line: str) -> None:

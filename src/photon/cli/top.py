@@ -17,8 +17,7 @@ from photon.fleet.parts import Column, Part, bad_if
 if TYPE_CHECKING:
     from photon.cli.heads import Deployed
 
-BAR = 10
-"""Characters for a whole core."""
+BAR = 10  # characters for a whole core
 
 Look = Callable[[], dict[str, Any]]
 

@@ -12,7 +12,7 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
 from photon.config.disk import RealDisk
-from photon.config.words import size
+from photon.config.words import many, size
 from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) 
     pipeline = _pipeline(at)
     count = standing(RealDisk(), pipeline, slots)
     if not dry_run:
-        ask(f"{count} open alarms. Have they been dealt with?", yes=yes)
+        ask(f"Acknowledge {many(count, 'open alarm')}?", yes=yes)
         count = acknowledged(RealDisk(), pipeline, slots, time.time_ns())
-    people = f"{count} alarms would be acknowledged" if dry_run else f"{count} alarms acknowledged"
+    people = f"{many(count, 'alarm')} {'would be ' if dry_run else ''}acknowledged"
     at.show({"alarms": count, "acknowledged": not dry_run}, people)
 
 
@@ -87,7 +87,7 @@ def _lines(found: PipelineStatus) -> Iterator[str]:
     yield "no verifier runs here" if found.verifier is None else f"verifier: {found.verifier}"
     for each in found.slots:
         if each.unverifiable:
-            yield f"{each.slot}: {each.unverifiable:,} lines whose source log is gone ({', '.join(each.gone)})"
+            yield f"{each.slot}: {many(each.unverifiable, 'line')} whose source log is gone ({', '.join(each.gone)})"
         if each.problem:
             yield f"{each.slot}: {each.problem}"
         for alarm in each.alarms:

@@ -13,10 +13,8 @@ from photon.local_join.status import Status, line, missing, rates
 if TYPE_CHECKING:
     from rich.table import Table
 
-LINE_EVERY_S = 2.0
-"""Time between two plain lines."""
-WINDOW_S = 3.0
-"""Period that rates are taken over."""
+LINE_EVERY_S = 2.0  # time between two plain lines
+WINDOW_S = 3.0  # period that rates are taken over
 
 
 class ProgressView(LiveView):

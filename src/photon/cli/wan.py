@@ -42,7 +42,7 @@ def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitab
 
 def _control(at: Deployed, control: str | None) -> str:
     if (control is None) == (at.given is None):
-        raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
+        raise UsageError("name the proxy by either --control HOST:PORT or --config FILE")
     if control is not None:
         return _checked(control)
     if at.settings.wan is None:
@@ -75,7 +75,7 @@ def wan_serve(
     stop_with_parent: bool,
     certificates: Path | None,
 ) -> None:
-    """Run the proxy until SIGTERM: each route listens in one region and connects to a target in another.
+    """Run the proxy until SIGTERM. Each route listens in one region and connects to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
@@ -97,7 +97,7 @@ def wan_serve(
     if round_trip > 2 * DELAY_S_MAX:
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
     if (routes is None) == (config is None):
-        raise UsageError("name the routes by --routes FILE or by --config FILE, one of them")
+        raise UsageError("name the routes by either --routes FILE or --config FILE")
     if config is not None:
         from photon.config.loader import load
         from photon.supervision.routes import gateway_routes
@@ -149,7 +149,7 @@ def wan_set(
     at: Deployed, a: str | None, b: str | None, control: str | None, round_trip: float | None, delay: float | None,
     cut: bool, fault: str | None, from_all: bool, one_way: bool, heal: bool,
 ) -> None:  # fmt: skip
-    """Set the delay between regions A and B, cut them from each other, or heal them; for open connections too.
+    """Delay, cut or heal traffic between regions A and B. Open connections too.
 
     \b
     Examples:
@@ -161,7 +161,7 @@ def wan_set(
     from photon.lab.wan.links import Fault
 
     if (round_trip is not None) + (delay is not None) + cut + heal != 1:
-        raise UsageError("say --round-trip or --delay, --cut or --heal, one of them")
+        raise UsageError("give one of --round-trip, --delay, --cut and --heal")
     if one_way and (heal or round_trip is not None):
         raise UsageError("--one-way goes with --delay or --cut: a round trip has both directions")
     if (fault is not None or from_all) and not cut:
@@ -170,7 +170,7 @@ def wan_set(
     if heal:
         _tell(at, control, lambda client: client.heal(a, b))
     elif a is None or (b is not None if from_all else b is None):
-        raise UsageError("name a second region or --from-all, one of them" if cut else "name two regions")
+        raise UsageError("name a second region, or give --from-all" if cut else "name two regions")
     elif b is None:
         _tell(at, control, lambda client: client.isolate(a, kind, both=both))
     elif cut:

@@ -132,7 +132,7 @@ def _time(time_ns: int | None) -> str | None:
 @click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Longest wait.")
 @_OUTPUT
 def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, output: Path | None) -> int:
-    """Wait until all, or almost all, records before TIME (event time) are published.
+    """Wait until records before TIME (event time) are published.
 
     \b
     TIME: an ISO date or time (UTC if it names no zone), epoch seconds, or 2h (ago). Prints what is missing.

@@ -1,6 +1,6 @@
 """Computations after the join, as in MillWheel: state per key, timers on low watermarks, each record exactly once.
 
-This module exports the user's API; ``DESIGN.md`` says how it works.
+This module exports the user's API; ``docs/computations.md`` (Inside) says how it works.
 """
 
 from photon.computing.model import (

@@ -1,4 +1,4 @@
-"""Runs the computations of a topology for one interval of keys: see ``DESIGN.md``."""
+"""Runs the computations of a topology for one interval of keys: see ``docs/computations.md``, Inside."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Engine:
         self._faults: list[Fault] = []
         self._repeated = self._produced = self._dropped = 0
         self._changed = self._moved = self._more = False
+        # Sender and owner of a message -> ids of weak productions.
         self._to_ack: dict[tuple[str, str], list[int]] = {}
-        """Sender and owner of a message -> ids of weak productions."""
         self._weak: dict[int, tuple[str, Item]] = {}  # id -> target, item: unacknowledged; they have no numbers yet
         self._weak_fresh: dict[str, list[Item]] = {}
         self._weak_last = self._sequencer << SEQUENCER_BITS

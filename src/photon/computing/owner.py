@@ -93,8 +93,8 @@ class Owner:
         self._state, self._where, self._since_ns = state, where, since_ns
         self._names: Mapping[str, str] = engine.published
         self._publishers: dict[tuple[str, Path, str], Publisher] = {}
+        # Target -> when an item that it has not acknowledged was sent, monotonic seconds.
         self._sent: dict[str, float] = {}
-        """Target -> when an item that it has not acknowledged was sent, monotonic seconds."""
         self.published: dict[str, Watermark] = {}  # stream -> the watermark of its visible part
         self.published_records = 0
         self.faults: list[str] = []

@@ -84,8 +84,8 @@ class Publisher:
         # The same for all senders, which may start at once
         drawn = sha256(f"{state} {directory}".encode()).hexdigest()
         identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
+        # The number of late records, the oldest, and the number up to which they are counted.
         self._late: tuple[int, int, int] | None = None
-        """The number of late records, the oldest, and the number up to which they are counted."""
         try:
             self._log = LogWriter(disk, directory, self._state, sender, [KIND], roll_bytes=roll_bytes)
             self._log.load()

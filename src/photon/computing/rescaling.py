@@ -21,8 +21,7 @@ from photon.computing.store import Store
 from photon.computing.table import Known
 from photon.config.errors import PhotonError
 
-LEVEL_S = 120.0
-"""Time limit for two intervals to read up to the same position before a merge."""
+LEVEL_S = 120.0  # time limit for two intervals to read up to the same position before a merge
 
 
 def run(
@@ -140,7 +139,7 @@ def _remove(site: Site, interval: str) -> None:
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
     """Lets the running process make a move, or makes it directly. Returns the new intervals. Raises UsageError if
-    another move is pending, PhotonError if it was refused, and what ``settled`` raises."""
+    another move is pending, PhotonError if it was refused, and errors of ``settled``."""
     site.table.begin(move)
     known = settled(site, within_s)
     if known.refused:

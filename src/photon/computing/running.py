@@ -21,8 +21,8 @@ from photon.config.back_off import BackOff
 from photon.config.errors import UsageError
 
 POLL_S = 0.02
+# Shortest and longest pause between checks of published lengths while idle; it doubles in between.
 POLLS = BackOff(first=POLL_S, most=0.1)
-"""Shortest and longest pause between checks of published lengths while idle; it doubles in between."""
 SAY_S = 1.0
 
 
@@ -38,7 +38,7 @@ class Running:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``:
-        already locked. Raises Busy, UsageError, and what an engine or a publisher raises."""
+        already locked. Raises Busy, UsageError, and errors of an engine or a publisher."""
         self.site = site
         self._tell = tell
         self._share = None if only else share
@@ -48,10 +48,8 @@ class Running:
         self._counted: dict[str, tuple[float, int]] = {}
         self._journals: dict[str, PublishedWatermark] = {}
         self._said_s = -SAY_S
-        self._behind: list[Owner] = []
-        """Owners that do not run the site's topology yet."""
-        self._refused = ""
-        """The reported reason why they do not."""
+        self._behind: list[Owner] = []  # owners that do not run the site's topology yet
+        self._refused = ""  # the reported reason why they do not
         self._closing.callback(site.close)
         try:
             for each in () if locked else self._here:

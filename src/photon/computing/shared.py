@@ -44,13 +44,10 @@ T = TypeVar("T")
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
     """``hbase.json``."""
 
-    thrift: list[str]
-    """host:port of each Thrift 2 server."""
+    thrift: list[str]  # host:port of each Thrift 2 server
     table: str = TABLE
-    durable: bool
-    """The operator's assertion: see ``photon compute init``."""
-    machine: str
-    """The id of this state directory."""
+    durable: bool  # the operator's assertion: see ``photon compute init``
+    machine: str  # the id of this state directory
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,10 +31,8 @@ from photon.config.file_lock import lock_file
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.replayed import replayed
 
-FREE_S = 1.0
-"""Time that a command may hold a state to check that it is not running."""
-LEFT_S = 20.0
-"""Time that processes with a killed parent may take to end."""
+FREE_S = 1.0  # time that a command may hold a state to check that it is not running
+LEFT_S = 20.0  # time that processes with a killed parent may take to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +40,9 @@ class Reads:
     """Published output that is read as a source."""
 
     places: Mapping[str, OutputPlace]
-    kinds: tuple[str, ...]
-    """Kinds of records."""
+    kinds: tuple[str, ...]  # kinds of records
+    # Watermarks of places with a state on another machine; calls its argument for a silent one.
     said: Callable[[Callable[[str], None]], Mapping[str, Said]]
-    """Watermarks of places with a state on another machine; calls its argument for a silent one."""
 
     @property
     def place(self) -> object:
@@ -60,15 +57,13 @@ class Busy(UsageError):
 @dataclass
 class Site:
     topology: Topology
-    base: Path
-    """The directory that paths in the topology are relative to."""
+    base: Path  # the directory that paths in the topology are relative to
     state: Path
+    # Finds where a source is read; paths in it are relative to the directory. Raises UsageError.
     reads: Callable[[Source, Path], Reads | LogPlace]
-    """Finds where a source is read; paths in it are relative to the directory. Raises UsageError."""
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
-    load: Callable[[], Topology] | None = None
-    """Reloads a changed topology. `None` if it comes from a program."""
+    load: Callable[[], Topology] | None = None  # reloads a changed topology. `None` if it comes from a program.
 
     @cached_property
     def table(self) -> Table:
@@ -117,7 +112,7 @@ class Site:
         self.replay.check()
 
     def locked(self, interval: str, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        """Owns the interval meanwhile. Raises Busy if another process does."""
+        """Holds the interval's lock. Raises Busy if another process has it."""
         return self._held(f"{interval}.lock", wait_s)
 
     @contextmanager

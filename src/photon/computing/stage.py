@@ -130,9 +130,9 @@ class Stage:
         self.floors: Pieces = ()  # minimum watermark of some keys: so that a merge does not set any key back
         self._held_ns: int | None = None  # watermark of the key being retried, until its records have run
         self.waiting = 0
+        # True if keys may have timers before its watermark, so that productions may be missing up to there. Unknown
+        # at first.
         self.behind = True
-        """True if keys may have timers before its watermark, so that productions may be missing up to there. Unknown
-        at first."""
         self.dirty: dict[str, Row] = {}
         self.cache: dict[str, Row] = {}
         self.cached = 0  # bytes of memory
@@ -153,8 +153,8 @@ class Stage:
         errors = errors_of(part.name)
         self._errors = errors if errors in published and errors not in part.outputs else ""
         self._context._entries = self._entries = _OfKey(part.name, store, self.chunks)
+        # Timers in dirty rows, of the watermark and of the wall clock; may contain outdated ones.
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
-        """Timers in dirty rows, of the watermark and of the wall clock; may contain outdated ones."""
         self._stored_ns = [NEVER_NS, NEVER_NS]  # no committed row has a timer before it
 
     # -- records

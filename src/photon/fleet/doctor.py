@@ -22,32 +22,23 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.operate.findings import Expected
 from photon.idregistry.operate.findings import findings as of_registry
 
-FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
-"""Less free space than either is a warning."""
-FREE_BYTES_NONE = 100 << 20
-"""Less free space than this is a problem."""
-FREE_BYTES_ENOUGH = 50 << 30
-"""With this much free space, the share does not matter."""
-SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0
-"""Each batch of a joiner and each entry of the registry waits for one fsync."""
+FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05  # less free space than either is a warning
+FREE_BYTES_NONE = 100 << 20  # less free space than this is a problem
+FREE_BYTES_ENOUGH = 50 << 30  # with this much free space, the share does not matter
+SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0  # each batch of a joiner and each entry of the registry waits for one fsync
 EXPIRES_WITHIN = timedelta(days=30)
-FILES_OF_A_PROCESS = 512
-"""Files that a process opens besides its logs: sockets, segments, outputs."""
+FILES_OF_A_PROCESS = 512  # files that a process opens besides its logs: sockets, segments, outputs
 FILES_USED_SHARE = 0.8
-BOUNDARY_SLACK_S = 3600.0
-"""The boundary may lag the retention by this much."""
+BOUNDARY_SLACK_S = 3600.0  # the boundary may lag the retention by this much
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
-SAFE_POINT_ROUNDS = 3
-"""Observers move a safe point regularly, once old versions have been kept long enough."""
-STILL_S = 60.0
-"""A watermark that has not moved for this time is reported."""
+SAFE_POINT_ROUNDS = 3  # observers move a safe point regularly, once old versions have been kept long enough
+STILL_S = 60.0  # a watermark that has not moved for this time is reported
 
 
 class Level(enum.StrEnum):
     OK = "ok"
-    WARNING = "warning"
-    """It works today."""
+    WARNING = "warning"  # it works today
     PROBLEM = "problem"
 
 
@@ -242,7 +233,8 @@ def _disks(facts: _Facts) -> Iterator[Finding]:
         and state.device != output.device
     ]
     note = f"; state and output of {_some(apart)} are on different file systems" if apart else ""
-    said = f"{len(here.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
+    directories = many(len(here.directories), "directory", "directories")
+    said = f"{directories}, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
     yield _ok(said + note)
 
 
@@ -271,12 +263,12 @@ def _logs(facts: _Facts) -> Iterator[Finding]:
         yield from _side(each)
     for who in facts.look.now:
         if keys := facts.look.now.of(who, "photon_eventstore_ambiguous_keys_total"):
-            what = f"{keys:,.0f} keys have several different primary events"
+            what = f"{many(round(keys), 'key has', 'keys have')} several different primary events"
             do = "photon status eventstore shows one; primary.duplicates decides what happens to such events"
             yield _warning(who.title, what, do)
     total = sum(each.matched for each in facts.here.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.here.logs))
-    yield _ok(f"{total:,} log files of {here}" if here else "no log directory is on this machine")
+    yield _ok(f"{many(total, 'log file')} of {here}" if here else "no log directory is on this machine")
 
 
 def _side(each: Logs) -> Iterator[Finding]:
@@ -285,15 +277,18 @@ def _side(each: Logs) -> Iterator[Finding]:
         yield _problem(where, each.problem, "make the directory, or name the right one in the file")
         return
     if each.unreadable:
-        what = f"{len(each.unreadable)} files cannot be read: {_some(each.unreadable)}"
+        what = f"{many(len(each.unreadable), 'file')} cannot be read: {_some(each.unreadable)}"
         yield _problem(where, what, "make them readable for Photon's user")
     for text, count in each.absent_keys.items():
-        what = f"{count:,} sampled records have the key {text!r}, which usually stands for no value"
+        have = many(count, "sampled record has", "sampled records have")
+        what = f"{have} the key {text!r}, which usually stands for no value"
         table = f"[join.{each.join}.{each.side}]"
         yield _warning(where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
-        what = f"no file matches {patterns}" + (f"; {each.others:,} files match no pattern" if each.others else "")
+        what = f"no file matches {patterns}" + (
+            f"; {many(each.others, 'file matches', 'files match')} no pattern" if each.others else ""
+        )
         yield _warning(where, what, f"write logs there, or change {each.side}_files of the join")
 
 
@@ -319,8 +314,8 @@ def _descriptors(facts: _Facts) -> Iterator[Finding]:
         logs[each.datacentre] = max(logs.get(each.datacentre, 0), each.matched)
     needed = max(logs.values(), default=0) + FILES_OF_A_PROCESS
     if machine.files_soft < needed:
-        many = f"with {needed - FILES_OF_A_PROCESS:,} logs it may need {needed:,}"
-        what = f"a process may open {machine.files_soft:,} files; {many}"
+        logs_said = many(needed - FILES_OF_A_PROCESS, "log")
+        what = f"a process may open {machine.files_soft:,} files; with {logs_said} it may need {needed:,}"
         make = _warning if machine.files_hard >= needed else _problem
         yield make("this machine", what, f"ulimit -n {2 * needed}, or LimitNOFILE= of the unit")
     for who in now:
@@ -375,7 +370,11 @@ def _certificates(facts: _Facts) -> Iterator[Finding]:
     missing = [pair.identity for pair in facts.here.pairs if not pair.there]
     note = f"; not here: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
-    yield _ok(f"{len(there)} certificates are here, the first expires on {first:%Y-%m-%d}{note}" if first else note)
+    yield _ok(
+        f"{many(len(there), 'certificate is', 'certificates are')} here, the first expires on {first:%Y-%m-%d}{note}"
+        if first
+        else note
+    )
 
 
 def _registry(facts: _Facts) -> Iterator[Finding]:
@@ -383,7 +382,7 @@ def _registry(facts: _Facts) -> Iterator[Finding]:
     replicas = {name: each.address for name, each in settings.registry.replicas.items()}
     up = sum(each.reply is not None for each in found.values())
     if not up and not facts.look.running:
-        asked = "not asked" if facts.look.unasked else f"{len(replicas)} replicas, none answers"
+        asked = "not asked" if facts.look.unasked else f"{many(len(replicas), 'replica')}, none answers"
         yield _ok(asked)
         return
     try:
@@ -494,5 +493,4 @@ RULES: Mapping[str, Callable[[_Facts], Iterator[Finding]]] = {
     "tables": _tables,
 }
 AREAS = tuple(RULES)
-OF_ANY_MACHINE = ("configuration", "versions", "descriptors")
-"""Areas that need no deployment file."""
+OF_ANY_MACHINE = ("configuration", "versions", "descriptors")  # areas that need no deployment file

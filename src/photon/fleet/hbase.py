@@ -13,8 +13,8 @@ from photon.fleet.access import pipeline_named
 if TYPE_CHECKING:
     from photon.eventstore.hbase.admin import TableMade
 
+# Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up.
 LONGER = 1.25
-"""Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up."""
 INIT_SECONDS = 5.0  # time limit for a server's answer
 
 

@@ -116,8 +116,8 @@ class Logs:
     others: int = 0  # files below it that no pattern matches
     unreadable: Sequence[str] = ()
     join: str = ""
+    # Texts that usually mean "no value" -> number of sampled records that have them as their key.
     absent_keys: Mapping[str, int] = field(default_factory=dict)
-    """Texts that usually mean "no value" -> number of sampled records that have them as their key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,20 +19,15 @@ from photon.config.tls import OPERATOR, WAN
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    datacentre: str
-    """The datacentre whose loss takes it along; empty for none."""
+    datacentre: str  # the datacentre whose loss takes it along; empty for none
     kind: str
-    name: str
-    """Its name among those of its kind."""
-    address: str | None
-    """host:port. `None` if it does not listen."""
-    identity: str = ""
-    """The name in its certificate."""
+    name: str  # its name among those of its kind
+    address: str | None  # host:port. `None` if it does not listen.
+    identity: str = ""  # the name in its certificate
     region: str = ""
-    label: str = ""
-    """Its name in ``photon up`` and ``photon status processes``."""
+    label: str = ""  # its name in ``photon up`` and ``photon status processes``
+    # Its arguments for ``photon serve KIND``. `None` if ``photon up`` does not start it.
     arguments: tuple[str, ...] | None = None
-    """Its arguments for ``photon serve KIND``. `None` if ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -50,22 +45,18 @@ Listed = Callable[[Settings], Iterable[Process]]
 class Kind:
     """The properties that all processes of a kind share."""
 
-    stage: int
-    """Start order: it needs the stages before it."""
-    health: str
-    """Name of the gRPC service under which it reports its health; empty if it has no gRPC."""
+    stage: int  # start order: it needs the stages before it
+    health: str  # name of the gRPC service under which it reports its health; empty if it has no gRPC
     listed: Listed
+    # MODULE:COROUTINE, called with a Room (``photon.assembly.room``); empty if not for ``photon serve``.
     serve: str = ""
-    """MODULE:COROUTINE, called with a Room (``photon.assembly.room``); empty if not for ``photon serve``."""
-    takes: str = ""
-    """The names of its parameters in ``photon serve KIND``."""
+    takes: str = ""  # the names of its parameters in ``photon serve KIND``
 
 
+# The kind that runs all parts of a datacentre that are not apart; each part is still asked separately.
 DATACENTRE = "datacentre"
-"""The kind that runs all parts of a datacentre that are not apart; each part is still asked separately."""
 
-Member = tuple[str, str | None, tuple[str, ...]]
-"""Name, address, and the name again if ``photon serve`` needs it."""
+Member = tuple[str, str | None, tuple[str, ...]]  # name, address, and the name again if ``photon serve`` needs it
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -166,6 +157,7 @@ def _datacentres(settings: Settings) -> Iterator[Process]:
             yield replace(found, region=settings.region(name), arguments=(name,))
 
 
+# Kinds by their name for ``photon serve``, in display order.
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(
         5, "photon.v1.Dispatcher", _part("dispatcher", _dispatchers),
@@ -203,7 +195,6 @@ KINDS: Mapping[str, Kind] = {
         6, "", _single("status", lambda settings, name: settings.datacentre[name].page),
         "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
-"""Kinds by their name for ``photon serve``, in display order."""
 
 
 def coroutine_of(kind: str) -> Callable[..., Awaitable[object]]:
@@ -212,10 +203,9 @@ def coroutine_of(kind: str) -> Callable[..., Awaitable[object]]:
     return cast("Callable[..., Awaitable[object]]", getattr(import_module(module), coroutine))
 
 
-READERS = ("dispatcher", "spark")
-"""Kinds that read foreign logs, and report on them in the same way."""
+READERS = ("dispatcher", "spark")  # kinds that read foreign logs, and report on them in the same way
+# Kinds outside any datacentre, though losing one may take a replica along.
 COMMON = ("registry", "wan", "compute", "observe")
-"""Kinds outside any datacentre, though losing one may take a replica along."""
 
 
 def processes(settings: Settings) -> list[Process]:

@@ -111,10 +111,9 @@ class Follower:
         self._new = NewLines()
         self._seen: set[str] = set()
         self.verdicts: list[Verdict] = []
+        # datacentre -> output -> lines
         self.lines: dict[str, dict[str, int]] = {name: dict.fromkeys((*KINDS, "rejected"), 0) for name in outputs}
-        """datacentre -> output -> lines"""
-        self.twice = 0
-        """Lines of events that already had one."""
+        self.twice = 0  # lines of events that already had one
 
     @property
     def events(self) -> int:

@@ -187,7 +187,7 @@ class Join:
         return self._process
 
     def _hang_up(self) -> None:
-        """Closes its input, which ends it, like the death of this process."""
+        """Ends the process by closing its standard input, as the death of this one would."""
         process = self._started()
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

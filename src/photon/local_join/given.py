@@ -40,8 +40,7 @@ class Given:
 
     directory: Path
     patterns: tuple[str, ...] | None = None
-    links: tuple[str, ...] = ()
-    """The directory of the target, if the user named a link."""
+    links: tuple[str, ...] = ()  # the directory of the target, if the user named a link
 
     def may_hold(self, directory: Path) -> bool:
         """True if files below this directory would be read as logs."""

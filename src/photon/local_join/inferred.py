@@ -11,12 +11,10 @@ from photon.adapters.logs.problems import LogDirectoryError
 from photon.adapters.logs.sampling import Sampled, sample
 from photon.local_join.given import ALL, Given
 
-FOREIGN = (4 << 20, 3_000)
-"""Bytes and records to read."""
+FOREIGN = (4 << 20, 3_000)  # bytes and records to read
+# Likewise for primary logs; the second bound applies if the first is not enough.
 PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
-"""Likewise for primary logs; the second bound applies if the first is not enough."""
-BEFORE = 0.75
-"""Share of the primary sample that lies before the place where foreign logs are read."""
+BEFORE = 0.75  # share of the primary sample that lies before the place where foreign logs are read
 READABLE = "make it readable for this user, or leave it out"
 NAMED = 3  # unreadable files to name
 

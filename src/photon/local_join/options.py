@@ -20,23 +20,18 @@ class JoinFailed(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    primary: Path
-    """A directory, a file, a glob, a topic, or ``-`` for standard input; of ``foreign`` likewise."""
+    primary: Path  # a directory, a file, a glob, a topic, or ``-`` for standard input; of ``foreign`` likewise
     foreign: Path
     output: Path
-    config: Path | None = None
-    """`None` means that it is inferred from the logs and ``words``."""
+    config: Path | None = None  # `None` means that it is inferred from the logs and ``words``
     words: Words = NOTHING_SAID
     overrides: tuple[str, ...] = ()
     join: str | None = None
     once: bool = False
     keep_pending: bool = False
-    kafka_client: Path | None = None
-    """Kafka client properties, for a side kafka://HOST:PORT/TOPIC."""
-    accept_lost_offsets: bool = False
-    """Continues after messages of topics that are gone."""
-    stages: Path | None = None
-    """The event store's process writes its stages next to this file."""
+    kafka_client: Path | None = None  # Kafka client properties, for a side kafka://HOST:PORT/TOPIC
+    accept_lost_offsets: bool = False  # continues after messages of topics that are gone
+    stages: Path | None = None  # the event store's process writes its stages next to this file
 
     def sides(self) -> dict[str, Path]:
         """The input named for each side."""

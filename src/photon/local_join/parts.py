@@ -17,6 +17,7 @@ from photon.assembly.room import Room, Serve, Up
 from photon.config.errors import UsageError
 from photon.config.settings import SIDES
 from photon.config.stopping import end, first, until
+from photon.config.words import many
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.status import Status as Dispatched
 from photon.dispatcher.undecided import read_undecided
@@ -35,8 +36,7 @@ from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
 SHOW_S = 0.2
-SETTLE_S = 60.0
-"""Longest wait at the end until registered records are durable in the output."""
+SETTLE_S = 60.0  # longest wait at the end until registered records are durable in the output
 NAMED = 3  # missing primary logs to name
 
 
@@ -49,8 +49,7 @@ class OwnParts:
     say: Callable[[str], None]
     relays: Sequence[Copier]
     store_log: Path
-    store_address: str | None
-    """`None` if the store is in this process."""
+    store_address: str | None  # `None` if the store is in this process
 
     def __post_init__(self) -> None:
         self.result = JoinResult()
@@ -154,14 +153,15 @@ class OwnParts:
         if primary.unended:
             say(f"primary log {primary.unended}; events without a primary event wait, too")
         if primary.ambiguous:
-            many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
-            say(f"{many} several different primary events: {primary.ambiguous_example}")
+            counted = many(primary.ambiguous, "key has", "keys have")
+            say(f"{counted} several different primary events: {primary.ambiguous_example}")
         if seen.conflicting:
-            many = "1 line has" if seen.conflicting == 1 else f"{seen.conflicting:,} lines have"
-            say(f"{many} the event id of an earlier line and other content, and are not joined: {seen.conflict}")
+            counted = many(seen.conflicting, "line has", "lines have")
+            say(f"{counted} the event id of an earlier line but other content, not joined: {seen.conflict}")
         if bad := primary.bad_records:
+            counted = many(bad, "primary record is", "primary records are")
             say(
-                f"{bad} primary records are unreadable or have no key; no foreign event is joined with them "
+                f"{counted} unreadable or without a key; no foreign event is joined with them "
                 f"(the first are named in {self.store_log})"
             )
         if any(is_final(self.room.logs(side)) for side in SIDES):
@@ -182,7 +182,7 @@ class OwnParts:
                     "restore its file, or declare the events unmatched: run this again with "
                     f"--set join.{self.room.pipeline.join}.missing_logs=forget"
                 )
-            waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
+            waiting = many(each.keys, "key waits", "keys wait")
             self.say(f"primary log {each.path}: {each.why}; {waiting} for it; {todo}")
 
     def _show(self, seen: Dispatched, primary: Progress) -> None:

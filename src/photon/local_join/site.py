@@ -22,8 +22,7 @@ from photon.joiner.slot.slot import STATE_NAME, SlotPaths
 from photon.local_join.given import Given
 
 KEY_BYTES = 32
-LOCK_WAIT_S = 3.0
-"""Longest wait for a predecessor that was just killed."""
+LOCK_WAIT_S = 3.0  # longest wait for a predecessor that was just killed
 OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
 SLOT = "local-1"
 DATACENTRE = "local"

@@ -11,19 +11,15 @@ from photon.fleet.counters import VERDICTS
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    at_s: float
-    """Seconds since the run began."""
+    at_s: float  # seconds since the run began
     ledger: Mapping[str, int]
-    foreign_read: int
-    """Bytes read."""
+    foreign_read: int  # bytes read
     foreign_known: int
     primary_read: int
     primary_known: int
     primary_events: int
-    missing_logs: int = 0
-    """Unreadable primary logs that look-ups led to."""
-    missing_keys: int = 0
-    """Number of requested keys in those logs."""
+    missing_logs: int = 0  # unreadable primary logs that look-ups led to
+    missing_keys: int = 0  # number of requested keys in those logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +43,8 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    events: float
-    """Verdicts per second."""
-    left_s: float | None
-    """Seconds until the backlog is done. `None` if unknown, or without a backlog."""
+    events: float  # verdicts per second
+    left_s: float | None  # seconds until the backlog is done. `None` if unknown, or without a backlog.
 
 
 def rates(before: Status, now: Status) -> Rates:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from photon.supervision.supervisor import Service
     from photon.supervision.zygote import Zygote
 
-APART_BYTES = 32 << 20
-"""With less to read, starting another process takes longer than it saves."""
+APART_BYTES = 32 << 20  # with less to read, starting another process takes longer than it saves
 WATCH_S = 0.2
 SOCKET_NAME, SOCKET_SUFFIX = "eventstore", ".socket"
 
@@ -44,7 +43,7 @@ def store_log(site: Site) -> Path:
 
 
 def remove_sockets(site: Site) -> None:
-    """Removes what a killed predecessor has left."""
+    """Removes sockets that a killed predecessor left."""
     for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):
         stale.unlink(missing_ok=True)
 

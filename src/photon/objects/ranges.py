@@ -115,11 +115,11 @@ class ObjectFile:
         self._chunk = PLACES_BYTES if places else READ_ON_BYTES
         self._ahead = not places
         self._awaited: tuple[int, Future[bytes] | bytes] | None = None
+        # Chunks of an unfinished read, as a record may be larger than the whole cache.
         self._held: dict[int, bytes] = {}
-        """Chunks of an unfinished read, as a record may be larger than the whole cache."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer bytes only at the end. Raises OSError."""
+        """Returns ``length`` bytes from ``offset``, or fewer at the object's end. Raises OSError."""
         end = min(offset + length, self.meta.size)
         if offset >= end:
             return b""

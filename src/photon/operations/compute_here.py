@@ -21,8 +21,7 @@ from photon.supervision.process_log import LOG_BYTES, OWN, LogFollower
 from photon.supervision.supervisor import Service, Supervisor, Watching
 
 Look = Callable[[list[Status]], None]
-ATTEMPTS = 20
-"""Attempts to make two runs read growing logs up to the same place."""
+ATTEMPTS = 20  # attempts to make two runs read growing logs up to the same place
 
 
 def run(

@@ -75,8 +75,8 @@ class Reader:
         self._begin = cursor or Cursor()
         self._logs = {at: _Log(position) for at, position in self._begin.positions.items()}
         self.replayed: Replayed | None = None  # at the last ``read``
+        # With ``cleared_only``: files where reading stopped -> number of lines to which the verifier objects.
         self.held_back: dict[str, int] = {}
-        """With ``cleared_only``: files where reading stopped -> number of lines to which the verifier objects."""
 
     def end(self) -> Cursor:
         """The cursor after everything published now, of all kinds. Raises PublishedDamaged, OSError."""

@@ -258,7 +258,6 @@ def _flattened(name: str, column: pa.Array) -> dict[str, pa.Array]:
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
-    """The Arrow type of a column."""
     import pyarrow as pa
 
     if isinstance(kind, dict):

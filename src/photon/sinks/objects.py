@@ -98,8 +98,7 @@ class ObjectSink:
         self.files = self.bytes = 0  # written since the start
         self._at: Meta | None = None
         self._manifest: bytes | None = None
-        self._unanswered: set[bytes] = set()
-        """Digests of the manifests that may exist."""
+        self._unanswered: set[bytes] = set()  # digests of the manifests that may exist
         with told(into):
             with contextlib.suppress(FileNotFoundError):
                 self._at, self._manifest = current_manifest(into / MANIFEST)
@@ -107,15 +106,14 @@ class ObjectSink:
         self._there = {name: meta.size for name, meta in there.items()}
         self._written = set[str]()  # written by this process
         self._counting = manifest_of(self._manifest or b"", into / MANIFEST)
-        self._known = not self._counting
-        """True if the prefix is known to have this output."""
+        self._known = not self._counting  # true if the prefix is known to have this output
         since = 0 if self._at is None else self._at.modified_ns
+        # Parts that are no longer valid -> the latest time when they became so.
         self._gone = {
             name: max(since, meta.modified_ns)  # as another sink may have just written it for its next manifest
             for name, meta in there.items()
             if PART in name and name not in self._counting
         }
-        """Parts that are no longer valid -> the latest time when they became so."""
 
     def pass_(self, *, all_of_it: bool = False) -> None:
         """Writes the missing files. ``all_of_it``: also the current content of files that are not final. Raises

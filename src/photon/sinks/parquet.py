@@ -98,17 +98,14 @@ class _File:
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes) -> None:
         self._disk, self._path = disk, path
-        self._append: AppendFile | None = None
-        """``None`` before the first row group, and after the end."""
+        self._append: AppendFile | None = None  # ``None`` before the first row group, and after the end
         self._kind, self._types = kind, types
         self._crc32, self._written, self.records, self._rest = 0, 0, 0, 0
         self._times: list[int] = []
         self._lines: list[bytes] = []
-        self.filled = 0
-        """Bytes of pending lines for the next row group."""
+        self.filled = 0  # bytes of pending lines for the next row group
         self.closed = False
-        self._writer: Any = None
-        """``None`` before the first row group."""
+        self._writer: Any = None  # ``None`` before the first row group
 
     # -- file interface for pyarrow ------------------------------------------------------------------------------
     def write(self, data: Any) -> int:
@@ -239,8 +236,7 @@ class ParquetSink:
         needed("pyarrow.parquet", "parquet")
         self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
-        self._files: dict[tuple[str, str], _File] = {}
-        """(kind, partition's directory) -> file."""
+        self._files: dict[tuple[str, str], _File] = {}  # (kind, partition's directory) -> file
         self._cursor: bytes | None = None
         self.written = Written(0, 0)
         disk.make_dir(directory)
@@ -254,8 +250,8 @@ class ParquetSink:
         self._number = len(rolls) + 1
         self._types = self._typed(manifest.types_after(rolls))
         self._told: set[str] = set()
+        # The cursor after all valid records; ``None`` is the beginning.
         self.cursor: bytes | None = bytes(rolls[-1].cursor) if rolls else None
-        """The cursor after all valid records; ``None`` is the beginning."""
 
     def _locked(self) -> int:
         lock = lock_file(self._directory / LOCK)

@@ -22,6 +22,7 @@ import msgspec
 
 from photon.config.errors import PhotonError, UsageError
 from photon.config.extras import needed
+from photon.config.words import many
 from photon.library import Batch
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
@@ -109,8 +110,9 @@ class PostgresTarget:
                 stored = committed_of(found[0].encode(), where)
                 stored.check(kinds, where)
                 if found[1]:
+                    went = f"{many(stored.records, 'record')} went there"
                     raise UsageError(
-                        f"{where}: the table is gone, and {SINKS} says that {stored.records:,} records went there; "
+                        f"{where}: the table is gone, and {SINKS} says that {went}; "
                         "restore it, or delete that row to begin once more"
                     )
             self._connection.commit()

@@ -21,15 +21,14 @@ from photon.config.metrics.readings import Readings
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen
 
+# Largest number of connections. A further one takes the place of the connection that has kept us waiting longest.
 CONNECTIONS_MAX = 64
-"""Largest number of connections. A further one takes the place of the connection that has kept us waiting longest."""
 HEADERS_BYTES_MAX = 16 << 10
-REQUEST_S = 10.0
-"""Time limit for a request's headers, the next request on an idle connection, and sending an answer."""
+REQUEST_S = 10.0  # time limit for a request's headers, the next request on an idle connection, and sending an answer
 READ_BYTES = 8 << 10
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Last labels of names that nobody can register, such as those of a cluster's services.
 PRIVATE_NAMES = ("localhost", "local", "internal", "svc")
-"""Last labels of names that nobody can register, such as those of a cluster's services."""
 _HOST = re.compile(r"\[([^]]*)\](?::\d*)?|([^:]*)(?::\d*)?")
 _HEADERS = (
     ("Cache-Control", "no-store"),
@@ -49,10 +48,9 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Answers = Callable[[str], Answer | None]
-"""Path -> answer. `None` if there is nothing there."""
+Answers = Callable[[str], Answer | None]  # path -> answer. `None` if there is nothing there.
+# Path -> function that answers a query; it limits its own time.
 Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
-"""Path -> function that answers a query; it limits its own time."""
 
 
 def plain(text: str, status: int = 200) -> Answer:
@@ -88,8 +86,7 @@ class HttpServer:
         self._questions = questions or {}
         self._names = {name.lower() for name in names}
         self._open: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.Task[None], None] = {}
-        """Connections waiting for their client, oldest first."""
+        self._waiting: dict[asyncio.Task[None], None] = {}  # connections waiting for their client, oldest first
         self._server: asyncio.Server | None = None
         self.port = 0
 

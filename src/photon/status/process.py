@@ -36,25 +36,20 @@ CONTENT_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+# Suffixes of the served files.
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
 }
-"""Suffixes of the served files."""
 INDEX = "index.html"
-PERIOD_S = 2.0
-"""Time between the starts of two polls."""
-WATCHED_S = 60.0
-"""Without a request for this time the status process rests, because a poll costs each polled process."""
+PERIOD_S = 2.0  # time between the starts of two polls
+WATCHED_S = 60.0  # without a request for this time the status process rests, because a poll costs each polled process
+# Period while it rests; a request is then told the data's age, and finds new data after PERIOD_S at most.
 RESTING_S = 10.0
-"""Period while it rests; a request is then told the data's age, and finds new data after PERIOD_S at most."""
-LEAST_S = 0.5
-"""Shortest pause between two polls, however long one of them took."""
-STALE_S = 30.0
-"""It is healthy while the last poll is not older than this."""
-SECOND_S = 0.5
-"""Time between the first two polls: rates need two."""
+LEAST_S = 0.5  # shortest pause between two polls, however long one of them took
+STALE_S = 30.0  # it is healthy while the last poll is not older than this
+SECOND_S = 0.5  # time between the first two polls: rates need two
 JSON = "application/json"
 
 log = get_logger(__name__)

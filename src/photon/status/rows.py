@@ -16,10 +16,9 @@ from photon.fleet.processes import Process
 
 ALARMS_MAX = 100
 UPSTREAM_ALARM_S = 60.0
-DIRTY_ALARM_S = 120.0
-"""Longest time that a change may wait for its observers."""
-HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
-"""States of a copy, in words."""
+DIRTY_ALARM_S = 120.0  # longest time that a change may wait for its observers
+HOLDS_ALL, CATCHING_UP = "holds all", "catching up"  # states of a copy, in words
+# Metrics that count a process's work, summed: events, keys, ids or runs.
 _RATES: Mapping[str, Sequence[str]] = {
     "dispatcher": ("photon_dispatcher_read_total",),
     "spark": ("photon_dispatcher_read_total",),
@@ -32,12 +31,11 @@ _RATES: Mapping[str, Sequence[str]] = {
     "observe": ("photon_tables_observed_total",),
     "registry": ("photon_registry_entry_ids_total",),
 }  # fmt: skip
-"""Metrics that count a process's work, summed: events, keys, ids or runs."""
+# Fields of a slot -> the verifier's metrics.
 _VERIFIED = {
     "published_bytes": "published_bytes", "cleared_bytes": "cleared_bytes", "checked_bytes": "checked_bytes",
     "owned_ids": "owned_ids", "owned_oldest_s": "owned_oldest_seconds", "redo_bytes": "redo_log_bytes",
 }  # fmt: skip
-"""Fields of a slot -> the verifier's metrics."""
 _SLOT = (
     "state", "problem", *_VERIFIED, "uncleared_bytes", "published_per_s", "alarms", "joined", "answers_per_s",
     "joined_per_s", "open_ids", "open_bytes", "redo_log_bytes",

@@ -23,16 +23,13 @@ from photon.status.rows import (
     upstream_of,
 )
 
-POINTS = 180
-"""Number of the newest points, and of coarse ones."""
+POINTS = 180  # number of the newest points, and of coarse ones
 EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20
-WINDOW_S = 60.0
-"""Rates, ratios and latencies cover the last minute."""
+WINDOW_S = 60.0  # rates, ratios and latencies cover the last minute
 SNAPSHOTS_MAX = 64
-WITHIN_S = (1.0, 10.0, 60.0)
-"""Bounds of the service level."""
+WITHIN_S = (1.0, 10.0, 60.0)  # bounds of the service level
 
 _D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "photon_verifier"
 
@@ -54,16 +51,15 @@ class Point:
     pending: float
 
 
+# In a coarse point, these fields have the highest value, the others the mean.
 WORST = frozenset({"p99_s", "age_p99_s", "lag_s", "pending"})
-"""In a coarse point, these fields have the highest value, the others the mean."""
 
 
 class History:
     def __init__(self) -> None:
         self._fine: deque[Point] = deque(maxlen=POINTS)
         self._coarse: deque[Point] = deque(maxlen=POINTS)
-        self._since: list[Point] = []
-        """Points for the next coarse one."""
+        self._since: list[Point] = []  # points for the next coarse one
 
     def due(self, now_s: float) -> bool:
         return not self._fine or now_s - self._fine[-1].at_s >= EVERY_S or now_s < self._fine[-1].at_s
@@ -239,13 +235,13 @@ def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point
     )
 
 
+# The meaning of each word of --sort in a view of ``busiest``.
 SORTS: Mapping[str, Mapping[str, str]] = {
     "processes": {"cpu": "cpu", "memory": "memory_bytes", "rate": "rate_per_s"},
     "slots": {"rate": "answers_per_s", "memory": "open_bytes"},
     "logs": {"rate": "bytes", "memory": "seconds"},
     "shards": {"rate": "ids_per_s", "memory": "bytes"},
 }
-"""The meaning of each word of --sort in a view of ``busiest``."""
 
 
 def busiest(before: Look, look: Look) -> dict[str, Any]:

@@ -57,10 +57,10 @@ class Request(
     datacentre: str | None = None
     hold: bool = False  # with kill: the process stays down until release
     dry_run: bool = False  # with reload: only say what would change
+    # With hold: seconds from SIGTERM to SIGKILL, instead of the usual time.
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
-    """With hold: seconds from SIGTERM to SIGKILL, instead of the usual time."""
+    # With restart: variables in addition to those of ``photon up``, from then on. `None` keeps the previous ones.
     environment: dict[str, str] | None = None
-    """With restart: variables in addition to those of ``photon up``, from then on. `None` keeps the previous ones."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

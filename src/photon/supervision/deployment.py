@@ -29,6 +29,7 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+# Keys of [datacentre.NAME] -> kinds of processes of other datacentres that read them.
 _OF_OTHERS: Mapping[str, Collection[str]] = {
     "join": ("copies", "dispatcher", "joiner", "relay"),
     "address": ("copies", "joiner", "relay"),
@@ -38,7 +39,6 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
     "joiners": ("relay",),
     "region": ("registry",),
 }
-"""Keys of [datacentre.NAME] -> kinds of processes of other datacentres that read them."""
 
 
 def reads(service: Service, keys: Iterable[str]) -> bool:

@@ -9,10 +9,10 @@ from photon.fleet.processes import DATACENTRE, READERS
 from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER, REGISTRY = "joiner", "dispatcher", "registry"
+# A datacentre joins while it has a running process of each of these kinds, if configured.
 JOINING = {*READERS, "eventstore", JOINER, DATACENTRE}
-"""A datacentre joins while it has a running process of each of these kinds, if configured."""
+# Time for a joiner to answer and to write its records; it gives up earlier by itself (EngineLimits).
 PATIENCE_S = 60.0
-"""Time for a joiner to answer and to write its records; it gives up earlier by itself (EngineLimits)."""
 
 
 class DrainRefused(PhotonError):

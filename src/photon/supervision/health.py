@@ -31,8 +31,8 @@ _LISTEN = "0A"  # the state of a listening socket in the kernel's table
 
 class Health(enum.Enum):
     SERVING = "serving"
+    # Answers, so it does not hang; a registry replica without a majority stays in this state.
     NOT_SERVING = "not serving"
-    """Answers, so it does not hang; a registry replica without a majority stays in this state."""
     SILENT = "silent"
 
 

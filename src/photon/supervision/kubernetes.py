@@ -22,14 +22,14 @@ from photon.supervision.ports import host_and_port
 from photon.supervision.routes import called_across
 from photon.supervision.services import ETC, MEMORY, MOUNTS, Service, directory, listening, problems, services
 
+# Kinds of processes with a datacentre's certificate.
 PARTS = (DATACENTRE, *(part for part in get_args(Part) if part != "spark"))
-"""Kinds of processes with a datacentre's certificate."""
 KEY_FILE, CERTIFICATES = "/key/key", "/certs"
 _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _EVERYWHERE = ("photon.v1.Metrics", "photon.v1.Explain")
 LOGS, HOST_LOGS = "/logs/", "/var/log/"  # directories of logs: of a claim, and of the node
+# gRPC services of a kind of process, other than the one that reports its health.
 _MORE = {"registry": ("photon.v1.RegistryOperator", "photon.v1.RaftPeer", "photon.v1.Timestamps")}
-"""gRPC services of a kind of process, other than the one that reports its health."""
 
 
 class NotForContainers(UsageError):

@@ -12,8 +12,8 @@ from photon.config.errors import PhotonError
 
 _EXAMPLE = "127.0.0.1:7101"
 PORTS = range(15_000, 30_000)
+# Ports recently drawn by this process, drawn again only after all others, as they may not be in use yet.
 _drawn: deque[int] = deque(maxlen=128)
-"""Ports recently drawn by this process, drawn again only after all others, as they may not be in use yet."""
 
 
 class NoFreePort(PhotonError):

@@ -14,19 +14,18 @@ from photon.fleet.processes import Process, of_datacentre, processes
 from photon.idregistry.client.whereabouts import AUTO
 from photon.supervision.ports import host_and_port
 
+# The mount point of the deployment file's directory: a directory, as changes do not show in a mounted file.
 ETC = "/etc/photon"
-"""The mount point of the deployment file's directory: a directory, as changes do not show in a mounted file."""
-JOINER_PORT = 7040
-"""Of joiners that are found by discovery: each container has its own address."""
+JOINER_PORT = 7040  # of joiners that are found by discovery: each container has its own address
+# Memory of one container in MB; others have 384.
 MEMORY = {"registry": 768, "datacentre": 1536, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
-"""Memory of one container in MB; others have 384."""
 _ALL = ("key", "logs", "state", "output")
+# Volumes that a kind of process needs besides its certificate.
 MOUNTS = {
     "registry": ("key", "registry"), "datacentre": _ALL, "cache": (), "copies": ("state",), "status": (),
     "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"), "verifier": _ALL,
     "dispatcher": _ALL, "spark": _ALL, "operator": _ALL, "sink": ("state", "output"), "compute": ("state", "output"),
 }  # fmt: skip
-"""Volumes that a kind of process needs besides its certificate."""
 _ORDER = (
     "cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "datacentre", "spark", "compute", "sink",
     "status",

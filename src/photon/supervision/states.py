@@ -10,18 +10,17 @@ from typing import Literal
 
 import msgspec
 
+# up: healthy, or alive without a health service · starting: alive, not healthy yet · not serving: was healthy, now
+# says that it cannot serve · silent: was healthy, does not answer · paused: stopped by an operator's SIGSTOP · held:
+# down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is
+# retried · ended: permanently, the supervisor stops.
 Condition = Literal["up", "starting", "not serving", "silent", "paused", "held", "restarting", "failing", "ended"]
-"""up: healthy, or alive without a health service · starting: alive, not healthy yet · not serving: was healthy, now
-says that it cannot serve · silent: was healthy, does not answer · paused: stopped by an operator's SIGSTOP · held:
-down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is retried
-· ended: permanently, the supervisor stops."""
 USAGE_EXIT = 2
 ATTENTION_EXIT = 3  # files that do not match: another start would fail again
 STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
-FAILURES_MAX = 3
-"""Consecutive errors after which a process is failing; exit codes 2 and 3 mean so at once."""
+FAILURES_MAX = 3  # consecutive errors after which a process is failing; exit codes 2 and 3 mean so at once
+# Consecutive kills of a process before it was steady, after which it is failing: the machine may lack memory.
 SHORT_LIVES_MAX = 20
-"""Consecutive kills of a process before it was steady, after which it is failing: the machine may lack memory."""
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,8 +35,8 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start_s: float | None = None  # how long its last start took; None until it was up
     restarts: int = 0
     address: str | None = None
+    # Names of its processes' variables other than the supervisor's own, from an injected fault.
     variables: tuple[str, ...] = ()
-    """Names of its processes' variables other than the supervisor's own, from an injected fault."""
 
     @property
     def words(self) -> str:
@@ -51,7 +50,7 @@ def summary(states: list[ServiceState]) -> str:
     """``all 12 processes are up``, or those that are not."""
     wrong = [state for state in states if state.state != "up"]
     if not wrong:
-        return f"all {len(states)} processes are up"
+        return f"all {len(states)} processes are up" if len(states) > 1 else "the process is up"
     named = "; ".join(
         f"{state.name} is {state.words}" + (f": {state.detail}" if state.detail else "") for state in wrong
     )
@@ -68,10 +67,10 @@ class RestartPolicy:
     gives_up: bool = True  # a failing service ends the supervisor's owner; else it is retried forever
 
 
+# For ``photon join`` and the demo: a failing service ends the command.
 EMBEDDED = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0))
-"""For ``photon join`` and the demo: a failing service ends the command."""
+# For ``photon up``.
 LONG_RUN = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), usage_wait_s=30.0, jitter=0.2, gives_up=False)
-"""For ``photon up``."""
 
 
 class Restarts:

@@ -28,11 +28,10 @@ from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 STOP_S = 30.0  # between SIGTERM and SIGKILL, excluding time in which a process is kept from running,
 STOP_TIMES = 6.0  # but no more than this many times that
 CHECK_TIMEOUT_S = 1.0
-ASK_MOST_S = 30.0
-"""The timeout of a silent process grows up to this, as on a busy machine a second is too short."""
+ASK_MOST_S = 30.0  # the timeout of a silent process grows up to this, as on a busy machine a second is too short
+# Silence between two checks counts up to this many intervals plus a time-out; more means that the supervisor itself
+# was stopped.
 CHECK_GAPS = 3.0
-"""Silence between two checks counts up to this many intervals plus a time-out; more means that the supervisor itself
-was stopped."""
 
 
 class ServiceFailed(PhotonError):
@@ -57,10 +56,10 @@ class Watching:
     """A supervisor's actions on running processes, other than restarting ended ones."""
 
     every_s: float = 1.0
+    # A process that was healthy and has not answered for this time, though it could run (``health``), is killed and
+    # restarted. `None` means never. Kills at most one per this time: if many are silent at once, the machine is
+    # overloaded, and many starts would keep it so.
     unhealthy_s: float | None = 30.0
-    """A process that was healthy and has not answered for this time, though it could run (``health``), is killed and
-    restarted. `None` means never. Kills at most one per this time: if many are silent at once, the machine is
-    overloaded, and many starts would keep it so."""
     log_bytes: int | None = None  # a larger log is rotated; None means never
 
 
@@ -72,8 +71,7 @@ class _Running:
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
-    check: asyncio.Task[None] | None = None
-    """The pending health check; a silent process is given longer than others."""
+    check: asyncio.Task[None] | None = None  # the pending health check; a silent process is given longer than others
     starts: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while it is held
     soon: asyncio.Event = field(default_factory=asyncio.Event)  # set to restart it now

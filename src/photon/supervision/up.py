@@ -14,6 +14,7 @@ from pathlib import Path
 
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
+from photon.config.words import many
 from photon.supervision.control import Changes, ControlServer
 from photon.supervision.deployment import Deployment, changed_keys, reads
 from photon.supervision.leftovers import end_leftovers, forget, remember
@@ -169,7 +170,7 @@ class Up:
             await control.start()
             await self.supervisor.start(self._deployment.services())
             await stop.wait()
-            self._say("photon", f"stopping {len(self.supervisor.names())} processes")
+            self._say("photon", f"stopping {many(len(self.supervisor.names()), 'process', 'processes')}")
         finally:
             await self.supervisor.stop(list(reversed(self._stages)))
             following.cancel()

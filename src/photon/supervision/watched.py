@@ -19,9 +19,10 @@ from types import FrameType
 
 from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, runs_user_code
 from photon.config.stopping import at_own_end
+from photon.config.words import many
 
+# Largest number of deaths before the join is given up: two per record, so this allows half as many records.
 DEATHS_MAX = 50
-"""Largest number of deaths before the join is given up: two per record, so this allows half as many records."""
 THREADS_S = 1.0  # time for an adapter's threads to end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -82,8 +83,8 @@ def end(code: int, say: Callable[[str], None]) -> int:
     for each in left:
         each.join(max(0.0, until - time.monotonic()))
     if names := sorted(each.name for each in left if each.is_alive()):
-        many = "a thread" if len(names) == 1 else f"{len(names)} threads"
-        say(f"the adapter left {many} running ({', '.join(names[:3])}), for which this process does not wait")
+        counted = many(len(names), "thread")
+        say(f"the adapter left {counted} running ({', '.join(names[:3])}), for which this process does not wait")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for tell in at_own_end:

@@ -23,10 +23,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-REPLY_S = 30.0
-"""A zygote that takes longer to import is given up."""
-MESSAGE_BYTES = 128 << 10
-"""Largest request or reply; a longer command line is executed in a new interpreter."""
+REPLY_S = 30.0  # a zygote that takes longer to import is given up
+MESSAGE_BYTES = 128 << 10  # largest request or reply; a longer command line is executed in a new interpreter
 _PR_SET_CHILD_SUBREAPER = 36
 
 COMMON = (
@@ -42,6 +40,7 @@ COMMON = (
     "grpc._channel",  # imported by grpc for its first connection,
     "grpc.experimental",  # imported at its first call
 )
+# Modules that services of all kinds import.
 ALL = (
     *COMMON,
     "photon.assembly.eventstore",
@@ -61,7 +60,6 @@ ALL = (
     "photon.joiner.copies.client",
     "photon.joiner.process",
 )
-"""Modules that services of all kinds import."""
 
 
 class Child(Protocol):

@@ -1,6 +1,6 @@
 """Tables kept up to date by transactions and observers, after Google's Percolator (OSDI 2010).
 
-``DESIGN.md`` has the rules. The names exported here follow semantic versioning.
+``docs/tables.md`` (Inside) has the rules. The names exported here follow semantic versioning.
 """
 
 from photon.tables.api import BadName, Conflict, OutcomeUnknown, StoreFailed, TablesError, TooOld

@@ -1,4 +1,4 @@
-"""One transaction: reads at its start, writes at its end (rules 1 to 4). ``DESIGN.md`` has the rules.
+"""One transaction: reads at its start, writes at its end (rules 1 to 4). ``docs/tables.md`` has the rules.
 
 Only calls of the store or the oracle may be interrupted; nothing is shared between two of them.
 """

@@ -21,8 +21,8 @@ from photon.config.structured import get_logger
 from photon.config.versioned_file import decoded
 
 ALARMS_BYTES = 1 << 20
+# Open alarms of one slot; beyond it further ones about lines and files are not reported: the disk is failing.
 OPEN_MAX = 1_000
-"""Open alarms of one slot; beyond it further ones about lines and files are not reported: the disk is failing."""
 WHAT_CHARS_MAX = 500
 ID_CHARS_MAX = 200
 NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"

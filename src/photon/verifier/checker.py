@@ -26,10 +26,9 @@ from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 
 NAME = "checked.json"
 SLICE_BYTES = 128 << 10  # output read for one slice; longer lines are read completely
+# The slice size while more than BEHIND_BYTES wait: records are read in the order of their logs, as compressed logs
+# require.
 CATCH_UP_BYTES = 2 << 20
-"""The slice size while more than BEHIND_BYTES wait: records are read in the order of their logs, as compressed logs
-require.
-"""
 BEHIND_BYTES = 64 << 20
 GONE_NAMED_MAX = 20
 SHOWN_MAX = 3  # differences named in an alarm

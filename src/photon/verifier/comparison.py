@@ -27,8 +27,8 @@ from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
 INLINE = "inline"  # unmatched events in ``joined``: only those records have a reason there
+# The adapter's required answer for a pair of records, for each kind of line.
 _ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired, INLINE: Unpaired}
-"""The adapter's required answer for a pair of records, for each kind of line."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60  # bytes of a value shown in a difference
 
@@ -41,8 +41,7 @@ class SourceRecord:
     file: LogFile
     offset: int
     read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log with the record
-    header: ForeignHeader | None = None
-    """As the adapter reads it, from ``are_foreign`` on; ``None`` if it cannot."""
+    header: ForeignHeader | None = None  # as the adapter reads it, from ``are_foreign`` on; ``None`` if it cannot
 
     @cached_property
     def place_id(self) -> bytes:

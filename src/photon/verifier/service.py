@@ -51,8 +51,8 @@ class ServiceLimits:
     owned_alarm_s: float = 300.0
     owned_every_most_s: float = 60.0
     check_share: float = 0.25  # share of one core; 0 disables checking
+    # Time for which a record that no log has is looked for again: the log may be whole again in a moment.
     log_grace_s: float = 30.0
-    """Time for which a record that no log has is looked for again: the log may be whole again in a moment."""
     look_s: float = 30.0  # interval of looking for deleted logs, and for changed output files
     save_s: float = 1.0
     window_ids: int = 1 << 18
@@ -68,12 +68,11 @@ class _CheckedSlot:
     checker: Checker | None = None
     said: str = ""
     not_before_s: float = float("-inf")
+    # (kind of output, log) -> since when it lacks a record named in a line; monotonic seconds.
     missing: dict[tuple[str, str], float] = field(default_factory=dict)
-    """(kind of output, log) -> since when it lacks a record named in a line; monotonic seconds."""
 
 
-Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]
-"""Name -> (state directory, alarms) of the existing slots."""
+Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]  # name -> (state directory, alarms) of the existing slots
 
 
 def pause_s(cpu_s: float, took_s: float, share: float) -> float:

@@ -47,8 +47,7 @@ class SlotPlace:
     own: Path
 
 
-Step = Callable[[], Awaitable[object]]
-"""Does the work due now. Raises PhotonError, OSError: reported, and retried."""
+Step = Callable[[], Awaitable[object]]  # does the work due now. Raises PhotonError, OSError: reported, and retried.
 
 
 @dataclass(eq=False)

@@ -37,8 +37,8 @@ LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
 
 name_of = lru_cache(maxsize=LOG_NAMES_MAX)(log_name)
 
+# (indexes of places, the records there in one log) -> for each whether it is the right record.
 Fits = Callable[[Sequence[int], Sequence[SourceRecord]], Sequence[bool]]
-"""(indexes of places, the records there in one log) -> for each whether it is the right record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ def _plain(path: str) -> str:
 NAMES_MAX = 65_536  # remembered log names, and logs of one name
 UNWATCHED_NS = 600 * 10**9  # a log that comes and goes while the verifier is absent for this time is not considered
 NAME = "logs.json"
+# The longest time between reading a primary record and making its line: it may have waited in the cache.
 PRIMARY_BEFORE_NS = 86_400 * 10**9
-"""The longest time between reading a primary record and making its line: it may have waited in the cache."""
 
 SAVE_NS = 60 * 10**9  # interval of saving an unchanged state: its time shows how long nobody watched
 

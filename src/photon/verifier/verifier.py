@@ -42,8 +42,8 @@ class VerifierLimits:
     clear_ids: int = 8192
     clear_timeout_s: float = 5.0
     period_s: float = 1.0
+    # Bytes of each growing file read once more at a start, to find twins of the lines that follow.
     again_bytes: int = 4 << 20
-    """Bytes of each growing file read once more at a start, to find twins of the lines that follow."""
 
 
 @dataclass(slots=True)

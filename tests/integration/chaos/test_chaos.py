@@ -33,8 +33,7 @@ longest = "6s"
 """
 RATE = 4
 TIMEOUT_S = 900
-LONG = {"soak", "mixed"}
-"""Run by hand, or as the random run below."""
+LONG = {"soak", "mixed"}  # run by hand, or as the random run below
 
 
 async def verdict(*arguments: str, directory: Path) -> dict[str, Any]:

@@ -20,14 +20,11 @@ from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
 from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site, on_free_ports
 
-ENDLESS = {"--follow", "--watch", "--web", "serve"}
-"""A command with one of these words runs until it is interrupted."""
-SILENT_S = 6.0
-"""A command that is silent for this time is running all the same."""
+ENDLESS = {"--follow", "--watch", "--web", "serve"}  # a command with one of these words runs until it is interrupted
+SILENT_S = 6.0  # a command that is silent for this time is running all the same
 MOMENT_S = 0.4
 COMMAND_S = 300.0
-GONE_LOG = "queries.log.7"
-"""A primary log that the documents describe as lost."""
+GONE_LOG = "queries.log.7"  # a primary log that the documents describe as lost
 
 
 def write_logs(directory: Path) -> Generator:
@@ -50,10 +47,10 @@ class Documents:
         (self.base / "key").write_bytes(os.urandom(32))
         self.words: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
+        # A beginner's logs, and the output that ``photon join`` made of them.
         self.own_logs, self.joined = write_logs(directory / "own"), directory / "own" / "out"
-        """A beginner's logs, and the output that ``photon join`` made of them."""
+        # A deployment file with TLS and no certificates yet; nothing runs there.
         self.certified = directory / "certified"
-        """A deployment file with TLS and no certificates yet; nothing runs there."""
         self._certified_file()
 
     def _extend(self) -> None:

@@ -34,17 +34,17 @@ ELSEWHERE = {
     "docs/spark.md": "tests/spark/test_documents.py",
     "docs/operations/": "tests/integration/operations/test_runbooks.py",
 }
+# Run by tests/spark/test_documents.py wherever they appear.
 SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
-"""Run by tests/spark/test_documents.py wherever they appear."""
 CHAOS_RUN = ("chaos", "run")
 ATTENTION = 3
+# Documents that destroy something come last.
 ORDER = (
     "docs/index.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
     "docs/commands.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
     "docs/dispatcher.md", "docs/eventstore.md", "docs/security.md", "docs/resharding.md", "docs/datacentres.md",
     "docs/chaos.md",
 )  # fmt: skip
-"""Documents that destroy something come last."""
 TIMEOUT_S = 900
 
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# Outcomes of read lines in the ledger.
 SUMMED = "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"
-"""Outcomes of read lines in the ledger."""
-TAKEN = "joined", "unmatched"
-"""Kinds that take an id."""
+TAKEN = "joined", "unmatched"  # kinds that take an id
 
 
 class Shape(NamedTuple):
@@ -24,10 +23,8 @@ class Shape(NamedTuple):
 
     name: str
     primary: str
-    foreign: str
-    """Tables of the configuration."""
-    header: dict[str, bytes]
-    """First line of each file, by side."""
+    foreign: str  # tables of the configuration
+    header: dict[str, bytes]  # first line of each file, by side
 
 
 def _csv(*columns: str) -> str:
@@ -137,34 +134,26 @@ class Oracle:
     """All that the runs so far have seen, and its consequences."""
 
     shape: Shape
-    seen: set[Said] = field(default_factory=set)
-    """Foreign lines in the logs at any run, even one that was killed."""
-    owed: set[Said] = field(default_factory=set)
-    """Foreign lines at a run that completed."""
-    now: set[Said] = field(default_factory=set)
-    """Foreign lines at the last run."""
-    primaries: set[bytes] = field(default_factory=set)
-    """All primary lines ever seen."""
-    timed: bool = True
-    """True if the configuration names an event time."""
+    seen: set[Said] = field(default_factory=set)  # foreign lines in the logs at any run, even one that was killed
+    owed: set[Said] = field(default_factory=set)  # foreign lines at a run that completed
+    now: set[Said] = field(default_factory=set)  # foreign lines at the last run
+    primaries: set[bytes] = field(default_factory=set)  # all primary lines ever seen
+    timed: bool = True  # true if the configuration names an event time
+    # The dispatcher lost its state: its ledger begins with the current logs; its own records come again.
     doubled: bool = False
-    """The dispatcher lost its state: its ledger begins with the current logs; its own records come again."""
+    # Name and first record of logs of which there were several since then: lines that these do not share may count as
+    # read again, for they had verdicts.
     alike: set[tuple[str, bytes]] = field(default_factory=set)
-    """Name and first record of logs of which there were several since then: lines that these do not share may count
-    as read again, for they had verdicts."""
-    verdicts: dict[str, str] = field(default_factory=dict)
-    """Id -> kind, as last in the output."""
-    keys_here: set[str] = field(default_factory=set)
-    """Keys that a primary log had at the last run."""
+    verdicts: dict[str, str] = field(default_factory=dict)  # id -> kind, as last in the output
+    keys_here: set[str] = field(default_factory=set)  # keys that a primary log had at the last run
+    # Ids that a run without --keep-pending may have called unmatched since the last completed run: the next run
+    # carries out registered ids from its redo log, regardless of what it finds or is told to keep.
     logged: set[str] = field(default_factory=set)
-    """Ids that a run without --keep-pending may have called unmatched since the last completed run: the next run
-    carries out registered ids from its redo log, regardless of what it finds or is told to keep."""
+    # Unmatched ids among them. A run with --keep-pending counts as pending an id that it looked up before the redo
+    # log was carried out: nobody asks for its verdict.
     redone: set[str] = field(default_factory=set)
-    """Unmatched ids among them. A run with --keep-pending counts as pending an id that it looked up before the redo
-    log was carried out: nobody asks for its verdict."""
     torn_primary: bool = False
-    torn: bool = False
-    """A foreign log ends in a line that waits."""
+    torn: bool = False  # a foreign log ends in a line that waits
 
     def show(self, primary: Mapping[str, File], foreign: Mapping[str, File]) -> None:
         """Takes in the logs before a run."""

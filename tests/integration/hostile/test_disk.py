@@ -18,12 +18,11 @@ from tests.integration.hostile.small_disk import mounted
 from tests.integration.verified_site import WAIT_S, Site, site_in
 
 ATTENTION = 3
-MEET = ("dispatcher", "joiner", "eventstore")
-"""Kinds that end on a full disk."""
+MEET = ("dispatcher", "joiner", "eventstore")  # kinds that end on a full disk
+# The verifier, held until the disk is full, finds no room if it gets as far as writing.
 MAY_MEET = (*MEET, "verifier")
-"""The verifier, held until the disk is full, finds no room if it gets as far as writing."""
+# In the log of photon up: kind, manner and reason.
 ENDED = re.compile(r"(?m)^\S+ (\w+) .*\| ended (.*), again in [\d.]+ s: (.*)$")
-"""In the log of photon up: kind, manner and reason."""
 NO_ROOM = re.compile("No space left on device|database or disk is full|disk I/O error")
 
 

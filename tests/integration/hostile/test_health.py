@@ -59,6 +59,7 @@ def _states(file: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in json.loads(result.out)["processes"]} if result.out else {}
 
 
+# Every process reacts to SIGUSR1 with much work on its loop at once.
 BURDEN = """
 import signal, time
 def work(*_):
@@ -67,7 +68,6 @@ def work(*_):
         pass
 signal.signal(signal.SIGUSR1, work)
 """
-"""Every process reacts to SIGUSR1 with much work on its loop at once."""
 
 
 @contextlib.contextmanager
@@ -113,6 +113,8 @@ def test_one_that_is_kept_from_running_is_left_alone_and_one_that_hangs_is_not(
         assert "it hangs" in told
 
 
+# The wall clock of every process of a run, except that of gRPC, half of which is not written in Python and has
+# another.
 CLOCK = """
 import os, sys, time
 ahead_s, now, now_ns = float(os.environ["TEST_CLOCK_AHEAD_S"]), time.time, time.time_ns
@@ -121,8 +123,7 @@ def grpc():
 time.time = lambda: now() + (0 if grpc() else ahead_s)
 time.time_ns = lambda: now_ns() + int(ahead_s * 1e9)
 """
-"""The wall clock of every process of a run, except that of gRPC, half of which is not written in Python and has
-another."""
+# The same clock, but read from a file: it steps for all processes at once.
 STEPPED = """
 import mmap, os, struct, sys, time
 now, now_ns = time.time, time.time_ns
@@ -134,15 +135,13 @@ def ahead_s():
 time.time = lambda: now() + ahead_s()
 time.time_ns = lambda: now_ns() + ahead_s() * 10**9
 """
-"""The same clock, but read from a file: it steps for all processes at once."""
 STEP_S = 30.0
-BOUNDARY_S = 3.0
-"""A registry that believed the clock would move its boundary within this time."""
+BOUNDARY_S = 3.0  # a registry that believed the clock would move its boundary within this time
+# A photon that is killed when its first records are logged, and before the registry is asked.
 DIES = """
 import photon.joiner.core as core
 core.SlotCore.redo_synced = lambda self, upto: os.kill(os.getpid(), 9)
 """
-"""A photon that is killed when its first records are logged, and before the registry is asked."""
 DAY_S = 86_400.0
 JOIN = """
 [join.join.primary]

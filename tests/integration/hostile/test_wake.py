@@ -27,13 +27,13 @@ from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S
 from tests.integration.supervised import supervised
 
+# Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. Failing rows reach this
+# only after many tries.
 PATIENT = """
 import photon.dispatcher.retry as retry
 retry.NOT_YET_BACKOFF = retry.BackOff(first=3000.0, most=3000.0, floor=3000.0)
 retry.RETRY_BACKOFF = retry.BackOff(first=0.1, most=3000.0)
 """
-"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. Failing rows reach this
-only after many tries."""
 WAIT_S = 90.0
 HOPELESS = 300
 SERVICES = ("eventstore", "joiners.east-1", "caches.c1", "caches.c2", "dispatcher")

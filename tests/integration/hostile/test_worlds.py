@@ -20,8 +20,7 @@ HERE = "tests/integration/hostile/test_worlds.py"
 PINNED = (508, 1450)
 ROUNDS = 3
 FULL = 50
-LONG = 8
-"""Rounds per world in long runs."""
+LONG = 8  # rounds per world in long runs
 
 
 def seeds() -> list[int | None]:

@@ -32,8 +32,9 @@ DAY_US = 86_400_000_000
 KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 SIDES = {"primary": "q.log", "foreign": "c.log"}
 RESTING_S = 3600
+# For a run, and half of it for one told to end; more where the machine is busy.
 PATIENCE_S = float(os.environ.get("PHOTON_PATIENCE", 120))
-"""For a run, and half of it for one told to end; more where the machine is busy."""
+# Runs first in a process whose clock is ``{0}`` seconds ahead; gRPC, half of which is not Python, keeps its clock.
 SHIFTED = """
 import sys, time
 now, now_ns = time.time, time.time_ns
@@ -42,8 +43,6 @@ def grpc():
 time.time = lambda: now() + (0 if grpc() else {0})
 time.time_ns = lambda: now_ns() + {0} * 10**9
 """
-"""Runs first in a process whose clock is ``{0}`` seconds ahead; gRPC, half of which is not Python, keeps
-its clock."""
 REFUSED = (1, 2)
 
 
@@ -55,6 +54,7 @@ class Step(NamedTuple):
         return f"{self.act}:{self.number}"
 
 
+# Possible acts between two runs, with their weights.
 ACTS = {
     "again": 5,  # an id once more: near, a day apart, equal bytes
     "rotate": 4,  # to .1, the older ones perhaps to gz
@@ -68,7 +68,6 @@ ACTS = {
     "archive": 1,  # final output files are moved away
     "clock": 2,  # the following runs have another time
 }
-"""Possible acts between two runs, with their weights."""
 RUNS = {"run": 6, "killed": 3, "followed": 1}
 
 
@@ -140,18 +139,14 @@ class World:
         )
         self.oracle = Oracle(self.shape, timed=timed)
         self.clicks: list[dict[str, str]] = []
-        self.keys, self.late = 0, [0]
-        """Keys drawn so far, and those whose primary has not come."""
-        self.rest = {"primary": b"", "foreign": b""}
-        """Missing part of a torn last line."""
+        self.keys, self.late = 0, [0]  # keys drawn so far, and those whose primary has not come
+        self.rest = {"primary": b"", "foreign": b""}  # missing part of a torn last line
         self.kept: list[Kept] = []
         self.published: dict[str, int] = {}
         self.content: dict[str, bytes] = {}
         self.took_s = 2.0
-        self.odd = False
-        """A run may say that something waits or was not read."""
-        self.shift_s = self.ahead_s = 0
-        """Current clock of runs, and the furthest of those before."""
+        self.odd = False  # a run may say that something waits or was not read
+        self.shift_s = self.ahead_s = 0  # current clock of runs, and the furthest of those before
         self.story = [f"{self.shape.name}, roll_size {roll}"]
 
     # -- logs ------------------------------------------------------------------------------------------------------

@@ -34,14 +34,11 @@ class Malformed(Exception):
 class Run:
     """A block to run."""
 
-    line: int
-    """Line of the document where it begins."""
+    line: int  # line of the document where it begins
     script: str
     code: int = 0
-    expected: str = ""
-    """Its expected output; empty: any."""
-    only: str = ""
-    """The kind of deployment that it is for; empty: all."""
+    expected: str = ""  # its expected output; empty: any
+    only: str = ""  # the kind of deployment that it is for; empty: all
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from pathlib import Path
 from tests.integration.forked import on_path
 from tests.integration.operations.runbook import Run, missing
 
-BLOCK_S = 900.0
-"""Much more than needed on a quiet machine."""
+BLOCK_S = 900.0  # much more than needed on a quiet machine
 
 
 class StepFailed(AssertionError):

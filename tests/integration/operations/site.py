@@ -30,14 +30,12 @@ EXAMPLE = Path(__file__).parents[2] / "unit" / "supervision" / "two_apart.toml"
 SHIPPED = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
-WAIT_S = 200.0
-"""Much more than needed on a quiet machine."""
+WAIT_S = 200.0  # much more than needed on a quiet machine
 FULL = bool(os.environ.get("PHOTON_FULL"))
+# The shipped example: one process a datacentre, without copies. The other kinds have each part apart.
 TOGETHER = "together"
-"""The shipped example: one process a datacentre, without copies. The other kinds have each part apart."""
 WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
-WITH_WAN = "with wan"
-"""The plain example, with its proxy between regions and without TLS."""
+WITH_WAN = "with wan"  # the plain example, with its proxy between regions and without TLS
 COPIES = """
 [output]
 copies = 2
@@ -176,8 +174,7 @@ class Readers:
         }
         self.joined: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
-        self.may_be_twice: set[str] = set()
-        """Events given up with a slot that was completely lost."""
+        self.may_be_twice: set[str] = set()  # events given up with a slot that was completely lost
         self._joined_with: dict[str, tuple[bytes, str]] = {}
 
     def leave(self, datacentre: str) -> None:

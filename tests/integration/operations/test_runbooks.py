@@ -16,6 +16,7 @@ from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, steps
 from tests.integration.operations.site import TOGETHER, WITH_COPIES, WITHOUT_COPIES, Site
 
+# In this order; lose-a-datacentre leaves less than before, so the next one starts from scratch.
 EACH = (
     "start",
     "reshard",
@@ -26,13 +27,11 @@ EACH = (
     "replace-a-replica",
     "lose-a-datacentre",
 )
-"""In this order; lose-a-datacentre leaves less than before, so the next one starts from scratch."""
 RUNBOOKS = [(TOGETHER, name) for name in EACH] + [(WITHOUT_COPIES, name) for name in EACH]
 RUNBOOKS.append((WITH_COPIES, "lose-a-datacentre"))
+# The others restart most of the deployment, some of it several times: they are in the long rounds.
 ALWAYS = [(TOGETHER, name) for name in ("start", "reshard", "restore-a-backup")]
-"""The others restart most of the deployment, some of it several times: they are in the long rounds."""
-ALONE = "correct-records"
-"""Needs no deployment: tests/integration/test_corrections.py runs it."""
+ALONE = "correct-records"  # needs no deployment: tests/integration/test_corrections.py runs it
 LONG = pytest.mark.full
 TIMEOUT_S = 1800
 

@@ -13,8 +13,7 @@ import orjson
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 
-STEP_S = 1.0
-"""Events in such bursts go through in fewer batches, which dominate the processes' cost."""
+STEP_S = 1.0  # events in such bursts go through in fewer batches, which dominate the processes' cost
 PIECE_S = 5.0
 CLICKS_A_SECOND = 3
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)

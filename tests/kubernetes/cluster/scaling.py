@@ -11,8 +11,7 @@ from tests.kubernetes.cluster.cluster import PROGRAM, ROOT, Cluster
 
 ADAPTER = PROGRAM.parent / "adapter"
 PORT, PROMETHEUS = 17450, 17490
-BRIDGE = "10.245.1.1"
-"""This machine, as pods and Services reach it."""
+BRIDGE = "10.245.1.1"  # this machine, as pods and Services reach it
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 
 

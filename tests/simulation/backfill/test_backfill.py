@@ -23,8 +23,7 @@ from tests.simulation.world.world import DATACENTRES, World, run_seed
 
 SEEDS = 25
 _SEEDS = share(seeds(SEEDS), 4, least=10)
-SEEDS_OF_AN_ABLATION = 600
-"""Schedules within which the world must notice a missing rule; most need a few."""
+SEEDS_OF_AN_ABLATION = 600  # schedules within which the world must notice a missing rule; most need a few
 LIVE = Slot("live-1", "east")
 
 

@@ -110,8 +110,7 @@ _append = LifeDisk.append
 @dataclass(frozen=True)
 class Ablation:
     variant: Variant
-    finds: str
-    """A regular expression over the violation."""
+    finds: str  # a regular expression over the violation
 
 
 def _without(where: object, name: str, instead: object) -> Variant:

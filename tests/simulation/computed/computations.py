@@ -133,8 +133,7 @@ class Shown:
     """A published line of a stream."""
 
     log: OutputLog
-    at: Position
-    """Position of its first byte."""
+    at: Position  # position of its first byte
     time_ns: int
     value: Any
 
@@ -143,12 +142,10 @@ class Shown:
 class Joined:
     """The world's joined output."""
 
-    times: Mapping[str, int]
-    """Event id -> its time."""
-    late: frozenset[str]
-    """They stand behind a pair whose exact watermark is newer: these are counted."""
+    times: Mapping[str, int]  # event id -> its time
+    late: frozenset[str]  # they stand behind a pair whose exact watermark is newer: these are counted
+    # Events behind a pair whose percentile is newer and for which none waits: not read by then.
     unforeseen: frozenset[str]
-    """Events behind a pair whose percentile is newer and for which none waits: not read by then."""
 
 
 Streams = Mapping[str, Sequence[Shown]]

@@ -45,8 +45,7 @@ def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change(batch: list
         run_seed(seed, kind=EverythingWorld)
 
 
-_ran = cache(partial(run_seed, story=True))
-"""The same world for all tests that only inspect it."""
+_ran = cache(partial(run_seed, story=True))  # the same world for all tests that only inspect it
 
 
 def test_a_seed_replays_exactly() -> None:

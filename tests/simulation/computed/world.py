@@ -53,8 +53,7 @@ from tests.simulation.world.watermarks import WITHIN_NS, Sampler, records_of
 from tests.simulation.world.world import Patch, Variant, World
 from tests.simulation.world.world import run_seed as run_world
 
-SITES = 8
-"""One schedule of the join costs as much as about ten of these."""
+SITES = 8  # one schedule of the join costs as much as about ten of these
 STATE, PUBLISHED = Path("/state"), Path("/published")
 ROUNDS_MAX = 600
 INTERVALS_MAX = 4
@@ -164,9 +163,9 @@ class Life:
     def __init__(self, site: Site, name: str) -> None:
         self.site, self.name = site, name
         self.alive = True
+        # Another process has taken one of its locks, as on a file server it has not reached for long: it stops
+        # writing.
         self.outlocked = False
-        """Another process has taken one of its locks, as on a file server it has not reached for long: it stops
-        writing."""
         self.asleep_until = 0.0
         self.inbox: deque[Frame] = deque()
         self.disk: Any = LifeDisk(site.disk, self)
@@ -669,8 +668,7 @@ class ComputingWorld(World):
     """Over two datacentres. A lost slot's published output may be given up, and computations over it are not taken
     back, so no slot is lost here."""
 
-    watching: Sequence[int] = range(SITES)
-    """The machines that watch."""
+    watching: Sequence[int] = range(SITES)  # the machines that watch
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)

@@ -19,8 +19,7 @@ from tests.simulation.computing.world import Echo, Variant
 @dataclass(frozen=True)
 class Ablation:
     variant: Variant
-    finds: str
-    """A regular expression over the violation."""
+    finds: str  # a regular expression over the violation
 
 
 def sent_before_commit(self: Engine) -> list[Message]:

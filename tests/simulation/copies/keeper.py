@@ -15,8 +15,7 @@ from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import Call, Message, ModelRegistry, Network
 
 KEPT = Path("/dc/copies/origin/slot")
-KEEPER = 1000
-"""Stands for a keeper where the network expects a shard; each further slot adds one."""
+KEEPER = 1000  # stands for a keeper where the network expects a shard; each further slot adds one
 
 
 class KeeperMachine:

@@ -32,16 +32,11 @@ class CopyVariant(Variant):
     kept: type[KeptCopy] = KeptCopy
     seals: bool = True
     clears: bool = True
-    slow: tuple[float, ...] = (0.0, 0.3, 0.8)
-    """Share of the extensions that come late, by schedule."""
-    ships: tuple[float, ...] = (0.04, 0.3)
-    """Share of a process's steps that are the shipper's, by schedule."""
-    puts_back: float = 0.3
-    """Share of the schedules in which older copies of a disk are put back."""
-    loses: float = 0.5
-    """Share of those in which a slot is lost permanently."""
-    cuts_off: float = 0.5
-    """Share of these in which the slot is only believed to be lost."""
+    slow: tuple[float, ...] = (0.0, 0.3, 0.8)  # share of the extensions that come late, by schedule
+    ships: tuple[float, ...] = (0.04, 0.3)  # share of a process's steps that are the shipper's, by schedule
+    puts_back: float = 0.3  # share of the schedules in which older copies of a disk are put back
+    loses: float = 0.5  # share of those in which a slot is lost permanently
+    cuts_off: float = 0.5  # share of these in which the slot is only believed to be lost
 
 
 @dataclass
@@ -49,14 +44,10 @@ class CopySite(Site):
     """One machine, and the keeper of its slot's copy on another."""
 
     keeper: KeeperMachine = field(kw_only=True)
-    lost: bool = False
-    """Its disk is permanently gone."""
-    cut_off: bool = False
-    """It is believed to be lost, and runs on; once its process has ended, no other is started."""
-    fell_back: bool = False
-    """It has published something that the copy did not have."""
-    took: int = 0
-    """Files that a start took from the copy."""
+    lost: bool = False  # its disk is permanently gone
+    cut_off: bool = False  # it is believed to be lost, and runs on; once its process has ended, no other is started
+    fell_back: bool = False  # it has published something that the copy did not have
+    took: int = 0  # files that a start took from the copy
     set_aside: int = 0
 
 
@@ -85,8 +76,7 @@ class CopyProcess(Process):
         self.shipper: Shipper | None = None
         self.step: Coroutine[Any, Any, bool] | None = None
         self.step_call: Call | None = None
-        self.in_contact = False
-        """Its start has heard from the copy."""
+        self.in_contact = False  # its start has heard from the copy
         super().__init__(world, site)
 
     def monotonic(self) -> float:

@@ -13,8 +13,7 @@ from tests.simulation.copies.world import CopyWorld, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
-SEEDS_OF_AN_ABLATION = 2000
-"""Schedules within which the simulator must notice a missing rule; most need a few dozen."""
+SEEDS_OF_AN_ABLATION = 2000  # schedules within which the simulator must notice a missing rule; most need a few dozen
 
 
 @pytest.fixture(autouse=True)

@@ -285,10 +285,8 @@ class Ablation:
 
     variant: Variant
     finds: str
-    shows: Callable[[World], bool] = lambda world: True
-    """Only such schedules can show it."""
-    apart: bool = False
-    """Only schedules with clocks a day apart can."""
+    shows: Callable[[World], bool] = lambda world: True  # only such schedules can show it
+    apart: bool = False  # only schedules with clocks a day apart can
 
 
 def final_when_read(self: Patience, first_read_ns: int, event_time_ns: int) -> int:
@@ -308,8 +306,7 @@ _STOPS = ((site_faults.stop_one, 1),)
 LOST = "lost"
 TWICE = "twice"
 LEDGER = "ledger"
-RECOVERED = "registered and never written"
-"""Recovery by token had work, though no disk lost anything."""
+RECOVERED = "registered and never written"  # recovery by token had work, though no disk lost anything
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"

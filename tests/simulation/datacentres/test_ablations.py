@@ -8,8 +8,7 @@ from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.world import World, run_seed
 
-SEEDS = 300
-"""Schedules within which the violation must show."""
+SEEDS = 300  # schedules within which the violation must show
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -26,8 +26,8 @@ from tests.simulation.world.world import Variant, World
 SEEDS = 8
 ABLATION_SEEDS = 150
 ASK_S, HEARD_S = 1.0, 3.0
+# The first process has the new file by then; each further one follows within ``STEP_MOST_S``.
 CHANGED_MOST_S, STEP_MOST_S = 12.0, 15.0
-"""The first process has the new file by then; each further one follows within ``STEP_MOST_S``."""
 OLD, NEW = b"old", b"new"
 
 
@@ -117,8 +117,7 @@ KINDS: dict[type[Process], type[Process]] = {
 
 
 class ChangedWorld(World):
-    changed_at = float("inf")
-    """When the first process had announced the new file."""
+    changed_at = float("inf")  # when the first process had announced the new file
     patches = ((verdict_rule, "ASK_S", ASK_S), (verdict_rule, "HEARD_S", HEARD_S))
 
     def _draw(self) -> None:

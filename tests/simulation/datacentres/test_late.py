@@ -32,11 +32,10 @@ from tests.simulation.world.world import DATACENTRES, Place, Variant, World, run
 
 SEEDS = 6
 ABLATION_SEEDS = 150
+# Counted from when both lines are there and everything is up: a pass over the primary logs, a head start, a far
+# registration.
 PROMPT_S = 3.0
-"""Counted from when both lines are there and everything is up: a pass over the primary logs, a head start, a far
-registration."""
-LATE_S = 3.0
-"""A primary event later than this is late: back-off alone would mostly take longer than is prompt."""
+LATE_S = 3.0  # a primary event later than this is late: back-off alone would mostly take longer than is prompt
 
 
 IN_VAIN_A_SECOND = 10

@@ -17,9 +17,9 @@ from tests.simulation.world.truth import EPOCH_NS
 from tests.simulation.world.world import World, run_seed
 
 SEEDS = 4
+# A quiet day's verdict comes within this time after the end of patience: a pass over the primary logs, a head start,
+# an attempt, each over a far-away registry.
 SLOW_S = 20.0
-"""A quiet day's verdict comes within this time after the end of patience: a pass over the primary logs, a head start,
-an attempt, each over a far-away registry."""
 
 
 @pytest.mark.seeded

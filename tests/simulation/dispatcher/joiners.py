@@ -13,8 +13,7 @@ from photon.dispatcher.flow import Flow, Target
 from photon.joiner.api import JoinAnswers, Outcome
 
 BATCH = 1000
-TIMEOUT_S = 30.0
-"""A call without an answer breaks after this time."""
+TIMEOUT_S = 30.0  # a call without an answer breaks after this time
 
 
 @dataclass

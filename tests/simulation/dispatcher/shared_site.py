@@ -31,8 +31,7 @@ from tests.unit.dispatcher.world import DIGESTER, HERE, Words
 TURN_S = 0.002
 COMMIT_S = 0.2
 START_NS = 1_000_000 * 3_600 * 10**9
-BASE_S = 0.01
-"""Time for an answer in addition to the work."""
+BASE_S = 0.01  # time for an answer in addition to the work
 
 
 class FreshWords(Words):

@@ -46,10 +46,8 @@ from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, loo
 ROUNDS = 8
 NOW_NS = 10**18
 OPTIONS = Options(once=True, commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
-LAST_S = 600.0
-"""A run that takes longer never ends."""
-REST_S = 2 * LAST_S
-"""A file that was written less than this ago is not at rest: its torn line waits."""
+LAST_S = 600.0  # a run that takes longer never ends
+REST_S = 2 * LAST_S  # a file that was written less than this ago is not at rest: its torn line waits
 SEEDS_OF_AN_ABLATION = 200
 
 
@@ -111,10 +109,8 @@ class History:
         self.counted: set[tuple[int, bytes]] = set()
         self.story: list[str] = []
         self.lines = self.rolled = self.written = 0
-        self.torn = 0
-        """Bytes that the last line of ``c.log`` still lacks."""
-        self.all_counted = False
-        """Nothing is lost with a file that disappears."""
+        self.torn = 0  # bytes that the last line of ``c.log`` still lacks
+        self.all_counted = False  # nothing is lost with a file that disappears
 
     def run(self) -> None:
         self._write("c.log", [*self.files["c.log"], *self._new()], anew=True)

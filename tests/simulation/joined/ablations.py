@@ -37,14 +37,13 @@ class Ablation:
 
     variant: Variant
     finds: str
-    shows: Callable[[JoinedWorld], bool]
-    """Only such schedules can show it."""
+    shows: Callable[[JoinedWorld], bool]  # only such schedules can show it
 
 
 TWICE = "twice"
+# An id not known to be reopened is left, or joined behind a watermark that had not waited for it; or removed shards
+# are asked forever.
 LEFT = "are owned|are reopened|lost|late|are not retired"
-"""An id not known to be reopened is left, or joined behind a watermark that had not waited for it; or removed shards
-are asked forever."""
 
 
 def _loses_slots(world: JoinedWorld) -> None:

@@ -33,8 +33,7 @@ def test_every_event_has_one_verdict_whatever_goes_on_at_once(batch: list[int]) 
         print(f"seed {seed}: {len(world.truth.events)} events, {dict(world.counts)}, {world.speed}")
 
 
-_ran = cache(partial(run_seed, story=True))
-"""The same world for all tests that only inspect it."""
+_ran = cache(partial(run_seed, story=True))  # the same world for all tests that only inspect it
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -508,8 +508,8 @@ class Ablation:
     finds: str
 
 
+# Ids lost by a sound log are recovered by token: that recovery was needed is the finding.
 LOST = "lost|its log was always sound"
-"""Ids lost by a sound log are recovered by token: that recovery was needed is the finding."""
 TWICE = "twice"
 EITHER = "lost|twice"
 ABLATIONS: dict[str, Ablation] = {

@@ -20,10 +20,8 @@ class AdoptingWorld(World):
     def __init__(self, seed: int, *, locked: bool = True, story: bool = False) -> None:
         super().__init__(seed, Variant(), story=story)
         self._locked = locked
-        self.adoptions = 0
-        """Completed adoptions."""
-        self.redone = 0
-        """Completed adoptions that had something to redo."""
+        self.adoptions = 0  # completed adoptions
+        self.redone = 0  # completed adoptions that had something to redo
 
     def _act(self, site: Site) -> None:
         alive = [process for process in site.processes if process.alive]

@@ -59,22 +59,17 @@ class Variant:
     open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
     witness: bool = True
     ages: bool = True
-    mixes: bool = True
-    """Parts of a disk are restored from an older copy, not only the whole."""
+    mixes: bool = True  # parts of a disk are restored from an older copy, not only the whole
+    # Share of the schedules with one slot and copies in which the registry lies next to the slot.
     own_registry: float = 0.3
-    """Share of the schedules with one slot and copies in which the registry lies next to the slot."""
     unique_ids: bool = True
     locks: bool = True
-    rots: float = 0.3
-    """Share of the schedules in which redo logs rot."""
-    bounded: bool = False
-    """The join has bounds, and some lines are outside them."""
-    sets: bool = False
-    """Events are joined with several primaries each, and have a record for each primary."""
+    rots: float = 0.3  # share of the schedules in which redo logs rot
+    bounded: bool = False  # the join has bounds, and some lines are outside them
+    sets: bool = False  # events are joined with several primaries each, and have a record for each primary
+    # Some batches write unmatched events among the joined ones, others separately: the setting changes.
     inline: bool = False
-    """Some batches write unmatched events among the joined ones, others separately: the setting changes."""
-    late_inserts: float = 0.0
-    """Share of inserts that come once more even after the faults."""
+    late_inserts: float = 0.0  # share of inserts that come once more even after the faults
 
 
 @dataclass
@@ -89,29 +84,21 @@ class Site:
     outcome: dict[int, Outcome] = field(default_factory=dict)
     durable_seen: dict[str, bytes] = field(default_factory=dict)
     whole_seen: dict[str, bytes] = field(default_factory=dict)
-    copy: Copy | None = None
-    """A copy of the whole disk, made some time ago."""
-    newest: Copy | None = None
-    """The disk when the older copy was restored; None once a joiner serves."""
-    newest_incarnation: int = 0
-    """Incarnation the registry knew then."""
-    reached: tuple[int, int] | None = None
-    """Durable length of the redo log when its dispatcher was last answered."""
+    copy: Copy | None = None  # a copy of the whole disk, made some time ago
+    newest: Copy | None = None  # the disk when the older copy was restored; None once a joiner serves
+    newest_incarnation: int = 0  # incarnation the registry knew then
+    reached: tuple[int, int] | None = None  # durable length of the redo log when its dispatcher was last answered
     registry_copy: dict[str, Any] = field(default_factory=dict)
+    # The registry as of those copies, if it lies next to the slot.
     newest_registry: dict[str, Any] = field(default_factory=dict)
-    """The registry as of those copies, if it lies next to the slot."""
+    # Generations of ids that the dispatcher found on the list of reopened ones.
     generations: dict[bytes, int] = field(default_factory=dict)
-    """Generations of ids that the dispatcher found on the list of reopened ones."""
-    rotted: bool = False
-    """A bit of its redo log was flipped, or the whole log removed, at some time."""
-    put_back: bool = False
-    """An older copy of the disk was restored at some time."""
-    recovered: int = 0
-    """Ids of this slot that were given up."""
-    accepts_damage: bool = False
-    """The operator's word for the next start."""
+    rotted: bool = False  # a bit of its redo log was flipped, or the whole log removed, at some time
+    put_back: bool = False  # an older copy of the disk was restored at some time
+    recovered: int = 0  # ids of this slot that were given up
+    accepts_damage: bool = False  # the operator's word for the next start
+    # The power was cut and no joiner has repaired the tails since, so whole lines are not promised.
     unrepaired: bool = False
-    """The power was cut and no joiner has repaired the tails since, so whole lines are not promised."""
 
 
 @dataclass

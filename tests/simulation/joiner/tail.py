@@ -31,8 +31,7 @@ class Tail:
         self._cursor = Cursor()
         self._reader = self._resumed()
         self.has: dict[OutputLog, bytes] = {}
-        self.trouble = ""
-        """The reader's first complaint; it stops reading then."""
+        self.trouble = ""  # the reader's first complaint; it stops reading then
 
     def _resumed(self) -> Reader:
         size = self._random.choice((1, 200, 10_000))

@@ -12,8 +12,7 @@ from tests.simulation.world.seeds import run_each
 
 BOUNDED_SEEDS = 30
 SETS = Variant(sets=True)
-SEEDS_OF_AN_ABLATION = 6000
-"""Schedules within which the simulator must notice a missing rule; most need a few."""
+SEEDS_OF_AN_ABLATION = 6000  # schedules within which the simulator must notice a missing rule; most need a few
 
 
 @pytest.mark.seeded

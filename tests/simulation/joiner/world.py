@@ -110,8 +110,8 @@ class World:
         bounded = bounded_adapter(TimedAdapter({}), Bounds(2, 0), "joiner")
         adapter = bounded if variant.bounded else PairAdapter({})
         adapter.matching = Matching("all") if variant.sets else adapter.matching
+        # Number of primaries an event has, for each look-up: nobody relies on its being the same.
         self.sets = Random(f"{seed} sets")
-        """Number of primaries an event has, for each look-up: nobody relies on its being the same."""
         self.settings = Random(f"{seed} settings")
         self.forms = Random(f"{seed} forms")
         self.compressed = self.forms.choice((0.0, 0.5, 1.0))  # share of the starts that compress final files
@@ -122,10 +122,10 @@ class World:
         doubled = [each for each in self.ids if random.random() < 0.4]
         self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
         self.copies = random.random() < 0.3
+        # Chooses the part of a copy that is restored; separate, so that the rest of the schedule does not change.
         self.ages = Random(f"{seed} ages")
-        """Chooses the part of a copy that is restored; separate, so that the rest of the schedule does not change."""
+        # The registry lies next to the slot, as in ``photon join``, and is restored with it or alone.
         self.own_registry = False
-        """The registry lies next to the slot, as in ``photon join``, and is restored with it or alone."""
         self.rots = random.random() < variant.rots
         self.sites: list[Site] = []
         for number in range(random.choice((1, 1, 2))):

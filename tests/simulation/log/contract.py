@@ -38,8 +38,7 @@ from tests.unit.objects.fakes import MemoryBucket
 LIVES = 8
 ROLL_BYTES = (1, 30, 1 << 20)
 WROTE = ("joined", "unmatched")
-Lines = list[tuple[str, bytes]]
-"""Kind and line, in the order in which they were given."""
+Lines = list[tuple[str, bytes]]  # kind and line, in the order in which they were given
 
 
 class Writer(ABC):
@@ -47,14 +46,13 @@ class Writer(ABC):
 
     state = Path("/state/slots/s")
     output = Path("/out")
-    apart = False
-    """Readers see it elsewhere, also while no process runs here."""
+    apart = False  # readers see it elsewhere, also while no process runs here
 
     def __init__(self, disk: FaultyDisk, random: Random) -> None:
         self.disk, self.random = disk, random
         self.given = 0
+        # Lines durable with the sender that were not published at the last look.
         self.waiting: dict[int, tuple[str, bytes]] = {}
-        """Lines durable with the sender that were not published at the last look."""
 
     def shown(self) -> Iterator[tuple[str, bytes]]:
         """Kind and published bytes of each file."""
@@ -88,8 +86,7 @@ class Numbered(Writer):
     def __init__(self, disk: FaultyDisk, random: Random, log: type[LogWriter] = LogWriter) -> None:
         super().__init__(disk, random)
         self.type, self.acknowledged, self.lost = log, -1, False
-        self.tells = random.random() < 0.5
-        """The sender says which lines it will write again."""
+        self.tells = random.random() < 0.5  # the sender says which lines it will write again
 
     def start(self) -> None:
         self.log = self.type(
@@ -178,8 +175,7 @@ class OfACopy(Writer):
 
     def __init__(self, disk: FaultyDisk, random: Random) -> None:
         super().__init__(disk, random)
-        self.files: dict[str, list[bytes]] = {kind: [] for kind in WROTE}
-        """The slot's own files."""
+        self.files: dict[str, list[bytes]] = {kind: [] for kind in WROTE}  # the slot's own files
         self.published = EMPTY
 
     def give(self, n: int) -> Lines:

@@ -1,6 +1,6 @@
 """The driver with one of its protections removed: under each the simulator must find a violation.
 
-This shows that the suite can detect faults. The table is in ``idregistry/raft/DESIGN.md``.
+This shows that the suite can detect faults. The table is in ``docs/idregistry.md``.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.raft import GROUP
 
 LOOK_SECONDS = 0.004
-PATIENCE_SECONDS = 3.0
-"""An act that takes longer ends the story."""
+PATIENCE_SECONDS = 3.0  # an act that takes longer ends the story
 
 
 def tell(acts: Callable[[Cluster], Iterator[Callable[[], bool]]]) -> Callable[[Cluster], None]:

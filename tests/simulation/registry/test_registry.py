@@ -53,8 +53,7 @@ def test_the_promises_hold(batch: list[int]) -> None:
         assert answers > 20 * len(batch)  # or nothing was tested
 
 
-_ran = cache(partial(run, story=True))
-"""The same world for all tests that only inspect it."""
+_ran = cache(partial(run, story=True))  # the same world for all tests that only inspect it
 
 
 def test_a_seed_replays() -> None:

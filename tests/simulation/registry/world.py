@@ -16,8 +16,7 @@ from tests.simulation.world.retiring import Operator
 from tests.simulation.world.site_faults import Fault
 from tests.simulation.world.world import Patch, Place, Variant, run_seed
 
-BUCKET_BITS = 30
-"""Ids are collected by the second of their time."""
+BUCKET_BITS = 30  # ids are collected by the second of their time
 RETENTION_NS = 6 * NS_PER_S
 _make = ShardMachine.__init__
 

@@ -27,8 +27,8 @@ SLOTS = ("s1", "s2", "s3")
 STEPS = 400
 IDS = 80
 ROUNDS_MAX = 60
+# One second of event time: a shard's entries from before a change are dropped, and not asked for, by buckets.
 BUCKET_BITS = 30
-"""One second of event time: a shard's entries from before a change are dropped, and not asked for, by buckets."""
 
 
 class MachinesWorld:
@@ -41,8 +41,8 @@ class MachinesWorld:
         self.shards: dict[int, ShardMachine] = {}
         self.flying: list[tuple[int, Any]] = []
         self.accepted: dict[int, set[tuple[int, bytes]]] = defaultdict(set)
+        # Retired slots, and the shards of that time in which they are not fenced yet.
         self.to_fence: dict[str, set[int]] = {}
-        """Retired slots, and the shards of that time in which they are not fenced yet."""
         self.configs: list[tuple[c.Range, ...]] = []
         self.ended: dict[int, bool] = {}
         self._entries = 0

@@ -13,8 +13,7 @@ from tests.simulation.world.world import Variant, run_seed
 
 SEEDS = 30
 _SEEDS = share(seeds(SEEDS), 2, least=15)
-SEEDS_OF_AN_ABLATION = 600
-"""Schedules within which the world must notice a missing rule; most need a few."""
+SEEDS_OF_AN_ABLATION = 600  # schedules within which the world must notice a missing rule; most need a few
 
 
 @pytest.mark.seeded
@@ -32,12 +31,12 @@ def test_a_seed_replays_exactly() -> None:
 
 
 FULL = Variant(faults=[(full_disk, 60), *FAULTS])
+# Files that a full disk keeps from being written.
 STEPS = (
     r"plans/\.\d+", r"parts/[-\d]+\.\w+\.staged", r"parts/[-\d]+\.\w+\.rejected", r"waiting/[-\d]+\.\w+\.events",
     r"parts/\.[-\d]+\.decided", r"parts/\.[-\d]+\.result", r"commits/\.\d+", "claim.tmp", "slot.json.tmp",
     r"/out/\w+/.*jsonl", "slots/spark-east/durable.json", f"{EXPORTER}/durable.json",
 )  # fmt: skip
-"""Files that a full disk keeps from being written."""
 
 
 def test_a_full_disk_in_any_step_loses_nothing() -> None:

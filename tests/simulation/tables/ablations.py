@@ -1,4 +1,4 @@
-"""The rules of ``tables/DESIGN.md`` with one removed each: the simulator must notice."""
+"""The rules of ``docs/tables.md`` with one removed each: the simulator must notice."""
 
 from __future__ import annotations
 

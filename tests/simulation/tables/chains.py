@@ -27,8 +27,7 @@ from tests.simulation.world.violation import Violation
 
 RECORDS = 14
 AT_ONCE = 3
-HOLD_S = 1_000.0
-"""Longer than the wall clocks' differences."""
+HOLD_S = 1_000.0  # longer than the wall clocks' differences
 TROUBLE = (Conflict, TooOld, StoreFailed, OutcomeUnknown)
 
 

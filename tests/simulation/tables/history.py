@@ -16,17 +16,13 @@ Cell = tuple[str, str, str]
 class Ran:
     """An attempted transaction."""
 
-    start: int
-    """Its start timestamp, which is also its name."""
-    after: int = 0
-    """The highest commit timestamp that anybody knew when it began."""
+    start: int  # its start timestamp, which is also its name
+    after: int = 0  # the highest commit timestamp that anybody knew when it began
+    # Cell -> the start timestamp of the transaction whose value it saw; 0: there was none.
     reads: dict[Cell, int] = field(default_factory=dict)
-    """Cell -> the start timestamp of the transaction whose value it saw; 0: there was none."""
     writes: set[Cell] = field(default_factory=set)
-    told: str = "unknown"
-    """committed, aborted, or unknown: its client died, or was told so."""
-    commit: int = 0
-    """Its commit timestamp in the store; 0: none."""
+    told: str = "unknown"  # committed, aborted, or unknown: its client died, or was told so
+    commit: int = 0  # its commit timestamp in the store; 0: none
 
 
 def check(history: Iterable[Ran]) -> None:

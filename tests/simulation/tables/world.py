@@ -71,17 +71,12 @@ class Faults:
 
     kill: float = 0.0
     fail: float = 0.0
-    lost: float = 0.0
-    """The answer to a mutation is lost; the mutation is done."""
-    late: float = 0.0
-    """Likewise, and the mutation is done some time later."""
+    lost: float = 0.0  # the answer to a mutation is lost; the mutation is done
+    late: float = 0.0  # likewise, and the mutation is done some time later
     never: float = 0.0
-    slow: float = 0.0
-    """A call takes seconds."""
-    oracle: float = 0.0
-    """Leader changes per second."""
-    step: float = 0.0
-    """Wall clock steps per second."""
+    slow: float = 0.0  # a call takes seconds
+    oracle: float = 0.0  # leader changes per second
+    step: float = 0.0  # wall clock steps per second
 
 
 @dataclass
@@ -89,13 +84,10 @@ class Variant:
     """The parts an ablation removes."""
 
     leader: type[OracleLeader] = OracleLeader
-    ordered: bool = True
-    """The store keeps ``first_decides``."""
-    notify_late: bool = False
-    """Notifications come with the commit."""
+    ordered: bool = True  # the store keeps ``first_decides``
+    notify_late: bool = False  # notifications come with the commit
     grace: bool = True
-    patched: list[tuple[Any, str, Any]] = field(default_factory=list)
-    """Object, attribute, replacement value."""
+    patched: list[tuple[Any, str, Any]] = field(default_factory=list)  # object, attribute, replacement value
 
 
 class World:
@@ -110,8 +102,8 @@ class World:
         self.current: Task | None = None
         self.claims: dict[tuple[str, str], bytes] = {}
         self.truth = in_memory()
+        # Start timestamp -> cells and commit timestamps, in order of execution.
         self.installed: dict[int, dict[Cell, int]] = {}
-        """Start timestamp -> cells and commit timestamps, in order of execution."""
         self.story: list[str] = []
         self.counts: Counter[str] = Counter()
         self.stormy = True
@@ -506,8 +498,7 @@ class ClientOracle:
 
     round_trips = 0
 
-    received = 0
-    """The highest that any client of a world has received."""
+    received = 0  # the highest that any client of a world has received
 
     def __init__(self, world: World) -> None:
         self.world = world

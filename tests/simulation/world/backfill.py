@@ -45,12 +45,10 @@ if TYPE_CHECKING:
 
 DRIVER = "north-backfill"
 STATE, EXPORTS, OUTPUT = Path("/backfill/state"), Path("/backfill/exports"), Path("/backfill")
-DATACENTRE = "east"
-"""The datacentre whose copies of the logs it reads."""
+DATACENTRE = "east"  # the datacentre whose copies of the logs it reads
 SLOT = Slot("backfill-1", DATACENTRE)
 START_S = 5.0
-FATES = (Fate.JOINED, Fate.FILTERED)
-"""Events of other fates are outside its range."""
+FATES = (Fate.JOINED, Fate.FILTERED)  # events of other fates are outside its range
 KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 
 
@@ -78,11 +76,10 @@ class Backfill:
         read = events + random.sample(events, min(len(events), random.randint(0, 2)))
         random.shuffle(read)
         tasks = random.randint(1, 4)
-        self.logs = {f"log-{n}": read[n::tasks] for n in range(tasks)}
-        """A log for each part."""
+        self.logs = {f"log-{n}": read[n::tasks] for n in range(tasks)}  # a log for each part
         self.batch_bytes = random.choice((1, 100))  # a batch for each log, or one for all
+        # Written to the logs while the backfill runs: some attempts read these events.
         self.late = {event.event_id for event in events if random.random() < 0.2}
-        """Written to the logs while the backfill runs: some attempts read these events."""
         self.orders: dict[str, Order] = {}
         self.attempts = self.speculated = 0
         self.done = False

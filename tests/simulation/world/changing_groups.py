@@ -18,8 +18,7 @@ from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.raft import PROPOSAL_SECONDS, draw_options, strict
 from tests.simulation.world.violation import Violation, ViolationInCallback
 
-FIRST = 1
-"""The group that exists from the start."""
+FIRST = 1  # the group that exists from the start
 _RECORD = struct.Struct("<QI")
 
 
@@ -66,14 +65,10 @@ class World(Cluster):
         super().__init__(seed, draw_options, replicas=replicas)
         self.decisions: list[int] = [FIRST]
         self.histories: dict[int, History] = {}
-        self.seen: dict[str, int] = {}
-        """Number of decisions that a replica knows in this life."""
-        self.pace = self.random.choice((0.5, 0.1, 0.03))
-        """Chance that a replica learns of one more decision per look."""
-        self.take_care_of = set(self.names)
-        """Replicas that follow the decisions."""
-        self.refused = 0
-        """Refused additions of a group that was removed on that disk."""
+        self.seen: dict[str, int] = {}  # number of decisions that a replica knows in this life
+        self.pace = self.random.choice((0.5, 0.1, 0.03))  # chance that a replica learns of one more decision per look
+        self.take_care_of = set(self.names)  # replicas that follow the decisions
+        self.refused = 0  # refused additions of a group that was removed on that disk
         self.proposed = 0
         self.nodes = {name: Node(self, name) for name in self.names}
 

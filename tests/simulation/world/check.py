@@ -54,8 +54,7 @@ class Owner:
 
     entry: Entry
     datacentre: str
-    time_ns: int
-    """The event time with which it was registered."""
+    time_ns: int  # the event time with which it was registered
 
 
 # -- rest ------------------------------------------------------------------------------------------------------------

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 LOOK_S = 0.5
-SLACK_S = 0.2
-"""Added to the bounds by round trips, readings of 30 s and drifts."""
-DRIFT = 0.0004
-"""Drift of the monotonic clocks, either way: within the kernel's 500 ppm."""
+SLACK_S = 0.2  # added to the bounds by round trips, readings of 30 s and drifts
+DRIFT = 0.0004  # drift of the monotonic clocks, either way: within the kernel's 500 ppm
 WRONG_S = (1.5 * settings.UNCERTAINTY_S, 60.0, 86_400.0, 1e9)
 
 

@@ -26,6 +26,7 @@ from tests.simulation.world.speed import Speed
 from tests.simulation.world.violation import Violation
 
 DIRECTORY = Path("/data/raft")
+# Snapshots of a few thousand bytes, logs of a few hundred, and a few entries still take several slices and messages.
 SMALL = (
     (driver, "ENTRIES_MAX", 3),
     (journal, "FRAME_TARGET", 150),
@@ -33,10 +34,7 @@ SMALL = (
     (snapshot, "SNAPSHOT_SLICE_BYTES", 600),
     (snapshot, "TRANSFER_BYTES", 300),
 )
-"""Snapshots of a few thousand bytes, logs of a few hundred, and a few entries still take several slices and
-messages."""
-SKEW_MAX = 4.0
-"""Error in seconds of a healthy wall clock; below S of the registry."""
+SKEW_MAX = 4.0  # error in seconds of a healthy wall clock; below S of the registry
 
 
 class SimulatedNetwork:
@@ -75,10 +73,8 @@ class Node:
         self.host: RaftHost | None = None
         self.paused_until = 0.0
         self.wake_at = float("inf")
-        self.harmed = ""
-        """Damage to its disk that no replica need survive; it may refuse to continue then."""
-        self.broken = ""
-        """Why it refuses to continue, permanently."""
+        self.harmed = ""  # damage to its disk that no replica need survive; it may refuse to continue then
+        self.broken = ""  # why it refuses to continue, permanently
 
     @property
     def up(self) -> bool:
@@ -180,8 +176,7 @@ class Node:
 class Cluster:
     """Time, the network and the machines."""
 
-    epoch_ns = 0
-    """Start of the wall clocks."""
+    epoch_ns = 0  # start of the wall clocks
 
     def __init__(self, seed: int, options: Callable[[Random], RaftOptions], *, replicas: int = 3) -> None:
         self.random = random = Random(seed)
@@ -190,13 +185,11 @@ class Cluster:
         self.options = options(random)
         self.lies_about: str | None = None
         self.loss = self.doubling = 0.0
-        self.slow = 0.0
-        """Share of messages that take up to ``slow_seconds``."""
+        self.slow = 0.0  # share of messages that take up to ``slow_seconds``
         self.slow_seconds = 1.5
         self.stormy = False
         self.cut: set[tuple[str, str]] = set()
-        self.met: set[tuple[str, str]] = set()
-        """(who, by whom): replicas whose disks the others know."""
+        self.met: set[tuple[str, str]] = set()  # (who, by whom): replicas whose disks the others know
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._sequence = 0
         self.crashes = 0

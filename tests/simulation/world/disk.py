@@ -18,8 +18,7 @@ from random import Random
 
 SECTOR = 512
 
-Copy = dict[str, dict[str, bytes]]
-"""Directory -> name -> content."""
+Copy = dict[str, dict[str, bytes]]  # directory -> name -> content
 
 
 class PowerOff(BaseException):
@@ -31,8 +30,7 @@ class _Inode:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.tail_from = len(data)
-        """Bytes before it are durable; files are only ever appended to."""
+        self.tail_from = len(data)  # bytes before it are durable; files are only ever appended to
 
 
 class SimulatedFile:

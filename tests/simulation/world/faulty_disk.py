@@ -58,10 +58,8 @@ class FaultyDisk(SimulatedDisk):
         self._lost: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
         self.room: int | None = None
         self.times_full = 0
-        self.sync_seconds = 0.0
-        """Longest time of a sync."""
-        self.stall = 0.0
-        """Seconds spent in syncs that have not been accounted for yet."""
+        self.sync_seconds = 0.0  # longest time of a sync
+        self.stall = 0.0  # seconds spent in syncs that have not been accounted for yet
 
     def full_error(self, path: Path) -> OSError:
         self.times_full += 1

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 END = 2**63 - 1
 
-Config = list[tuple[int, tuple[int, ...]]]
-"""(start, shards), ascending."""
+Config = list[tuple[int, tuple[int, ...]]]  # (start, shards), ascending
+# (insert or clear or reopen, digest, token, generation) -> times and answers from some log.
 Given = Mapping[tuple[str, bytes, int, int], Sequence[tuple[float, int]]]
-"""(insert or clear or reopen, digest, token, generation) -> times and answers from some log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ class Asked:
     token: int
     generation: int
     answer: int
-    owner: int
-    """Token of the owner, if the answer names one."""
+    owner: int  # token of the owner, if the answer names one
     invoked: float
     answered: float
 
@@ -61,8 +59,7 @@ class LookedUp:
     digest: bytes
     time: int
     answer: int
-    tag: int
-    """Tag of the owner's entry, if there is an owner."""
+    tag: int  # tag of the owner's entry, if there is an owner
     invoked: float
     answered: float
 
@@ -196,8 +193,8 @@ class History:
     now: Callable[[], float]
     bucket_bits: int = BUCKET_BITS
     asked: list[Asked] = field(default_factory=list)
+    # When the inserts of an id, token and generation were sent, answered or not (their process may have died).
     begun: dict[tuple[bytes, int, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    """When the inserts of an id, token and generation were sent, answered or not (their process may have died)."""
     openings: list[Opening] = field(default_factory=list)
     looked_up: list[LookedUp] = field(default_factory=list)
     logs: dict[int, dict[int, Applied]] = field(default_factory=lambda: defaultdict(dict))
@@ -228,16 +225,15 @@ class History:
     def check(self) -> None:
         """Checks at rest. Raises Violation."""
         given: dict[tuple[str, bytes, int, int], list[tuple[float, int]]] = defaultdict(list)
+        # How often an id became free again: reopened, or collected and entered with a later event time.
         again: Counter[bytes] = Counter()
-        """How often an id became free again: reopened, or collected and entered with a later event time."""
         accepted: dict[bytes, set[int]] = defaultdict(set)
         holders = {
             entry.result.incarnation: entry.command.slot
             for entry in self.log(CONFIG_GROUP)
             if isinstance(entry.command, c.OpenSlot)
         }
-        retired: dict[str, float] = {}
-        """Slot -> when one of its ids was given up, as it was fenced everywhere."""
+        retired: dict[str, float] = {}  # slot -> when one of its ids was given up, as it was fenced everywhere
         forgotten: Counter[bytes] = Counter()
         for shard in self.shards:
             self._check_boundary(shard)
@@ -421,8 +417,8 @@ class ShardModel:
         self.slots: dict[int, str] = {}
         self.newest: dict[str, int] = {}
         self.fenced: set[str] = set()
+        # How often an id was collected: with a later event time it may be entered again.
         self.forgotten: Counter[bytes] = Counter()
-        """How often an id was collected: with a later event time it may be entered again."""
         self.config: Config | None = None
         self.pending: tuple[int, Config] | None = None
         self.latest = -(2**63)

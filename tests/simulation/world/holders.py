@@ -36,16 +36,14 @@ from tests.simulation.world.world import Place
 if TYPE_CHECKING:
     from tests.simulation.world.replica import RaftWorld
 
-IDS_PER_SECOND = 2
-"""Per second of event time; an id's time is a function of the id."""
+IDS_PER_SECOND = 2  # per second of event time; an id's time is a function of the id
 HOUR_IDS = 3_600 * IDS_PER_SECOND
 AHEAD = (1, 3, 6, HOUR_IDS - 1, HOUR_IDS)
 DATACENTRES = ("east", "west")
 ASK_S = (1.5, 3.0, 6.0)
-AT_REST = 2
-"""Batches that each slot settles after the faults: the first may have begun before."""
+AT_REST = 2  # batches that each slot settles after the faults: the first may have begun before
+# A too-new id is left to the dispatcher: it comes again with another batch.
 SETTLED = (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW)
-"""A too-new id is left to the dispatcher: it comes again with another batch."""
 
 
 @lru_cache(maxsize=100_000)
@@ -74,10 +72,8 @@ class Directory:
     last: int = 0
     nonce: bytes = b""
     log: list[Batch] = field(default_factory=list)
-    copied: bool = False
-    """Another process may have the slot."""
-    settled: int = 0
-    """Batches since the faults ended."""
+    copied: bool = False  # another process may have the slot
+    settled: int = 0  # batches since the faults ended
 
 
 @dataclass
@@ -85,10 +81,8 @@ class Slots:
     """All that holders own, and know of each other."""
 
     directories: dict[str, Directory] = field(default_factory=dict)
-    serving: dict[int, Process] = field(default_factory=dict)
-    """Process of each incarnation."""
-    descriptions: list[Description] = field(default_factory=list)
-    """Every config that some holder ever had."""
+    serving: dict[int, Process] = field(default_factory=dict)  # process of each incarnation
+    descriptions: list[Description] = field(default_factory=list)  # every config that some holder ever had
 
 
 def place(world: RaftWorld, count: int) -> None:

@@ -23,11 +23,11 @@ from tests.simulation.world.replica import RaftWorld
 from tests.simulation.world.world import Patch, Variant
 from tests.simulation.world.world import run_seed as run_world
 
+# Faults where processes that join nothing hold slots.
 HOLD = (
     *((holders.kill_holder, 2), (holders.cut_holder, 2), (holders.open_late, 2), (holders.ask_late, 2)),
     *((holders.copy_slot, 2), (holders.late_entry, 3), (replica.full_disk, 2), (replica.slow_disk, 2)),
 )
-"""Faults where processes that join nothing hold slots."""
 
 
 class CountedLock(SimulatedLock):

@@ -87,8 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._rounds = 0
         self._timers: list[tuple[float, int, Handle]] = []
         self._sequence = 0
-        self.thread_delays = (0.0005, 0.003)
-        """Least and greatest time in seconds of a job given to a thread."""
+        self.thread_delays = (0.0005, 0.003)  # least and greatest time in seconds of a job given to a thread
         self._random = random
         self._failed = failed
         self.outside = copy_context()

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.process import Process
     from tests.simulation.world.world import World
 
-PULSE_S = 0.35
-"""Interval at which leaders are checked; one found unfit twice in a row is replaced."""
+PULSE_S = 0.35  # interval at which leaders are checked; one found unfit twice in a row is replaced
 PATIENCE_PULSES = 2
 
 

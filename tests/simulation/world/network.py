@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.process import Process
     from tests.simulation.world.world import World
 
-LATE_MOST_S = 12.0
-"""A delayed request arrives within this time; by then its caller has given up, or is dead."""
+LATE_MOST_S = 12.0  # a delayed request arrives within this time; by then its caller has given up, or is dead
 
 
 def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -69,8 +68,7 @@ class Network:
         self.loss = 0.0
         self.doubling = 0.0
         self.late = 0.0
-        self.lateness: dict[str, float] = {}
-        """Region -> extra seconds, at most, for requests to it."""
+        self.lateness: dict[str, float] = {}  # region -> extra seconds, at most, for requests to it
         self.round_trip: dict[frozenset[str], float] = {}
         self.sent = 0
 

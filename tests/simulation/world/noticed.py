@@ -21,10 +21,10 @@ import pytest
 
 from tests.simulation.world.violation import Violation
 
+# Ablation -> the seed that shows it; simulation -> the seeds that tell of all faults.
 KNOWN = Path(__file__).parents[1] / "noticed.json"
-"""Ablation -> the seed that shows it; simulation -> the seeds that tell of all faults."""
+# Searches of this test: its known schedule shows nothing any more. Reported at the end of a run (``conftest``).
 searched: list[str] = []
-"""Searches of this test: its known schedule shows nothing any more. Reported at the end of a run (``conftest``)."""
 
 
 def notice(

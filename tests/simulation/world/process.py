@@ -263,9 +263,9 @@ class Store(Process):
 class JoinerProcess(Process):
     """One slot: engine, service, verifier, and recovery by token, which finds nothing as long as logs are sound."""
 
+    # Like the real process: until its slot is open it answers that it has not started. Otherwise nobody answers until
+    # then.
     listens_first = False
-    """Like the real process: until its slot is open it answers that it has not started. Otherwise nobody answers
-    until then."""
 
     def __init__(self, world: World, place: Place, name: str) -> None:
         super().__init__(world, place, name)

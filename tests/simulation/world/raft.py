@@ -25,8 +25,7 @@ class Machine:
         self._world = world
         self._name = name
         self.history: list[tuple[int, bytes]] = []
-        self._records: list[bytes] = []
-        """Records of ``history``: snapshots come all the time."""
+        self._records: list[bytes] = []  # records of ``history``: snapshots come all the time
 
     def apply(self, index: int, command: bytes) -> int:
         self._world.applied(self._name, index, command)
@@ -83,11 +82,10 @@ class World(Cluster):
         self.by_index: dict[int, bytes] = {}
         self.acknowledged: dict[bytes, int] = {}
         self.proposed = self.unknown = 0
-        self.acknowledged_in: dict[int, int] = {}
-        """Term -> the last entry that its leader acknowledged."""
+        self.acknowledged_in: dict[int, int] = {}  # term -> the last entry that its leader acknowledged
         self._known_current: set[tuple[str, int, int]] = set()
+        # Proposals without an outcome: where, in which life, until when.
         self.waiting: dict[int, tuple[Node, int, float]] = {}
-        """Proposals without an outcome: where, in which life, until when."""
         self.machines: dict[str, Machine] = {}
         self.nodes = {name: Node(self, name) for name in self.names}
 

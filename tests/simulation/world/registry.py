@@ -17,8 +17,8 @@ from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
+# How often an applied message comes once more, much later. There are few questions about reopening.
 SELDOM, OFTEN = 0.1, 0.5
-"""How often an applied message comes once more, much later. There are few questions about reopening."""
 CONFIG_CALLS = ("open", "witness", "extend")
 
 

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.holders import Slots
 
 DIRECTORY = Path("/data/raft")
-SOON_S = 0.0005
-"""Messages that arrive within this time are one round of a host."""
+SOON_S = 0.0005  # messages that arrive within this time are one round of a host
 
 
 def draw_options(random: Random) -> RaftOptions:
@@ -219,22 +218,18 @@ class RaftWorld(World):
 
     history: History
     bucket_bits = BUCKET_BITS
-    targets: list[int]
-    """Shard counts that operators still want, one after the other."""
+    targets: list[int]  # shard counts that operators still want, one after the other
+    # When their operator begins, and how often it looks.
     changes_begin_s, changes_looked_at_s = (2.0, 8.0), (0.5, 4.0)
-    """When their operator begins, and how often it looks."""
-    slots: Slots
-    """Slots of ``holders``, if there are any."""
+    slots: Slots  # slots of ``holders``, if there are any
 
     def _draw(self) -> None:
         super()._draw()
         self.options = draw_options(self.random)
         self.epoch = 1
         self.settings = Random(f"{self.seed} settings")
-        self.harmed: set[str] = set()
-        """Replicas whose disk was damaged or lost, without a successor yet."""
-        self.refuses: set[str] = set()
-        """Harmed replicas that do not continue."""
+        self.harmed: set[str] = set()  # replicas whose disk was damaged or lost, without a successor yet
+        self.refuses: set[str] = set()  # harmed replicas that do not continue
         self.history = History(lambda: self.loop.now, self.bucket_bits)
         self.checks[:0] = [unexplained]
         self.counts |= dict.fromkeys(("replaced", "changes"), 0)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.replica import RaftWorld
 
 TARGETS = ((), (3,), (1,), (3, 2), (2, 4, 1), (4, 1))
-LEADS_S = (2.0, 8.0, 15.0)
-"""Events of up to S ahead may already be entered: shards mostly refuse shorter leads."""
+LEADS_S = (2.0, 8.0, 15.0)  # events of up to S ahead may already be entered: shards mostly refuse shorter leads
 
 
 class Resharder:

@@ -27,8 +27,7 @@ from tests.simulation.world.process import Process, ProcessDisk
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
-LOST_MAX = 3
-"""Maximum number of disks a schedule loses."""
+LOST_MAX = 3  # maximum number of disks a schedule loses
 LOOK_S = 0.7
 TIMEOUT_S = 3.0
 OPERATOR = "-operator"
@@ -44,8 +43,7 @@ class LostSlot:
     place: Place
     disk: FaultyDisk
     retired: bool = False
-    sealed: tuple[FaultyDisk, Path] | None = None
-    """The keeper's disk and directory, if readers continue in a copy."""
+    sealed: tuple[FaultyDisk, Path] | None = None  # the keeper's disk and directory, if readers continue in a copy
 
 
 def lose_slot(world: World) -> None:

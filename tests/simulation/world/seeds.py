@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+# File of a simulation, and which of its worlds if not the first -> seeds that found something there; ``make soak``
+# adds to it.
 FOUND = Path(__file__).parents[1] / "found.json"
-"""File of a simulation, and which of its worlds if not the first -> seeds that found something there; ``make soak``
-adds to it."""
 FRESH = 3
 Method = TypeVar("Method", bound=Any)
 

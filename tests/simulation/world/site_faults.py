@@ -15,8 +15,7 @@ from tests.simulation.world.truth import EPOCH_NS
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
-Fault = Callable[[Any], None]
-"""A fault of a world, or of a further one's."""
+Fault = Callable[[Any], None]  # a fault of a world, or of a further one's
 
 
 def plan(world: World) -> None:
@@ -240,6 +239,7 @@ def new_leader(world: World) -> None:
     world.new_leader()
 
 
+# Faults with their weights.
 KINDS: tuple[tuple[Fault, int], ...] = (
     (kill_one, 6),
     (crash_in_a_write, 4),
@@ -258,4 +258,3 @@ KINDS: tuple[tuple[Fault, int], ...] = (
     (delete_state, 2),
     (ask_replay, 2),
 )
-"""Faults with their weights."""

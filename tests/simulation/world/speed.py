@@ -13,8 +13,7 @@ class Speed:
     events: int = 0
     simulated_s: float = 0.0
     cpu_s: float = 0.0
-    total: ClassVar[Speed]
-    """Sum of all schedules of this process."""
+    total: ClassVar[Speed]  # sum of all schedules of this process
 
     def __add__(self, other: Speed) -> Speed:
         return Speed(self.events + other.events, self.simulated_s + other.simulated_s, self.cpu_s + other.cpu_s)

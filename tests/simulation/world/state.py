@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
 _EMPTY: list[bytes] = []
 
-Line = tuple[str, int]
-"""A line of a foreign log: the log's name and the offset."""
-Lines = Mapping[Line, int]
-"""Lines -> event times."""
+Line = tuple[str, int]  # a line of a foreign log: the log's name and the offset
+Lines = Mapping[Line, int]  # lines -> event times
 
 
 class Image(NamedTuple):
@@ -51,8 +49,7 @@ class Images:
 
     def __init__(self) -> None:
         self.history = [Image(_empty())]
-        self.wipes = 0
-        """Number of times everything was deleted."""
+        self.wipes = 0  # number of times everything was deleted
 
     def committed(self, image: Image, *, synced: bool) -> None:
         if synced:
@@ -76,8 +73,7 @@ class Undecided:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.read: dict[Line, int] = {}
         stored = db.execute("SELECT path, offset, event_time_ns FROM retries JOIN files ON files.id = file")
-        self.rows = {(path, offset): time_ns for path, offset, time_ns in stored}
-        """Rows of the retry store."""
+        self.rows = {(path, offset): time_ns for path, offset, time_ns in stored}  # rows of the retry store
 
     @property
     def lines(self) -> Lines:

@@ -119,10 +119,9 @@ class Fate(enum.Enum):
     FILTERED = (Kind.FILTERED,)
     REJECTED = (Kind.REJECTED,)
     UNMATCHED = (Kind.UNMATCHED,)
+    # Its primary event comes when patience ends: either verdict will do, if there is one.
     RACED = (Kind.JOINED, Kind.UNMATCHED)
-    """Its primary event comes when patience ends: either verdict will do, if there is one."""
-    UNPAIRED = (Kind.UNMATCHED, Kind.UNMATCHED)
-    """Its primary event is there in time and out of bounds."""
+    UNPAIRED = (Kind.UNMATCHED, Kind.UNMATCHED)  # its primary event is there in time and out of bounds
 
 
 @dataclass
@@ -149,10 +148,9 @@ class Truth:
     events: dict[bytes, Event]
     foreign: list[GrowingLog]
     primary: list[GrowingLog]
-    malformed: set[tuple[str, int]]
-    """(log, offset) of unreadable foreign lines."""
+    malformed: set[tuple[str, int]]  # (log, offset) of unreadable foreign lines
+    # (foreign log, datacentre) -> seconds that the copying process there adds to event times.
     stamps: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(foreign log, datacentre) -> seconds that the copying process there adds to event times."""
     lists: bool = False
 
     def in_copy(self, log: str, datacentre: str, record: bytes) -> bytes:
@@ -187,8 +185,8 @@ class Truth:
         return max(times[-1] for log in self.foreign + self.primary for times in log.arrivals.values() if times)
 
 
+# Time differences of an id's further lines: sent again, stamped on arrival, a clock set wrong.
 RETIMED_S = (0, 1, 0, HOUR_S, 0, 26 * HOUR_S)
-"""Time differences of an id's further lines: sent again, stamped on arrival, a clock set wrong."""
 Fates = Sequence[tuple[Fate, int]]
 _FATES: Fates = (
     (Fate.JOINED, 60),
@@ -197,10 +195,10 @@ _FATES: Fates = (
     (Fate.FILTERED, 8),
     (Fate.REJECTED, 5),
 )
+# Where almost every primary event comes about when patience ends.
 RACES: Fates = ((Fate.RACED, 80), (Fate.UNMATCHED, 20))
-"""Where almost every primary event comes about when patience ends."""
+# Distance of primary events out of bounds: more than the differences of an id's lines and of copies' clocks.
 FAR_NS = 500 * HOUR_S * 1_000_000_000
-"""Distance of primary events out of bounds: more than the differences of an id's lines and of copies' clocks."""
 _WHAT = {Fate.FILTERED: b"filtered", Fate.REJECTED: b"rejected"}
 
 

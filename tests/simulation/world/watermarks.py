@@ -39,21 +39,18 @@ from tests.simulation.world.truth import EPOCH_NS
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
-WRITTEN_WITHIN_S = 3.0
-"""Lines that take longer from their event time to their log's copy break the promise."""
+WRITTEN_WITHIN_S = 3.0  # lines that take longer from their event time to their log's copy break the promise
 WITHIN_NS = int((WRITTEN_WITHIN_S + settings.UNCERTAINTY_S) * NS_PER_S)
 
 
 class Told(NamedTuple):
     """The inputs of a pair."""
 
-    read_ns: int
-    """All lines present by then had been read, some time before."""
+    read_ns: int  # all lines present by then had been read, some time before
+    # Lines without a verdict; ``None`` means that the claim was of another moment, counted more, or does not reach
+    # the percentile, as the dispatcher lost its state: then lines said to wait before may still wait.
     lines: Lines | None
-    """Lines without a verdict; ``None`` means that the claim was of another moment, counted more, or does not reach
-    the percentile, as the dispatcher lost its state: then lines said to wait before may still wait."""
-    showing: frozenset[str]
-    """Slots that had something before the percentile to publish, or were not heard."""
+    showing: frozenset[str]  # slots that had something before the percentile to publish, or were not heard
 
 
 @dataclass
@@ -64,10 +61,9 @@ class Sampler:
     place: Place
     watermarks: Watermarks = field(default_factory=lambda: Watermarks(WITHIN_NS))
     pairs: list[Pair] = field(default_factory=list)
+    # Journals the pair. ``False`` means that this failed, and the pair was never said.
     keep: Callable[[Pair], bool] = lambda pair: True
-    """Journals the pair. ``False`` means that this failed, and the pair was never said."""
-    told: list[Told] = field(default_factory=list)
-    """Inputs of each pair."""
+    told: list[Told] = field(default_factory=list)  # inputs of each pair
 
     steps = ("dispatcher", "slots", "published")
 
@@ -151,10 +147,8 @@ class WorldWatermarks:
         self._world = world
         self._random = Random(world.seed)
         self.samplers = [sampler(world, place) for place in world.datacentres]
-        self.moved = 0
-        """Seconds that the exact watermarks moved, of all datacentres."""
-        self.came = 0
-        """Number of records that came and were known to wait."""
+        self.moved = 0  # seconds that the exact watermarks moved, of all datacentres
+        self.came = 0  # number of records that came and were known to wait
 
     def begin(self) -> None:
         if not self._world.apart:  # a clock that is wrong by days promises nothing

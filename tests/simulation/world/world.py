@@ -61,8 +61,7 @@ from tests.simulation.world.watermarks import Sampler, WorldWatermarks
 
 DATACENTRES = ("east", "west")
 REGIONS = (*DATACENTRES, "north")
-LOOK_S = 1.0
-"""Interval at which the world is checked for rest after the last fault."""
+LOOK_S = 1.0  # interval at which the world is checked for rest after the last fault
 
 Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
@@ -88,14 +87,12 @@ class Variant:
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
     sampler: type[Sampler] | None = None
-    dispatchers: int = 1
-    """Number in each datacentre."""
-    sets: bool = False
-    """Events are joined with all primary events of their keys."""
+    dispatchers: int = 1  # number in each datacentre
+    sets: bool = False  # events are joined with all primary events of their keys
     lists: bool = False  # with ``sets``: each event names several keys
     patches: tuple[Patch, ...] = ()
+    # Faults with weights, in place of all others: a broken rule then shows soon.
     faults: Sequence[tuple[site_faults.Fault, int]] = ()
-    """Faults with weights, in place of all others: a broken rule then shows soon."""
 
 
 @dataclass
@@ -105,27 +102,20 @@ class Place:
     name: str
     region: str
     skew: float = 0.0
-    leaps: tuple[float, ...] = (0.0,)
-    """Possible errors of its clocks beyond any bound."""
-    wrong: dict[str, float] = field(default_factory=dict)
-    """Extra error in seconds of the clock of one process."""
+    leaps: tuple[float, ...] = (0.0,)  # possible errors of its clocks beyond any bound
+    wrong: dict[str, float] = field(default_factory=dict)  # extra error in seconds of the clock of one process
+    # Processes whose clock was ever wrong by more than S: times they gave then stay given.
     misled: set[str] = field(default_factory=set)
-    """Processes whose clock was ever wrong by more than S: times they gave then stay given."""
-    rates: dict[str, float] = field(default_factory=dict)
-    """Rates of the monotonic clocks of processes that drift."""
+    rates: dict[str, float] = field(default_factory=dict)  # rates of the monotonic clocks of processes that drift
     down: bool = False
     joiners: list[str] = field(default_factory=list)
-    slots: dict[str, str] = field(default_factory=dict)
-    """Joiner -> its slot, if that does not have the joiner's name."""
-    names: list[str] = field(default_factory=list)
-    """Names of all its processes."""
+    slots: dict[str, str] = field(default_factory=dict)  # joiner -> its slot, if that does not have the joiner's name
+    names: list[str] = field(default_factory=list)  # names of all its processes
     disks: dict[str, FaultyDisk] = field(default_factory=dict)
-    images: dict[str, state.Images] = field(default_factory=dict)
-    """Databases of its dispatchers."""
+    images: dict[str, state.Images] = field(default_factory=dict)  # databases of its dispatchers
+    # For an ablation: reopened ids that its dispatcher has seen, whether or not they were decided.
     seen_on_list: set[tuple[bytes, int]] = field(default_factory=set)
-    """For an ablation: reopened ids that its dispatcher has seen, whether or not they were decided."""
-    mapped: list[int] = field(default_factory=list)
-    """Number of lines of each primary log in the event store's map."""
+    mapped: list[int] = field(default_factory=list)  # number of lines of each primary log in the event store's map
 
 
 class World:
@@ -133,15 +123,11 @@ class World:
 
     sampler: type[Sampler] = Sampler
     patches: tuple[Patch, ...] = ()
-    expected_alarms: tuple[str, ...] = ()
-    """Errors that report real faults."""
-    faults_s = settings.FAULTS_S
-    """Time until which faults happen."""
+    expected_alarms: tuple[str, ...] = ()  # errors that report real faults
+    faults_s = settings.FAULTS_S  # time until which faults happen
     backfill: Backfill | None = None
-    history: History | None = None
-    """Requests to the registry, if they are kept."""
-    common_faults = site_faults.KINDS
-    """Faults in any of these worlds, with weights."""
+    history: History | None = None  # requests to the registry, if they are kept
+    common_faults = site_faults.KINDS  # faults in any of these worlds, with weights
 
     def __init__(
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
@@ -150,19 +136,17 @@ class World:
         self.variant = variant or Variant()
         self.races = races
         self.quiet = races and seed % 2 == 0
+        # Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends.
         self.apart = not races and seed % 5 == 4
-        """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends."""
-        self.leapt_ahead: list[float] = []
-        """Times at which clocks of a datacentre were set ahead."""
+        self.leapt_ahead: list[float] = []  # times at which clocks of a datacentre were set ahead
         self.rest_most_s = settings.REST_OF_SETS_APART_S if self.apart and self.variant.sets else settings.REST_S
-        self.tells = seed % 2 == 1
-        """True if event stores announce arrivals. Their news may be lost."""
+        self.tells = seed % 2 == 1  # true if event stores announce arrivals. Their news may be lost.
         self.random = random = Random(seed)
         self.seed = seed
         self.story: list[str] | None = [] if story else None
         self.violation: Violation | None = None
+        # Errors that production code logged: they break a promise, unless another one is found broken.
         self.alarms: list[str] = []
-        """Errors that production code logged: they break a promise, unless another one is found broken."""
         self.loop = VirtualLoop(random, self._failed)
         self.network = Network(self)
         self.adapter = PairAdapter({})
@@ -178,24 +162,19 @@ class World:
         self.lives: list[Process] = []
         self.lost: list[LostSlot] = []
         self.lose_slot: site_faults.Fault = lose_slot
+        # Faults here in addition to ``common_faults``: (fault, weight).
         self.faults_here: list[tuple[site_faults.Fault, int]] = []
-        """Faults here in addition to ``common_faults``: (fault, weight)."""
-        self.unrests: list[Callable[[Any], str]] = [check.unrest]
-        """Each returns the unfinished work; empty at rest."""
+        self.unrests: list[Callable[[Any], str]] = [check.unrest]  # each returns the unfinished work; empty at rest
+        # Each finds broken promises at rest; the first is the one to report.
         self.checks: list[Callable[[Any], Iterable[str]]] = [check.findings]
-        """Each finds broken promises at rest; the first is the one to report."""
-        self.moved: dict[str, str] = {}
-        """Name that an address had -> name of the process there now."""
-        self.away: set[str] = set()
-        """Processes that were taken out of the deployment."""
-        self.crash_in: tuple[str, ...] = ("joiner", "dispatcher")
-        """Process kinds whose disks fail."""
+        self.moved: dict[str, str] = {}  # name that an address had -> name of the process there now
+        self.away: set[str] = set()  # processes that were taken out of the deployment
+        self.crash_in: tuple[str, ...] = ("joiner", "dispatcher")  # process kinds whose disks fail
         self.speed = Speed()
+        # Last result of ``check.owners``: (leaders' machines, entries applied), its answer.
         self.owners: tuple[list[tuple[Any, int]], dict[bytes, check.Owner | None]] | None = None
-        """Last result of ``check.owners``: (leaders' machines, entries applied), its answer."""
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
-        self.answers_take_s = 0.0
-        """Maximum delay of event stores' answers to look-ups; 0: no longer than any other."""
+        self.answers_take_s = 0.0  # maximum delay of event stores' answers to look-ups; 0: no longer than any other
         self._draw()
         self._place()
         self.watermarks = WorldWatermarks(self, self.variant.sampler or self.sampler)
@@ -235,8 +214,8 @@ class World:
         )
         if self.quiet:  # with room for only a few events, reading waits: patience would begin long after a line came
             self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
+        # Dispatchers leave events to their home; otherwise each joins what it reads.
         self.shared = random.random() < 0.85
-        """Dispatchers leave events to their home; otherwise each joins what it reads."""
         self.head_start_s = random.choice((None, None, 0.0, 0.4))
         self.identical_copies = random.random() < 0.5
         self.dispatcher_options = Options(

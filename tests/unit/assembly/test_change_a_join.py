@@ -97,8 +97,8 @@ class Case:
 
     then: Mapping[str, str] = field(default_factory=dict)
     first: Mapping[str, str] = field(default_factory=dict)
+    # (option, event id, payload) before and after.
     code: tuple[tuple[str, str, str], tuple[str, str, str]] | None = None
-    """(option, event id, payload) before and after."""
 
 
 def text(row: str) -> dict[str, str]:
@@ -331,8 +331,8 @@ async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path,
     assert out(east, west) == {f"c{n}": 1 for n in range(EVENTS)}
 
 
+# A letter: a start; a capital: with the new file. Its last start tells east what it may do.
 ORDERS = {"before it starts": "ewW", "while it runs": "eewW", "and it starts again": "ewWe"}
-"""A letter: a start; a capital: with the new file. Its last start tells east what it may do."""
 
 
 @pytest.mark.parametrize("change", those("waits"))

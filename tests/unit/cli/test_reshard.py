@@ -217,8 +217,8 @@ def test_refusals_are_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--dry-run",), "say --shards N or --abort, one of them"),
-        (("--shards", "2", "--abort"), "say --shards N or --abort, one of them"),
+        (("--dry-run",), "give either --shards N or --abort"),
+        (("--shards", "2", "--abort"), "give either --shards N or --abort"),
         (("--shards", "2", "--change", "2"), "--change goes with --abort"),
         (("--shards", "0"), "--shards"),
         (("--shards", "2", "--lead", "soon"), "a duration is"),

@@ -28,7 +28,7 @@ def test_an_option_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
 
     for number, options in enumerate([["--columns", "flat", "--partition", "hour"], ["--partition", "hour"], []], 1):
         result = run(number, *options)
-        assert (result.exit_code, result.output) == (0, "1 records in 1 files\n")
+        assert (result.exit_code, result.output) == (0, "1 record in 1 file\n")
     assert "was begun with columns flat, but this run has columns struct" in refused(run(4, "--columns", "struct"))
 
 

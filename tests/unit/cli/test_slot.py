@@ -104,7 +104,7 @@ def test_a_dry_run_shows_all_and_changes_nothing(file: Path, deployment: Deploym
     assert json.loads(ids.read_bytes().splitlines()[1])["event_id"] == "click-1"
     table = retire(file, "--dry-run").output
     assert "click-1" in table
-    assert "1 ids would be given up; nothing was changed" in table
+    assert "1 id would be given up; nothing was changed" in table
     assert deployment.carried_out == 0
 
 

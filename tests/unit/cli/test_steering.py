@@ -15,6 +15,8 @@ from photon.cli.main import main
 from tests.unit.refusals import photon, refused
 from tests.unit.supervision.deployments import write_deployment
 
+# Irreversible commands -> their shortest arguments besides --config. ``slot retire`` first checks whether it was
+# begun: tests/unit/cli/test_slot.py.
 FOR_GOOD: dict[str, list[str]] = {
     "dispatcher skip": ["--datacentre", "east", "--to", "now"],
     "registry replace": ["r1", "r2"],
@@ -23,9 +25,8 @@ FOR_GOOD: dict[str, list[str]] = {
     "verifier acknowledge": [],
     "spark recover": ["--report", "nowhere"],
 }
-"""Irreversible commands -> their shortest arguments besides --config. ``slot retire`` first checks whether it was
-begun: tests/unit/cli/test_slot.py."""
 ASK = {*FOR_GOOD, "slot retire"}
+# Commands that change a running deployment reversibly.
 BACK = {
     *(f"dispatcher {word}" for word in ("replay", "pause", "resume")),
     "registry transfer-leader",
@@ -37,7 +38,6 @@ BACK = {
     "reload",
     "down",
 }
-"""Commands that change a running deployment reversibly."""
 
 
 def leaves(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -75,13 +75,13 @@ def test_whatever_changes_is_audited() -> None:
     assert audited == ASK | BACK | FAULTS | STARTS
 
 
+# Run until SIGTERM, and their log is JSON; or show the commands that they run.
 NOT_JSON = {name for name in COMMANDS if "serve" in name.split()} | {"spark demo"}
-"""Run until SIGTERM, and their log is JSON; or show the commands that they run."""
+# Commands whose --config is not the file that PHOTON_CONFIG names.
 NOT_CONFIG = {
     "join": "its --config says how logs are read, and it makes a deployment of its own",
     "chaos run": "without --config it makes a deployment of its own: nobody breaks his by a variable",
 }
-"""Commands whose --config is not the file that PHOTON_CONFIG names."""
 
 
 def test_one_grammar_for_all() -> None:
@@ -150,5 +150,5 @@ def test_a_person_is_asked(said: str, code: int, tmp_path: Path, monkeypatch: py
     command = ["verifier", "acknowledge", "--datacentre", "east", "--config", str(config)]
     done = CliRunner().invoke(main, command, input=said)
     assert done.exit_code == code, done.output
-    assert "0 open alarms. Have they been dealt with? [y/N]" in done.stderr
+    assert "Acknowledge 0 open alarms? [y/N]" in done.stderr
     assert done.stdout == ("0 alarms acknowledged\n" if code == 0 else "")

@@ -55,7 +55,7 @@ def test_how_far_each_slot_is_verified(file: Path) -> None:
     assert (second["owned"], second["oldest_owned_s"]) == (0, None)
     table = run("status", "--config", file, "--datacentre", "east").output
     assert "no verifier runs here" in table
-    assert "1 lines whose source log is gone (clicks.log.9)" in table
+    assert "1 line whose source log is gone (clicks.log.9)" in table
 
 
 def test_alarms_are_shown_until_they_are_acknowledged(file: Path) -> None:
@@ -66,8 +66,8 @@ def test_alarms_are_shown_until_they_are_acknowledged(file: Path) -> None:
     where = ("--config", file, "--datacentre", "east")
     assert run("acknowledge", *where, "--slot", "east-2", "--yes").output == "0 alarms acknowledged\n"
     assert run("acknowledge", *where).exit_code == 2
-    assert run("acknowledge", *where, "--dry-run").output == "1 alarms would be acknowledged\n"
-    assert run("acknowledge", *where, "--yes").output == "1 alarms acknowledged\n"
+    assert run("acknowledge", *where, "--dry-run").output == "1 alarm would be acknowledged\n"
+    assert run("acknowledge", *where, "--yes").output == "1 alarm acknowledged\n"
     assert "torn" not in run("status", *where).output
 
 

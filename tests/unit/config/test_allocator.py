@@ -10,8 +10,7 @@ import pytest
 
 from photon.config import allocator
 
-PIECES, PIECE_BYTES = 400, 100_000
-"""Pieces of the heap: glibc maps larger ones by itself."""
+PIECES, PIECE_BYTES = 400, 100_000  # pieces of the heap: glibc maps larger ones by itself
 
 glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="another C library")
 

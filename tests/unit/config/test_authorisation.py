@@ -137,8 +137,8 @@ def test_many_callers_cost_a_bounded_memory_and_log() -> None:
     assert said.refused("datacentre-x", "/a", LOGGED_EACH_S + 2) == 9 * LOGGED_MAX - 1
 
 
+# Makers of grpc and grpc.aio. Files that may use them: config/serving.py, config/tls.py.
 MAKERS = {"server", "insecure_channel", "secure_channel"}
-"""Makers of grpc and grpc.aio. Files that may use them: config/serving.py, config/tls.py."""
 
 
 def test_servers_and_channels_are_made_in_one_place() -> None:

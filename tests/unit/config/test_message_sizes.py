@@ -18,8 +18,7 @@ ROOT = Path(__file__).parents[3]
 ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "spark", "src/photon")
 BOUNDS = ("receive_message_length", "send_message_length")
 ASK = "/test.Sizes/Ask"
-FREE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
-"""A caller without limits."""
+FREE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))  # a caller without limits
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ from tests.unit.dispatcher.world import StoredRow, block, core, take
 from tests.unit.joiner.helpers import event
 
 READ_PAST_NS = 10**12
-FAR_S = 10_000.0
-"""Longer than any back-off."""
+FAR_S = 10_000.0  # longer than any back-off
 
 
 def sent(c: Core, now: float = 0.0) -> Batch:

@@ -18,8 +18,7 @@ from photon.dispatcher.replay.redispatch import Redispatcher
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, take
 
-EVENTS = 2100
-"""A few more than the table had rows for: it has just doubled, and takes most per event."""
+EVENTS = 2100  # a few more than the table had rows for: it has just doubled, and takes most per event
 
 
 @pytest.fixture

@@ -41,8 +41,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @dataclass(frozen=True)
 class Line:
     data: bytes
-    hour: int | None
-    """``None`` means that it is unreadable."""
+    hour: int | None  # ``None`` means that it is unreadable
 
 
 def line(number: int, hour: int, width: int = 0) -> Line:

@@ -145,8 +145,7 @@ class FakeRegistry:
     seed: int
     owners: dict[bytes, tuple[str, Kind, int]] = field(default_factory=dict)
     late: set[bytes] = field(default_factory=set)
-    trouble: float = 0.0
-    """Probability of an answer that is no verdict."""
+    trouble: float = 0.0  # probability of an answer that is no verdict
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)

@@ -192,8 +192,7 @@ class Store:
         self.map.close()
 
 
-Filled = Callable[..., Store]
-"""The fixture ``filled``."""
+Filled = Callable[..., Store]  # the fixture ``filled``
 
 
 async def until(what: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:

@@ -180,8 +180,8 @@ class Model:
 
 STEPS = {"append": 12, "rotate": 2, "compress": 2, "copy_and_truncate": 1, "restart": 1, "check": 3}
 
+# A span of a sparse map in a lost log would make most keys unavailable; those are for the test below.
 LOSING = {"truncate": 1, "delete": 1}
-"""A span of a sparse map in a lost log would make most keys unavailable; those are for the test below."""
 
 
 @pytest.mark.parametrize("kind", MapKind)

@@ -13,8 +13,7 @@ from photon.eventstore.tiered import TieredEventStore
 
 from .helpers import Store
 
-STEP = 1000
-"""Microseconds between two records; each has about 300 bytes."""
+STEP = 1000  # microseconds between two records; each has about 300 bytes
 RECORDS = 3000
 
 

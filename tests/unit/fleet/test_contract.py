@@ -38,16 +38,14 @@ COMMANDS = {
     "doctor": ("doctor",),
     "cache": ("status", "cache", "--datacentre", "east"),
 }
-IN_WORDS = ("status", "lag", "lag of west", "ledger", "cache")
-"""Views that show nothing of this machine."""
-SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s|last \d\.\d s")
-"""Durations since something 1990 s ago."""
+IN_WORDS = ("status", "lag", "lag of west", "ledger", "cache")  # views that show nothing of this machine
+SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s|last \d\.\d s")  # durations since something 1990 s ago
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
     "day", "cpu", "memory_bytes", "open_files", "version", "waiting_seconds", "file", "age_s",
 }  # fmt: skip
+# Wait for an answer: a busy machine may leave this process alone for longer than people want to wait.
 PATIENT_S = 60.0
-"""Wait for an answer: a busy machine may leave this process alone for longer than people want to wait."""
 PORTS = (
     "r1",
     "wan",

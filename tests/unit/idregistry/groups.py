@@ -25,10 +25,8 @@ class Log:
     leader: str | None = "r1"
     members: dict[str, LocalGroup] = field(default_factory=dict)
     commands: list[bytes] = field(default_factory=list)
-    lose_replies: bool = False
-    """Commits, but the proposer gets Unknown."""
-    hold: bool = False
-    """Proposals neither commit nor answer until ``release``."""
+    lose_replies: bool = False  # commits, but the proposer gets Unknown
+    hold: bool = False  # proposals neither commit nor answer until ``release``
     held: list[Callable[[], None]] = field(default_factory=list)
 
     def release(self) -> None:
@@ -45,8 +43,7 @@ class LocalGroup:
         self.name, self.log, self.machine = name, log, machine
         self.healthy = True
         self.cut = False
-        self.current = True
-        """``False``: hears of no leader; committed entries are not applied here."""
+        self.current = True  # ``False``: hears of no leader; committed entries are not applied here
         log.members[name] = self
 
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:

@@ -35,8 +35,7 @@ class Served:
     replicas: dict[str, RegistryReplica]
     servers: dict[str, grpc.aio.Server]
     addresses: dict[str, str]
-    look_ups: Counter[str]
-    """Answered so far, by replica."""
+    look_ups: Counter[str]  # answered so far, by replica
 
     def client(self, *names: str) -> RegistryClient:
         client = RegistryClient({name: self.addresses[name] for name in names or self.addresses})

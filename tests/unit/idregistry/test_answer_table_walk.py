@@ -17,8 +17,8 @@ from tests.unit.idregistry.shard import Shard, ids_in
 
 NUMBERS = range(24)
 IDS = st.integers(0, 23)
+# 1 to 4 are known from the start, 3 and 4 of one slot; 5 and 6 come when they are announced.
 INCARNATIONS = st.integers(1, 6)
-"""1 to 4 are known from the start, 3 and 4 of one slot; 5 and 6 come when they are announced."""
 ROWS = st.lists(
     st.builds(Row, IDS, INCARNATIONS, st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)),
     min_size=1,

@@ -59,12 +59,12 @@ RECORDS = {
 
 T = TypeVar("T")
 FILE = "joined/s0-000001.jsonl"
+# The witness is extended only where a story says so.
 QUIET = JoinerLimits(
     shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005, maintain_s=0.01, witness_s=3600.0),
     lock_wait_s=0.2,
     close_s=1.0,
 )
-"""The witness is extended only where a story says so."""
 
 
 class Machine:

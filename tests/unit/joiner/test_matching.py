@@ -228,10 +228,10 @@ def test_a_store_with_the_match_of_before_decides_nothing(of_sets: bool) -> None
 
 
 # -- an event of several keys --------------------------------------------------------------------------------------
+# The first that one of an event's keys has is the event's.
 CODES = [LookUpCode.NOT_YET, LookUpCode.UNAVAILABLE, LookUpCode.GONE, LookUpCode.TOO_MANY]
-"""The first that one of an event's keys has is the event's."""
+# The store's answer for a key: a code, or the number of its primary events.
 OF_KEY = st.sampled_from(CODES) | st.integers(0, 3)
-"""The store's answer for a key: a code, or the number of its primary events."""
 
 
 def is_code(answer: object) -> bool:

@@ -36,8 +36,7 @@ class LogSet:
         return base / "primary", base / "foreign"
 
 
-Both = tuple[Files, Files]
-"""Primary and foreign."""
+Both = tuple[Files, Files]  # primary and foreign
 Make = Callable[[random.Random], Both]
 MADE: list[tuple[Make, str, tuple[str, str] | None, str | None]] = []
 

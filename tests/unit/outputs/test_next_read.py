@@ -17,8 +17,8 @@ def file(number: int, length: int, *, closed: bool = True) -> OutputFile:
     return OutputFile(f"joined/s0-{number:06d}.jsonl", length, closed, False)
 
 
+# A number may have been skipped; it is never used later.
 GROWING = (file(1, 10), file(4, 20), file(5, 30, closed=False))
-"""A number may have been skipped; it is never used later."""
 
 
 @pytest.mark.parametrize(

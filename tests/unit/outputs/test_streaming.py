@@ -36,8 +36,7 @@ class Consumer:
         self.room = room
         self.asked = False
         self.broken = False
-        self.saved: list[tuple[Cursor, int]] = []
-        """Each saved cursor, and the amount written and flushed by then."""
+        self.saved: list[tuple[Cursor, int]] = []  # each saved cursor, and the amount written and flushed by then
         self.flushed = 0
         self.waits = 0
         self.now = 0.0

@@ -9,8 +9,8 @@ from photon.spark.ledger_check import CountedGroup, CountedHour, compare, folded
 from photon.spark.verify.figures import ClassCount, LedgerLine
 
 RIGHT = {"read": 100, "joined": 60, "unmatched": 2, "filtered": 3, "late": 1, "rejected": 4, "elsewhere": 30}
+# Records filtered by the foreign side alone leave no line.
 RECORDS = {"joined": 60, "unmatched": 2, "late": 1, "rejected": 4}
-"""Records filtered by the foreign side alone leave no line."""
 
 
 def differing(

@@ -174,8 +174,7 @@ def test_an_event_that_is_written_again_for_a_damaged_range_is_no_second_one(*, 
     assert seen.add("joined/s1-1", ids[:16], [20], is_lost) == [(0, ("joined/s1-1", 0))]
 
 
-WINDOW_STEPS = 80
-"""Ten ids each: those in the columns that are kept for sure."""
+WINDOW_STEPS = 80  # ten ids each: those in the columns that are kept for sure
 
 
 def test_the_window_is_bounded_and_long_enough() -> None:

@@ -44,8 +44,7 @@ class _Pipeline:
     asked: _Asked | None = field(default_factory=_Asked)
     slots: list[SlotShown] = field(default_factory=lambda: [SlotShown("s0", NEVER_NS)])
     at: int = 10
-    others: int = 0
-    """Further slots, which publish nothing new."""
+    others: int = 0  # further slots, which publish nothing new
     order: list[str] = field(default_factory=list)
     fails: bool = False
     timed: bool = True

@@ -14,6 +14,7 @@ from photon.cli.heads import PATH, PLACE, Deployed, deployed
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ GROUP = (Column(">group"), Column(">entry", "index"), Column(">ids"))
 @click.argument("directory", type=PLACE)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Back up all groups to the new DIRECTORY, or URL, while traffic runs.
+    """Back up all groups to DIRECTORY or a URL. It must be new; traffic goes on.
 
     \b
     It includes everything acknowledged before the command began. DIRECTORY appears once it is complete and verified;
@@ -50,7 +51,7 @@ def backup(at: Deployed, directory: Path) -> None:
         made_at, rows = write(at, local)
 
     part = Part("groups", rows, (*GROUP, Column(">bytes")))
-    said = f"{directory}: {sum(row['ids'] for row in rows):,} ids, written and verified"
+    said = f"{directory}: {many(sum(row['ids'] for row in rows), 'id')}, written and verified"
     at.part(part, said, directory=str(directory), made_at=made_at)
 
 
@@ -95,7 +96,8 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 )
 @deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
-    """Check a BACKUP byte by byte; or, with --config, that all replicas hold the same, while traffic runs.
+    """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; replicas (--config) while traffic
+    runs.
 
     \b
     Live: each group's replicas keep their state as of the same entry, and are compared by number of ids, a sum
@@ -109,7 +111,7 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     could not be asked.
     """
     if (backup is None) == (at.given is None) or (shards and backup is not None):
-        raise UsageError("name a BACKUP or --config FILE, one of them; --shards goes with --config")
+        raise UsageError("give either a BACKUP or --config FILE; --shards goes with --config")
     if backup is not None:
         _verify_backup(at, backup)
         return DONE

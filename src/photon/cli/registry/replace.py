@@ -13,6 +13,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
 from photon.cli.looking import waited
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.operator_client import OperatorClient
@@ -32,7 +33,7 @@ PAUSE = 0.1
 @deployed()
 @audited
 def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bool, timeout: float) -> None:
-    """Replace replica OLD, whose disk is lost, by NEW, a name that was never used. Step by step:
+    """Replace replica OLD, whose disk is lost, by NEW. NEW is a name that was never used. Step by step:
 
     \b
     1. In the deployment file put the table of NEW in place of OLD's.
@@ -88,9 +89,9 @@ def _plan(at: Deployed, client: OperatorClient, old: str, new: str) -> tuple[Exc
     rows = check_survivors(found)
     names = ", ".join(found)
     return wanted, [
-        f"a barrier in {len(rows)} groups, applied by every survivor, which note epoch {wanted.epoch} with {new} at "
-        f"{wanted.address} in place of {old}: {names}",
-        f"{directory}: {sum(row.ids for row in rows):,} ids as of the barrier",
+        f"a barrier in {many(len(rows), 'group')}, applied by every survivor, which note epoch {wanted.epoch} "
+        f"with {new} at {wanted.address} in place of {old}: {names}",
+        f"{directory}: {many(sum(row.ids for row in rows), 'id')} as of the barrier",
         f"then: start {new}, restart {names}, and call this again with --wait",
     ]
 

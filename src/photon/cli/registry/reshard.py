@@ -45,7 +45,7 @@ def reshard(
     at: Deployed, count: int | None, abort: bool, change: int | None, lead: float | None, dry_run: bool,
     no_wait: bool, tries: int, limit: float | None,
 ) -> int:  # fmt: skip
-    """Change the number of shards for new events, while everything runs, and wait until it is done.
+    """Change the number of shards for new events. Everything goes on; waits until it is done.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
     it shows when the change would take effect and why not sooner. Progress goes to standard error. Interrupting
@@ -62,7 +62,7 @@ def reshard(
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     if abort == (count is not None) or (change is not None and not abort):
-        raise UsageError("say --shards N or --abort, one of them; --change goes with --abort")
+        raise UsageError("give either --shards N or --abort; --change goes with --abort")
     if count is not None:
         found = _asked(at, _applied(count, lead, tries, limit, dry_run=dry_run, at_once=dry_run or no_wait))
         return DONE if dry_run or no_wait else _how_it_ended(found)

@@ -17,6 +17,7 @@ from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.units import NOW, given_ns
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def restore(
     at: Deployed, backup: Path | None, replicas: tuple[str, ...], again: bool, only: tuple[str, ...], open_: bool,
     accept_boundary: str | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """Make a new deployment's data directories from BACKUP; register outputs again; open its shards.
+    """Restore BACKUP into a new deployment. Makes its directories, registers outputs again, opens its shards.
 
     \b
     1. restore BACKUP writes the (empty) directory of every replica of the file, or with --replica, on its own
@@ -73,7 +74,7 @@ def restore(
 
     settings = at.with_registry
     if (backup is not None) + again + open_ + (accept_boundary is not None) != 1:
-        raise UsageError("name a BACKUP, or --register-again, --open or --accept-boundary TIME, one of them")
+        raise UsageError("give one of BACKUP, --register-again, --open and --accept-boundary TIME")
     if replicas and backup is None:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
     if only and not again:
@@ -109,12 +110,12 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
     _check_set_up(settings, base, backup, manifest)
     ids = sum(each.ids for each in found)
     if not dry_run:
-        ask(f"Make the directories of {', '.join(chosen)}, with {ids:,} ids?", yes=yes)
+        ask(f"Make the directories of {', '.join(chosen)}, with {many(ids, 'id')}?", yes=yes)
     for name in () if dry_run else chosen:
         member = Member(name, list(known), settings.registry.epoch)
         restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
     said = {"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True, "dry_run": dry_run}
-    names, made = ", ".join(chosen), f"{ids:,} ids as of {manifest.made_at}"
+    names, made = ", ".join(chosen), f"{many(ids, 'id')} as of {manifest.made_at}"
     next_ = "next: start all replicas; photon registry restore --register-again; then --open"
     would, done = f"{names} would get {made}; nothing was changed", f"{names}: {made}; every shard is closed\n{next_}"
     at.show(said, would if dry_run else done)

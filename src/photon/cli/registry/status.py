@@ -11,6 +11,7 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
 from photon.cli.looking import waited
 from photon.config.errors import PhotonError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
-BEHIND_MAX = 1000
-"""A replica that lacks more entries than this has not caught up."""
+BEHIND_MAX = 1000  # a replica that lacks more entries than this has not caught up
 PAUSE_S = 0.2
 WAIT_S = 120.0
 
@@ -139,7 +139,7 @@ def findings_of(at: Deployed) -> int:
 
     rows = [picked(each, "level where what do") for each in said]
     columns = (*map(Column, ("level", "where", "what")), Column("what to do", "do"))
-    at.part(Part("", rows, columns, f"{len(found)} replicas: nothing found"))
+    at.part(Part("", rows, columns, f"{many(len(found), 'replica')}: nothing found"))
     return FAILED if said else DONE
 
 

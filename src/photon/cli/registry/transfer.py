@@ -32,7 +32,7 @@ def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, t
     """
     settings = at.with_registry
     if bool(groups) == bool(source):
-        raise UsageError("name groups by --group, or a replica by --from, one of them")
+        raise UsageError("name either groups by --group or a replica by --from")
     for name in filter(None, (source, to)):
         if name not in settings.registry.replicas:
             known = ", ".join(sorted(settings.registry.replicas))

@@ -12,6 +12,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, deployed, on_spark
 from photon.cli.tables import counted, say
 from photon.cli.units import DURATION, SIZE, given_ns
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.objects.paths import ObjectPath
@@ -75,7 +76,9 @@ def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary:
     done = do(at.settings, at.base, wish, say, copied)
     found = _as_json(done)
     earlier = "; an earlier run had finished it" if done.earlier else ""
-    line = f"{output}: {found['files']:,} files, {found['bytes'] / 1e6:,.1f} MB, as slot {found['slot']}{earlier}"
+    line = (
+        f"{output}: {many(found['files'], 'file')}, {found['bytes'] / 1e6:,.1f} MB, as slot {found['slot']}{earlier}"
+    )
     at.show(found, counted(found["events"], WORDS), line)
     return ATTENTION if found["events"].get("below_boundary") else DONE
 

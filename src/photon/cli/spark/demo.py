@@ -17,8 +17,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
 
-FINAL_S = 60.0
-"""Seconds until a finished output file must be compressed."""
+FINAL_S = 60.0  # seconds until a finished output file must be compressed
 POLL_S = 0.5
 
 
@@ -28,7 +27,7 @@ POLL_S = 0.5
               help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--master", metavar="URL", default="local[2]", show_default=True, help="Spark's master.")
 def demo(directory: Path, clicks: int, master: str) -> int:
-    """Make a day, join it, lose a file of its output, and verify: a first report.
+    """Make a day, join it, lose a file, and verify. A first report, to look around in.
 
     Runs a deployment of two datacentres below the directory, and shows each command before it runs it. The deployment
     is left running, so that the loss can be repaired; the last lines say how.

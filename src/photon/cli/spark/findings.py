@@ -35,7 +35,7 @@ CLASSES = click.Choice([str(kind) for kind in Class])
 def problems(
     report: Path, classes: tuple[str, ...], file: str, event: str | None, limit: int | None, out: Printed
 ) -> int:
-    """List the findings of REPORT, a directory or URL of photon spark verify.
+    """List the findings of REPORT. It is a directory or URL of photon spark verify.
 
     \b
     With -o json one JSON object a line. Needs neither Spark nor the deployment.
@@ -140,7 +140,7 @@ def acknowledge(
     dry_run: bool,
     out: Printed,
 ) -> int:
-    """Accept findings of REPORT, so that the next verification is red only for new ones.
+    """Accept findings of REPORT. Later verifications report only new ones.
 
     \b
     An acknowledged finding stays in the report, is counted apart, and does not make the exit code 3. It is new again

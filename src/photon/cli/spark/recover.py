@@ -13,6 +13,7 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.looking import Progress
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, time_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def recover(
     rate: float,
     gone: tuple[str, ...],
 ) -> int:
-    """Give back to the dispatchers the events that a verification found lost.
+    """Give lost events back to the dispatchers. A verification's report names them.
 
     \b
     The registry gives an id up only if its entry is still the exported one; every dispatcher that has
@@ -96,7 +97,7 @@ def recover(
         def tell(repair: RepairProgress) -> None:
             found = [of for classes in repair.counts.values() for of in classes.values()]
             back = sum(of.get("reopened", 0) for of in found)
-            progress.tell(f"{sum(sum(of.values()) for of in found):,} findings, {back:,} given back")
+            progress.tell(f"{many(sum(sum(of.values()) for of in found), 'finding')}, {back:,} given back")
 
         try:
             return do(settings, at.base, wish, tell)
@@ -116,7 +117,7 @@ def _confirm(planned: Recovery, config: Path) -> None:
         click.echo(line, err=True)
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
-    ask(f"{back:,} events are read again. Are you sure that their records are nowhere?", yes=False)
+    ask(f"{many(back, 'event is', 'events are')} read again. Are you sure that their records are nowhere?", yes=False)
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from photon.cli.heads import PATH, PLACE, Deployed, deployed, on_spark
 from photon.cli.tables import say
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError
+from photon.config.words import many
 from photon.fleet.parts import Column, Part, picked
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def verify(
     no_registry: bool,
     **given: Any,
 ) -> int:
-    """Verify a range of event times against a fresh join of the raw logs: every event exactly once.
+    """Verify that every event was written exactly once. Compares a range of event times with a fresh join of the raw
+    logs.
 
     \b
     The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next
@@ -115,7 +117,8 @@ def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
     ]
     yield Part("", rows, FOUND)
     if done.verdict.ledger_unexplained:
-        yield f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report"
+        counts = many(done.verdict.ledger_unexplained, "count")
+        yield f"{counts} of the dispatchers' ledgers cannot be explained, see the report"
     covered = [
         {**picked(each, "datacentre events usual judged pending"), **{f"{of} files": each.files[of] for of in SIDES}}
         for each in figures.coverage

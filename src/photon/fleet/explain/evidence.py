@@ -27,8 +27,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_offset: int = 0
     primary_file: str | None = None
     primary_offset: int | None = None
+    # Number of primary events of its key, if it is joined with all of them; this record is of one of them.
     pairs: int | None = None
-    """Number of primary events of its key, if it is joined with all of them; this record is of one of them."""
     reason: str | None = None
     at: str | None = None  # joined_at or decided_at
     token: str | None = None
@@ -74,8 +74,8 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     records: list[Record] = []
+    # A joiner's would-be records that are in no output yet; ``durable`` means in its redo log.
     registering: list[Record] = []
-    """A joiner's would-be records that are in no output yet; ``durable`` means in its redo log."""
     waiting: list[Waiting] = []
     in_logs: list[InLog] = []
     searched: list[Searched] = []

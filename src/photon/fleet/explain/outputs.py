@@ -33,11 +33,10 @@ from photon.outputs.log.format import RETIRED_NAME, name_of
 from photon.outputs.output_places import SLOTS_DIRECTORY
 from photon.outputs.published import PublishedDamaged
 
+# Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has another.
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
-"""Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has
-another."""
+# A file last written this long before the event's time does not hold it, even if clocks differ.
 SLACK_NS = 3600 * NS_PER_S
-"""A file last written this long before the event's time does not hold it, even if clocks differ."""
 LINE_BYTES_MAX = 64 << 20
 _FILE = re.compile(r"(.+)-([0-9]{1,18})\.jsonl(\.gz)?")
 
@@ -46,8 +45,7 @@ _FILE = re.compile(r"(.+)-([0-9]{1,18})\.jsonl(\.gz)?")
 class _File:
     kind: str
     number: int
-    path: Path
-    """Path of the plain file."""
+    path: Path  # path of the plain file
     mtime_ns: int
 
 

@@ -14,8 +14,8 @@ from photon.eventid import EventIdError, time_ns
 
 ID_BYTES_MAX = 4096  # no id of an event is longer
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
+# The id of an event without one of its own: identity of its log, and offset.
 _OWN_ID = re.compile(r"[0-9a-f]{32}:(\d{1,18})")
-"""The id of an event without one of its own: identity of its log, and offset."""
 CHUNK_BYTES = 4 << 20  # read and searched at once
 
 

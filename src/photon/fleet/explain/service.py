@@ -38,8 +38,8 @@ EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
 Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> the registry's answer
 
 
+# Receives the question, its scope (see explain.proto) and the time limit in seconds.
 Explainer = Callable[[Question, pb.EventRequest, float], Awaitable[Evidence]]
-"""Receives the question, its scope (see explain.proto) and the time limit in seconds."""
 
 
 class ExplainService:

@@ -195,7 +195,7 @@ def _verdict(
     return _from_logs(logged, traced)
 
 
-UNKNOWN = "unknown event (only foreign events have a story, not the primary events that they name)"
+UNKNOWN = "no foreign event with this id or place was found (primary events have no story of their own)"
 
 
 def _from_logs(logged: Sequence[tuple[str, InLog]], traced: Traced | None) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _reads(records: Sequence[tuple[str, Record]], waiting: Sequence[tuple[str, W
 
 
 def _waits(place: str, one: Waiting) -> Step:
-    tries = "not tried yet" if not one.attempts else f"{one.attempts} tries so far"
+    tries = "not tried yet" if not one.attempts else f"{many(one.attempts, 'try', 'tries')} so far"
     next_try = "" if one.next_try_ns is None else f", the next one at {rfc3339_us(one.next_try_ns)}"
     what = f"{one.state} ({one.where}); {tries}{next_try}"
     facts = {

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from photon.config.words import many
 from photon.lab.chaos.api import LEADER, ChaosFailed, Do, Step, Target
 from photon.lab.chaos.topology import Topology
 from photon.lab.wan.links import DELAY_S_MAX, Change, Fault
@@ -32,7 +33,7 @@ class Logs(Protocol):
         """Cuts the end off the newest log, and keeps it; returns a description for people."""
 
     def restore(self, datacentre: str) -> None:
-        """Restores the end."""
+        """Puts the cut-off end back."""
 
 
 class Faults:
@@ -159,7 +160,7 @@ class Faults:
             undo.insert(len(undo) if lost else 0, flow)
             logs.hold(datacentre)
         await self._target.kill(names, hold=True)
-        return f"{datacentre}: {len(names)} processes"
+        return f"{datacentre}: {many(len(names), 'process', 'processes')}"
 
     async def _return(self, datacentre: str, names: Sequence[str], *, lost: bool) -> None:
         if lost:
@@ -232,7 +233,7 @@ async def heal(target: Target, names: Iterable[str], round_trip_s: float | None)
         said.append(f"restarted with the right clock: {', '.join(skewed)}")
     if round_trip_s is not None and (changes := await _changes(target, round_trip_s / 2)):
         await target.change(changes)
-        said.append(f"{len(changes)} directions between regions restored")
+        said.append(f"{many(len(changes), 'direction')} between regions restored")
     for name in names:
         await target.empty(name)
     return said

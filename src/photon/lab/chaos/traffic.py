@@ -31,13 +31,10 @@ class LogCopy:
         """``stream``: prefix of its files' names."""
         self.logs = logs
         self._stream = stream
-        self.held = False
-        """While True, nothing arrives; held-back lines come soon afterwards."""
+        self.held = False  # while True, nothing arrives; held-back lines come soon afterwards
         self.written = 0
-        self.newest: Path | None = None
-        """The last file of foreign events written."""
-        self.torn: tuple[Path, bytes] | None = None
-        """A file, and the end cut off from it."""
+        self.newest: Path | None = None  # the last file of foreign events written
+        self.torn: tuple[Path, bytes] | None = None  # a file, and the end cut off from it
         self._due: deque[Line] = deque()
 
     @property
@@ -71,12 +68,9 @@ class Traffic:
         self._step_s = step_s
         self.generator = generator
         self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
-        self.written = 0
-        """Lines due so far."""
-        self.late_s = 0.0
-        """Longest time between two writes."""
-        self.clicks: dict[str, int] = {}
-        """click id -> wall time at which its line was first written anywhere"""
+        self.written = 0  # lines due so far
+        self.late_s = 0.0  # longest time between two writes
+        self.clicks: dict[str, int] = {}  # click id -> wall time at which its line was first written anywhere
         self._queries: OrderedDict[str, int] = OrderedDict()
         self._stream = Arriving(generator.rounds())
         self._now_ns = now_ns

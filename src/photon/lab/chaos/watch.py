@@ -43,10 +43,8 @@ class Watching:
         self._target, self._every_s = target, every_s
         self._began = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
-        self.seen: dict[str, list[Seen]] = {}
-        """datacentre -> samples; empty if dispatchers cannot be asked."""
-        self.lives: dict[tuple[str, int], list[Sample]] = {}
-        """(process, pid) -> samples."""
+        self.seen: dict[str, list[Seen]] = {}  # datacentre -> samples; empty if dispatchers cannot be asked
+        self.lives: dict[tuple[str, int], list[Sample]] = {}  # (process, pid) -> samples
 
     def now_s(self) -> float:
         """Seconds since the start of the run."""

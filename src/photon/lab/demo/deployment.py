@@ -71,8 +71,7 @@ class DemoDeployment:
         between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
         ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in shape.replicas}
-        self.wan = f"127.0.0.1:{next(ports)}"
-        """The proxy's control address, if there is a proxy."""
+        self.wan = f"127.0.0.1:{next(ports)}"  # the proxy's control address, if there is a proxy
         pipelines = ""
         for name in shape.datacentres:
             for made in ("queries", "clicks", "output", "state"):

@@ -44,8 +44,7 @@ class Copy:
         self._logs = logs
         self._lag_us = lag_us
         self.written = 0
-        self.held = False
-        """While True, nothing arrives; held-back lines arrive at once afterwards."""
+        self.held = False  # while True, nothing arrives; held-back lines arrive at once afterwards
 
     @property
     def done(self) -> bool:
@@ -75,8 +74,8 @@ class Feed:
         self.copies = {
             name: Copy(lines, logs, lag_us=number * lag_us) for number, (name, logs) in enumerate(datacentres.items())
         }
+        # click id -> wall time at which its first line was written in the first datacentre to get it
         self.arrived_ns: dict[str, int] = {}
-        """click id -> wall time at which its first line was written in the first datacentre to get it"""
 
     @property
     def written(self) -> int:

@@ -167,8 +167,7 @@ class Arriving:
         self._next = next(rounds, None)
         self._waiting: list[tuple[int, int, Line]] = []
         self._numbers = itertools.count()
-        self.taken = 0
-        """Rounds that have begun: each will be written completely."""
+        self.taken = 0  # rounds that have begun: each will be written completely
 
     @property
     def done(self) -> bool:

@@ -198,7 +198,8 @@ class _Run:
         self._feed.copies[victim].held = True
         for name in names:
             self._supervisor.kill(name, hold=True)
-        killed = f"all {len(names)} processes of {victim}" + (", the registry's leader among them" if leads else "")
+        count = "both" if len(names) == 2 else f"all {len(names)}"
+        killed = f"{count} processes of {victim}" + (", the registry's leader among them" if leads else "")
         self._report.killed = killed
         self._say(f"kill -9 {killed}; no lines arrive there")
         await self._until(began, RETURN_AT)
@@ -216,8 +217,7 @@ class _Run:
         await asyncio.sleep(max(0.0, began + share * self._options.seconds - time.monotonic()))
 
     async def _victim(self) -> tuple[str, bool]:
-        """Returns the datacentre to kill, and whether it has the registry's leader: on odd seeds, if that has a
-        pipeline."""
+        """Returns the datacentre to kill, and whether it has the registry's leader. Odd seeds prefer the leader's."""
         leading = REPLICAS.get(await self._observer.leader() or "")
         chosen = random.Random(self._options.seed).choice(DATACENTRES)
         if self._options.seed % 2 and leading in self._demo.places:

@@ -40,8 +40,7 @@ class DelayLine:
     def __init__(self) -> None:
         self._items: deque[tuple[float, bytes | End]] = deque()
         self._floor = 0.0
-        self.held = 0
-        """Bytes of memory used."""
+        self.held = 0  # bytes of memory used
 
     def push(self, what: bytes | End, now: float) -> None:
         """Adds a chunk or an end; ``now`` in seconds never goes back."""

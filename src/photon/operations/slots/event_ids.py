@@ -41,8 +41,7 @@ class Resolver:
         self._sites = sites
         self._adapter = adapter
         self._digester = digester
-        self.problems: list[str] = []
-        """Datacentres whose logs are unreadable, a line each."""
+        self.problems: list[str] = []  # datacentres whose logs are unreadable, a line each
 
     async def resolve(self, page: EntryPage) -> Mapping[bytes, bytes]:
         """Digest -> event id, for those found."""

@@ -74,8 +74,8 @@ class IdList:
         self.path = path
         self._disk = disk
         self._slot = slot
+        # 16 bytes an id: the slot's owned and uncleared ids, from some seconds of work.
         self._known: set[bytes] = set()
-        """16 bytes an id: the slot's owned and uncleared ids, from some seconds of work."""
         self._waiting: list[bytes] = []
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.words import many
 from photon.idregistry.api import I64, INCARNATION_BITS, U8, U64, Answer, Digester
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
@@ -149,7 +150,7 @@ class Asking:
                 return
 
     async def give_up(self, page: EntryPage) -> U8:
-        """REOPENED or NO_OP for each. Raises NotAnswered."""
+        """Gives up the ids of a page; returns REOPENED or NO_OP for each. Raises NotAnswered."""
         deadline = self._deadline()
         answers = np.full(len(page), Answer.UNKNOWN, np.uint8)
         unheard = False
@@ -257,10 +258,14 @@ class Retirement:
             await asyncio.to_thread(self._seal_kept, copy.kept, copy)
         sealing.make_durable(self.disk, copy)
         await sealing.clear_copy(
-            self.disk, copy, self.digester, answered, lambda ids: self.tell(f"the copy: {ids:,} ids are cleared")
+            self.disk,
+            copy,
+            self.digester,
+            answered,
+            lambda ids: self.tell(f"the copy: {many(ids, 'id')} cleared"),
         )
         sealing.publish(self.disk, self.place.state, self.slot, copy, self.place.output)
-        self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {len(copy.files)} files")
+        self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {many(len(copy.files), 'file')}")
 
     def _seal_kept(self, directory: Path, copy: sealing.Copy) -> None:
         """Seals the keeper's copy: the keeper, which may be running, can no longer extend it."""

@@ -19,8 +19,7 @@ class Manifest:
 
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk, self._path = disk, state / MANIFEST_NAME
-        self.entries: dict[str, ManifestEntry] = {}
-        """By plain name."""
+        self.entries: dict[str, ManifestEntry] = {}  # by plain name
 
     def load(self, damaged: Callable[[Path, str], Exception]) -> None:
         """Reads the manifest. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""

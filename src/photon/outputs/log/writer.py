@@ -61,16 +61,12 @@ class LogWriter:
         """Call ``load`` first."""
         self.disk, self.root, self.state, self.slot, self.kinds = disk, root, state, slot, tuple(kinds)
         self._roll_bytes, self._roll_after_s = roll_bytes, roll_after_s
-        self.lengths: dict[str, int] = {}
-        """Name of a file -> its durable bytes."""
-        self.rolled: set[str] = set()
-        """Files that never grow again."""
-        self.published: dict[str, int] = {}
-        """Name of a file -> the bytes that readers see."""
+        self.lengths: dict[str, int] = {}  # name of a file -> its durable bytes
+        self.rolled: set[str] = set()  # files that never grow again
+        self.published: dict[str, int] = {}  # name of a file -> the bytes that readers see
+        # The end of the log from which these lines come; with numbered rows: 0 and the newest one's number.
         self.log: tuple[int, int] | None = None
-        """The end of the log from which these lines come; with numbered rows: 0 and the newest one's number."""
-        self.current = dict.fromkeys(self.kinds, 1)
-        """Kind -> the number of the current file."""
+        self.current = dict.fromkeys(self.kinds, 1)  # kind -> the number of the current file
         self._files: dict[str, AppendFile] = {}
         self._opened_at: dict[str, float] = {}  # when this process first wrote to the open file
         self._unsynced: set[str] = set()  # kinds whose open file has bytes, or a name, that are not durable

@@ -107,7 +107,7 @@ export function drawBars(ledger) {
   const most = Math.max(...hours.map(h => KINDS.reduce((n, k) => n + (h[k] ?? 0), 0)), 1);
   const kinds = KINDS.filter(k => hours.some(h => h[k]));
   const root = svg(null, "svg", { viewBox: `0 0 ${width} ${BARS_H + 20}`, role: "img",
-    "aria-label": `events of the last ${hours.length} hours by what became of them; the table below has the numbers` });
+    "aria-label": `events of the last ${hours.length} hours by verdict; the table below has the numbers` });
   patterns(root, "bar-");
   svg(root, "path", { class: "grid", d: `M${left} 8H${width}M${left} ${8 + (BARS_H - 8) / 2}H${width}` });
   svg(root, "text", { class: "small", x: left - 6, y: 13, "text-anchor": "end" }, short(most));

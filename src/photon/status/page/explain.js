@@ -31,8 +31,8 @@ async function ask(id) {
 
 function failure(status, why) {
   const line = String(why ?? "").trim().split("\n")[0].slice(0, 300);
-  if (status === 404) return "Nothing here can explain events: this server is of another release. Use photon explain in a terminal.";
-  return `It could not be found out (${status}). ${line}`;
+  if (status === 404) return "This server cannot explain events: it is another release. Use photon explain in a terminal.";
+  return `The search failed (${status}). ${line}`;
 }
 
 function answer(said) {
@@ -41,7 +41,7 @@ function answer(said) {
   if (summary.length) parts.push(el("p", {}, el("b", {}, summary[0]), summary.length > 1 ? ": " + summary[1] : ""));
   if (some(said.contradictions)) parts.push(el("p", { class: "wrong" }, "▲ This should not be:"), value(said.contradictions, 0));
   if (some(said.steps)) parts.push(el("ol", { class: "steps" }, ...said.steps.slice(0, LIST_MAX).map(step)));
-  if (some(said.missing)) parts.push(el("p", {}, "Not everybody could be asked, or not all searched:"),
+  if (some(said.missing)) parts.push(el("p", {}, "Not every process answered, or not everything was searched:"),
     el("ul", {}, ...said.missing.slice(0, LIST_MAX).map(one => el("li", {}, one?.why ? `${plain(one.where)}: ${plain(one.why)}` : plain(one)))));
   if (some(said.upstream)) said.upstream.slice(0, LIST_MAX).forEach(one =>
     parts.push(el("p", {}, `Made of ${plain(one?.event_id)} of the join ${plain(one?.join)}:`), ...answer(one)));

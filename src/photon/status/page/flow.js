@@ -131,7 +131,7 @@ function build(key, layout, others) {
     found.others.push(box(root, x, y, PROCESS, 0));
   });
   const [lx, ly] = layout.legend;
-  const words = ["dashed box, ▲ 2: so many of its processes are silent", "small squares: shards; hatched: no leader"];
+  const words = ["dashed box, ▲ 2: 2 of its processes do not answer", "small squares: shards; hatched: no leader"];
   words.forEach((text, i) => svg(root, "text", { class: "small", x: lx, y: ly + 14 + 17 * i }, text));
   return found;
 }

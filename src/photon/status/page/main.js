@@ -43,8 +43,8 @@ function judge() {
   document.body.classList.toggle("old", old);
   let said = "";
   if (old) {
-    const why = trouble || "The server answers, but has not asked the processes of late.";
-    said = (last ? `What is shown is old: from ${seconds(Math.floor(age / 10) * 10)} ago. ` : "") + why;
+    const why = trouble || "The server answers, but has not asked the processes lately.";
+    said = (last ? `Old numbers, from ${seconds(Math.floor(age / 10) * 10)} ago. ` : "") + why;
   }
   const line = $("old");
   line.hidden = !old;

@@ -14,11 +14,11 @@ from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
 from photon.config.metrics.table import METRICS, SERVICES, Kind, Metric
 
-UNITS = ("seconds", "bytes")
-"""Base units; metrics without a unit count things, which their name says."""
+UNITS = ("seconds", "bytes")  # base units; metrics without a unit count things, which their name says
 NOT_UNITS = re.compile(
     r"_(ns|us|ms|milliseconds|micros|minutes|hours|days|kb|mb|gb|kib|mib|gib|percent|ratio_percent|bits|count)(_|$)"
 )
+# Every permitted label, and the bound on its values. Ids, keys, paths of logs and texts of errors are not permitted.
 BOUNDED = {
     "datacentre": "the deployment file's", "service": "kinds of process", "process": "the deployment's",
     "join": "the deployment file's", "home": "datacentres", "source": "regions", "destination": "regions",
@@ -28,8 +28,6 @@ BOUNDED = {
     "upstream": "the deployment file's datacentres", "topology": "one a process",
     "interval": "owners, as many as processes", "computation": "of the topology's code",
 }  # fmt: skip
-"""Every permitted label, and the bound on its values. Ids, keys, paths of logs and texts of errors are not
-permitted."""
 PROMTOOL_S = 120
 
 

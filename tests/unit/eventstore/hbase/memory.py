@@ -43,11 +43,9 @@ class MemoryHBase:
             MemoryRegion(Region(b"t,%d" % i, start, end))
             for i, (start, end) in enumerate(zip(starts, ends, strict=True))
         ]
-        self.chaos = 0.0
-        """Probability that something happens before a call, and before each row of a write."""
+        self.chaos = 0.0  # probability that something happens before a call, and before each row of a write
         self.lost = 0
-        self.scanned = 0
-        """Rows that scans have returned."""
+        self.scanned = 0  # rows that scans have returned
 
     # -- faults ------------------------------------------------------------------------------------------------------
     def crash(self, part: MemoryRegion) -> None:

@@ -65,8 +65,7 @@ class MemoryHub:
 
     def __init__(self) -> None:
         self._receivers: dict[str, Receiver] = {}
-        self.cut: set[tuple[str, str]] = set()
-        """(sender, receiver) pairs whose frames are lost."""
+        self.cut: set[tuple[str, str]] = set()  # (sender, receiver) pairs whose frames are lost
 
     def network(self) -> Network:
         return _MemoryNetwork(self)

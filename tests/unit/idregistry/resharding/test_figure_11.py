@@ -11,8 +11,7 @@ from photon.idregistry.core import commands as c
 from tests.unit.idregistry.resharding.deployment import S_NS, Deployment
 
 STEP = 3 * 3_600_000_000_000
-RETENTION = 24
-"""Three days of steps."""
+RETENTION = 24  # three days of steps
 IDS_A_STEP = 900
 STEADY, CHANGED, END = 28, 32, 32 + RETENTION + 5
 

@@ -152,8 +152,8 @@ def test_slots_of_any_number_and_name_fit_into_entries() -> None:
     assert all(c.decode_shard(c.encode(part)) == part for part in parts)
 
 
+# (number, event time in seconds from the beginning): the same id comes with other times.
 IDS = st.tuples(st.integers(0, 9), st.integers(-5, 25))
-"""(number, event time in seconds from the beginning): the same id comes with other times."""
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("change"), st.integers(1, 6), st.floats(0, 3)),

@@ -13,10 +13,8 @@ import uvloop
 from photon.lab.wan.proxy import Proxy
 from photon.supervision.routes import Route
 
-WAIT_S = 20.0
-"""Time for expected events; the machine may be busy."""
-SILENCE_S = 0.2
-"""Time in which unexpected events must not happen."""
+WAIT_S = 20.0  # time for expected events; the machine may be busy
+SILENCE_S = 0.2  # time in which unexpected events must not happen
 
 T = TypeVar("T")
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

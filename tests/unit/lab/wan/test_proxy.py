@@ -16,10 +16,8 @@ from photon.supervision.routes import Route
 from tests.unit.lab.wan.peers import Connection, Server, connected, echo, on_uvloop, proxied, silent, until, within
 from tests.unit.refusals import one_line
 
-ONE_READ = 1 << 20
-"""More than an event loop reads at once."""
-EARLY_S = 0.002
-"""Timers of the event loop and the line's slack, for two ways."""
+ONE_READ = 1 << 20  # more than an event loop reads at once
+EARLY_S = 0.002  # timers of the event loop and the line's slack, for two ways
 
 
 def both(fault: Fault) -> list[Change]:

@@ -33,8 +33,7 @@ OWNER = 1
 RETENTION_NS = 10**18
 EXPORTED_NS = 5 * 10**17
 YOUNG_NS = EXPORTED_NS + 1
-OLD_NS = RETENTION_NS + 2 * repairing.MARGIN_NS
-"""Now, when the boundary may be anywhere."""
+OLD_NS = RETENTION_NS + 2 * repairing.MARGIN_NS  # now, when the boundary may be anywhere
 
 
 class QuickDisk(RealDisk):

@@ -14,8 +14,7 @@ from photon.idregistry.core import commands as c
 from tests.unit.idregistry.model import Row, digest, time_of
 from tests.unit.idregistry.shard import Shard
 
-TAKER = 2
-"""Incarnation that joins returned events."""
+TAKER = 2  # incarnation that joins returned events
 
 
 class Killed(Exception):
@@ -29,8 +28,7 @@ class World:
     draw: random.Random
     faults: float
     shard: Shard = field(default_factory=Shard)
-    written: Counter[int] = field(default_factory=Counter)
-    """Id -> records written since the export."""
+    written: Counter[int] = field(default_factory=Counter)  # id -> records written since the export
     ids: int = 0
     may_collect: bool = False
     batch: int = 0
