@@ -115,7 +115,7 @@ class Operator(StatefulProcessor):
     def _begin(self, said: bytes, values: TimerValues) -> None:
         """Raises ComputingError if Spark's watermark differs from the marker's: rows would run at a wrong time."""
         marker = marker_of(said)
-        self._low_ns, self._mark_ns, self._waiting = marker.low_ns, marker.mark_ns, marker.waiting
+        self._low, self._mark = (marker.low_ns, marker.low_waiting), (marker.mark_ns, marker.waiting)
         self._spark_ms = values.getCurrentWatermarkInMs()
         if marker.spark_ms != self._spark_ms:
             raise ComputingError(
@@ -183,13 +183,13 @@ class Operator(StatefulProcessor):
         stage.cache[key] = before
         stage.cached += cost(before)
         now_ns = values.getCurrentProcessingTimeInMs() * NS_PER_MS
-        stage.low_ns, stage.waiting = self._low_ns, self._waiting
+        stage.low_ns, stage.waiting = self._low
         if run and run != self._plan.run:
             stage.retry(key, now_ns)
         if records:
             stage.run({key: list(records)}, now_ns)
-        while (row := stage.dirty.get(key, before)).event_ns is not None and row.event_ns <= self._mark_ns:
-            stage.fire([key], self._mark_ns, self._waiting, now_ns)
+        while (row := stage.dirty.get(key, before)).event_ns is not None and row.event_ns <= self._mark[0]:
+            stage.fire([key], *self._mark, now_ns)
         if row.wall_ns is not None:
             raise ComputingError(
                 f"computation {stage.name}, key {key!r}: has set a wall-clock timer, which is not supported on Spark"

@@ -62,6 +62,7 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
     """A batch's marker: records run at ``low_ns``, then the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
 
     low_ns: int
+    low_waiting: int
     mark_ns: int
     waiting: int
     spark_ms: int

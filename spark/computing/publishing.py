@@ -32,7 +32,7 @@ import msgspec
 from photon.computing.errors import ComputingError
 from photon.computing.journal import PublishedWatermark
 from photon.computing.publisher import Publisher
-from photon.computing.wire import NEVER_NS, Item, Watermark
+from photon.computing.wire import Item, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -118,13 +118,12 @@ class Publishing:
         checkpoint: Path,
         published: Mapping[str, Path],
         id: str,
-        exact: bool,
     ) -> None:
         """``published``: stream -> directory; ``id``: that of the state.
 
         Raises UsageError, PublishedDamaged, OSError.
         """
-        self._disk, self._clock, self._exact = disk, clock, exact
+        self._disk, self._clock = disk, clock
         self.staged, self._checkpoint = state / "staged", checkpoint
         disk.make_dir(self.staged / "parts")
         self.records = 0
@@ -199,7 +198,7 @@ class Publishing:
         """The watermark: everything produced before it is in this batch or an earlier one."""
         found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
-        return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
+        return Watermark(min(watermark_ns(found.exact_ns), at_ns), at_ns, found.waiting)
 
     def clear(self) -> None:
         """Drops the staging of an uncommitted batch, which is repeated. Call before a query starts."""

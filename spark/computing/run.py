@@ -95,8 +95,7 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
         known = _known(disk, wish)
         _java_gone(wish.state / JAVA_LOCK, clock)
         checkpoint = wish.state / "checkpoint"
-        exact = any(part.exact for part in wish.topology.parts.values())
-        with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, exact)) as publishing:
+        with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id)) as publishing:
             publishing.publish()
             publishing.clear()
             if _reads_no_more(disk, checkpoint, wish):

@@ -91,7 +91,7 @@ class FakeSpark:
         self._file = file
         self.begin("one")
         self._handles = [Handle() for _ in self.topology.checked()]
-        self._mark_ns = NEVER_NS
+        self._low = (NEVER_NS, 0)
 
     def begin(self, run: str) -> None:
         """A run, perhaps with other code."""
@@ -109,7 +109,7 @@ class FakeSpark:
     ) -> list[Row]:
         """Records (time, line of JSON), then the watermark. Returns the last operator's output, except markers."""
         topology, spark_ms = self.topology, max(mark_ns // NS_PER_MS, 0) + more_ms
-        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(self._mark_ns, mark_ns, waiting, spark_ms)), None)]
+        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(*self._low, mark_ns, waiting, spark_ms)), None)]
         for number in consumers(topology, stream):
             stage = stages_of(topology)[number]
             keys = stage.keys_of(
@@ -119,7 +119,7 @@ class FakeSpark:
                 OUT(number, KEY_PREFIX + key, pack([Item(at, stream, line)]), None)
                 for key, (at, line) in zip(keys, records, strict=True)
             ]
-        self._mark_ns = mark_ns
+        self._low = (mark_ns, waiting)
         for number, handle in enumerate(self._handles):
             rows = list(self._operator(Operator(self._plan, number), handle, rows, spark_ms))
         return [row for row in rows if row.to != MARKER]

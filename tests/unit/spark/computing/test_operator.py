@@ -129,8 +129,7 @@ def test_it_is_as_the_engine_does_it(tmp_path: Path, seed: int, code: str) -> No
             records.append((at, line))
         records.sort()
         now += chance.choice([0, SECOND // 10, SECOND, 3 * SECOND])
-        waiting = chance.randrange(3) if code is CODE else 0  # of late windows Spark says that of the batch's end
-        mark = Watermark(base + now, base + now, waiting) if n < 11 else Watermark(ENDED_NS, ENDED_NS)
+        mark = Watermark(base + now, base + now, chance.randrange(3)) if n < 11 else Watermark(ENDED_NS, ENDED_NS)
         steps += [Record(json.loads(line), at, "raw") for at, line in records]
         steps.append(mark)
         rows += spark.batch("raw", records, mark.percentile_ns, mark.waiting)

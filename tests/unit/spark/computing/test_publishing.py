@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from photon.outputs.reader import Reader
 from photon.outputs.watermarks import pairs_of, read_journal
 from photon.spark.computing.plan import FAULT, PUBLISHED, Item, pack
 from photon.spark.computing.publishing import BEHIND_MAX, SHOWN_NAME, Publishing, stage
+from photon.spark.stream_watermarks import Mark
 
 DISK = RealDisk()
 STREAMS = ("sums", "more")
@@ -68,11 +70,15 @@ class Site:
 
     def opened(self, state_id: str = "me") -> Publishing:
         places = {stream: self.base / stream for stream in STREAMS}
-        return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id, exact=True)
+        return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id)
 
-    def batch(self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None) -> list[str]:
-        """Spark's work up to the commit. Returns the reported faults."""
-        offset = {"version": 1, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
+    def batch(
+        self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None, behind_ns: int = 0
+    ) -> list[str]:
+        """Spark's work up to the commit. Returns the reported faults. ``behind_ns``: how far the exact watermark is
+        behind the percentile."""
+        before = Mark(before_ns, waiting=int(behind_ns > 0), exact_ns=before_ns and before_ns - behind_ns)
+        offset = {"version": 1, "cursors": {}, "watermark": {}, "before": asdict(before)}
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
         told: list[str] = []
         stage(frame, number, publishing.staged, DISK, told.append)  # type: ignore[arg-type]
@@ -159,6 +165,21 @@ def test_a_published_stream_has_the_watermark_of_its_batches(tmp_path: Path) -> 
     assert reopened.mark.exact_ns == ENDED_NS
     reopened.close()
     assert NEVER_NS < 0
+
+
+def test_a_stream_after_the_percentile_has_the_exact_watermark_too(tmp_path: Path) -> None:
+    """As the engine's has: a bill may read it."""
+    site, second = Site(tmp_path), 1_000_000_000
+    publishing = site.opened()
+    for number, before_ns in enumerate((None, 5 * second, 9 * second)):
+        site.batch(publishing, number, Frame([productions("sums", 6 * second)]), before_ns, behind_ns=second)
+        site.commit(number)
+        publishing.publish()
+    pairs = pairs_of(read_journal(DISK, tmp_path / "sums" / ".photon"))
+    assert [(each.exact_ns, each.percentile_ns, each.waiting) for each in pairs] == [
+        (4 * second, 5 * second, 1), (8 * second, 9 * second, 1)
+    ]  # fmt: skip
+    publishing.close()
 
 
 def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
