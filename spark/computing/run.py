@@ -95,7 +95,9 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
         known = _known(disk, wish)
         _java_gone(wish.state / JAVA_LOCK, clock)
         checkpoint = wish.state / "checkpoint"
-        with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id)) as publishing:
+        with closing(
+            Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, wish.topology)
+        ) as publishing:
             publishing.publish()
             publishing.clear()
             if _reads_no_more(disk, checkpoint, wish):
@@ -209,6 +211,7 @@ class _Run:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
         spark.conf.set("spark.sql.shuffle.partitions", str(self._known.partitions))
+        self._markers = markers(spark, self._known.partitions)
         plan = Plan(
             file=str(wish.file.resolve()),
             text=wish.file.read_bytes(),
@@ -216,7 +219,7 @@ class _Run:
             exact=any(part.exact for part in wish.topology.parts.values()),
             once=wish.once,
             records=wish.records,
-            markers=markers(spark, self._known.partitions),
+            markers=self._markers,
             run=uuid.uuid4().hex,
         )
         spark.dataSource.register(ComputeSource)
@@ -232,7 +235,7 @@ class _Run:
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         self._publishing.await_room(self._over)
-        stage(frame, number, self._publishing.staged, self._disk, self._fault)
+        stage(frame, number, self._publishing.staged, self._disk, self._fault, self._markers[0])
 
     def _fault(self, line: str) -> None:
         if len(self._faults) < FAULTS_MAX:
@@ -263,11 +266,11 @@ class _Run:
             pid=os.getpid(),
             at_ns=self._clock.now_ns(),
             ended=ended,
-            counts={"messages": self._records, "aside": len(self._faults)},
+            counts={"messages": self._records, "aside": sum(self._publishing.shown.aside.values())},
             records_per_s=round(self._rate, 1),
             published_records=self._publishing.records,
             watermarks=dict.fromkeys(self._computations, mark),
-            published=dict.fromkeys(self._wish.published, mark),
+            published=self._publishing.shown.marks,
             faults=self._faults,
         )
         write_status(self._disk, self._wish.state, status)

@@ -151,9 +151,8 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since, until = (at.get(each.name, Cursor()) for at in (begun, ended))
             if since != until:
                 works += source_ranges(each.source, each.kinds, SPLIT_BYTES, since=since, until=until)
-        # Spark's watermark in this batch is the one that the previous batch carried.
-        low, mark = mark_of(start, "before"), mark_of(end, "before")
-        marker = Marker(watermark_ns(low.time_ns), low.waiting, watermark_ns(mark.time_ns), mark.waiting, mark.ms)
+        mark = mark_of(end, "before")  # Spark's watermark in this batch is the one that the previous batch carried
+        marker = Marker(watermark_ns(mark.time_ns), mark.waiting, mark.ms)
         size = fair_bytes(sum(work.end - work.start for work in works), len(self._plan.markers))
         groups = packed([(work, work.end - work.start) for work in works], size)
         parts = [_Part([], marker, now.column_us), *(_Part(group, None, now.column_us) for group in groups)]
