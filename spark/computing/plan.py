@@ -179,9 +179,13 @@ def added(aside: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> dict[
 
 def before(topology: Topology, number: int) -> frozenset[int]:
     """The computations whose productions may reach this one, directly or not."""
-    parts = topology.checked()
-    own = {n for n, part in enumerate(parts) if not parts[number].inputs.keys().isdisjoint(part.outputs)}
-    return frozenset(own).union(*(before(topology, each) for each in own))
+    parts, found = topology.checked(), set[int]()
+    wanted = set(parts[number].inputs)
+    for each in reversed(range(number)):  # producers come before consumers
+        if not wanted.isdisjoint(parts[each].outputs):
+            found.add(each)
+            wanted.update(parts[each].inputs)
+    return frozenset(found)
 
 
 def consumers(topology: Topology, stream: str) -> Sequence[int]:
