@@ -15,8 +15,8 @@ else comes in a marker row for each partition, whose key sorts first there, as S
 key. Spark's batches without data are off: the source makes a batch whenever the watermark has moved.
 
 Records that an operator puts aside may come with any time later. So it sends the change of their number to every
-partition of those after it, next to the marker: they count them as waiting, and with ``exact`` keep the watermark that
-they have, in the same batch.
+partition of those after it, next to the marker: in the same batch they count them as waiting, and with ``exact`` keep
+their watermark.
 
 **Exactly once.** Spark writes the offset of a batch before running it and commits it once state and staged
 productions are complete. A batch without a commit is repeated, state and productions alike, and its staged

@@ -16,6 +16,7 @@ from photon.computing.model import Computation
 from photon.computing.topology import Topology
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.python_file import load_python
+from photon.outputs.output_places import OutputPlace
 from photon.spark.sources import OutputSource
 from photon.spark.stream_watermarks import NS_PER_MS
 
@@ -39,6 +40,10 @@ class Reads(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.stream}/{self.place}"
+
+    @property
+    def output_place(self) -> OutputPlace:
+        return OutputPlace(Path(self.output), Path(self.state))
 
     @property
     def source(self) -> OutputSource:

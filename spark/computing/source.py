@@ -20,7 +20,6 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor
-from photon.outputs.output_places import OutputPlace
 from photon.outputs.ranges import read_range
 from photon.spark.computing.operator import stages_of
 from photon.spark.computing.plan import (
@@ -139,10 +138,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Mapping[str, Cursor]:
         """Cursors at the current end of the published records."""
         disk = RealDisk()
-        return {
-            each.name: OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
-            for each in self._plan.reads
-        }
+        return {each.name: each.output_place.end(disk, each.kinds) for each in self._plan.reads}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended, now = cursors_of(start), cursors_of(end), mark_of(end)
