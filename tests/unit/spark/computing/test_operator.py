@@ -56,7 +56,8 @@ class Total(Computation):
         ctx.set_timer("end", end + SECOND_NS)
 
     def process_timer(self, ctx, timer):
-        ctx.produce("totals", {"end": ctx.key, "sum": ctx.state.pop("sum", 0), "waiting": timer.waiting})
+        said = [ctx.watermark_ns, timer.waiting]
+        ctx.produce("totals", {"end": ctx.key, "sum": ctx.state.pop("sum", 0), "said": said})
 
 
 topology = Topology("test")
