@@ -25,10 +25,12 @@ WHICH = ("exact", "percentile")
 @dataclass(frozen=True, slots=True)
 class Mark:
     """``time_ns`` ``None`` means that nothing is known yet. ``waiting``: the number of events before it that may
-    still come; zero with the exact watermark."""
+    still come; zero with the exact watermark. ``exact_ns``: the exact watermark, also if the percentile is
+    followed."""
 
     time_ns: int | None = None
     waiting: int = 0
+    exact_ns: int | None = None
 
     @property
     def ms(self) -> int:
@@ -41,8 +43,8 @@ class Mark:
         return (self.ms + DELAY_MS) * 1000
 
     def later(self, other: Mark) -> Mark:
-        """The later of both marks: as a watermark never goes back."""
-        return other if other.time_ns is not None and other.time_ns > (self.time_ns or 0) else self
+        """The later of both marks, as a watermark never goes back; at the same time ``other``."""
+        return other if other.time_ns is not None and other.time_ns >= (self.time_ns or 0) else self
 
 
 UNKNOWN = Mark()
@@ -52,8 +54,14 @@ def least(marks: Iterable[Mark]) -> Mark:
     """The lowest of all expected marks: an unknown one makes the result unknown."""
     marks = list(marks)
     waiting = max((each.waiting for each in marks), default=0)  # each mark covers every event
-    known = [each.time_ns for each in marks if each.time_ns is not None]
-    return Mark(min(known) if marks and len(known) == len(marks) else None, waiting)
+    return Mark(lowest(each.time_ns for each in marks), waiting, lowest(each.exact_ns for each in marks))
+
+
+def lowest(times: Iterable[int | None]) -> int | None:
+    """The lowest time; ``None`` if any is unknown, or there are none."""
+    times = list(times)
+    known = [each for each in times if each is not None]
+    return min(known) if known and len(known) == len(times) else None
 
 
 class SourceWatermarks:
@@ -81,4 +89,5 @@ class SourceWatermarks:
         return least(self._marks.values())
 
     def _of(self, pair: Pair) -> Mark:
-        return Mark(pair.exact_ns) if self._exact else Mark(pair.percentile_ns, pair.waiting)
+        followed = (pair.exact_ns, 0) if self._exact else (pair.percentile_ns, pair.waiting)
+        return Mark(*followed, pair.exact_ns)

@@ -29,25 +29,33 @@ from photon.computing.row import Taken
 from photon.computing.stage import Stage, cost
 from photon.computing.store import Due, Row, Store
 from photon.computing.topology import Topology
+from photon.computing.wire import ENDED_NS
 from photon.spark.computing.plan import (
+    ASIDE,
     FAULT,
     KEY_PREFIX,
     MARKER,
     PUBLISHED,
     Item,
     Plan,
+    Standing,
+    added,
+    aside_of,
+    before,
     consumers,
     items_of,
     marker_of,
     pack,
+    standing_of,
     topology_of,
     wake_ms,
 )
 from photon.spark.stream_watermarks import DELAY_MS, NS_PER_MS
 
 OUT = SparkRow("to", "key", "items", "watermark")
-# Columns of a key: its row, its next timer, when Spark wakes it, and the run in which it was set aside, else empty.
-STATE = "data binary, event_ns bigint, wake_ms bigint, run string"
+# Columns of a key: its row, its next timer, when Spark wakes it, and if it is set aside the run in which it was, else
+# empty, and the number of records and timers. Of a marker's key the row is a Standing.
+STATE = "data binary, event_ns bigint, wake_ms bigint, run string, aside bigint"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _unpacked = msgspec.msgpack.Decoder().decode
 
@@ -112,10 +120,10 @@ class Operator(StatefulProcessor):
 
     def close(self) -> None: ...
 
-    def _begin(self, said: bytes, values: TimerValues) -> None:
-        """Raises ComputingError if Spark's watermark differs from the marker's: rows would run at a wrong time."""
-        marker = marker_of(said)
-        self._low_ns, self._mark_ns, self._waiting = marker.low_ns, marker.mark_ns, marker.waiting
+    def _begin(self, rows: Sequence[SparkRow], values: TimerValues) -> None:
+        """``rows``: those of a marker's key. Raises ComputingError if Spark's watermark differs from the marker's:
+        rows would run at a wrong time."""
+        (marker,) = [marker_of(row.items) for row in rows if row.to == MARKER]
         self._spark_ms = values.getCurrentWatermarkInMs()
         if marker.spark_ms != self._spark_ms:
             raise ComputingError(
@@ -130,6 +138,14 @@ class Operator(StatefulProcessor):
         }
         self._stages = stages_of(topology, _OfKey(self._aside))
         self._stage = self._stages[self._number]
+        kept = self._row.get()
+        last = Standing() if kept is None else standing_of(bytes(kept[0]))
+        aside = added(last.aside, (aside_of(row.items) for row in rows if row.to == ASIDE))
+        expected, exact = sum(aside.get(each, 0) for each in before(topology, self._number)), self._plan.exact
+        held = expected and exact and marker.mark_ns < ENDED_NS  # they may come with any time
+        now = Standing(last.low_ns if held else marker.mark_ns, marker.waiting + (0 if exact else expected), aside)
+        self._row.update((pack(now), None, None, "", 0))
+        self._low, self._mark = (last.low_ns, last.waiting), (now.low_ns, now.waiting)
         self._said = True
 
     def handleInputRows(  # noqa: N802 Spark's name
@@ -139,11 +155,11 @@ class Operator(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[SparkRow]:
         found: list[Item] = []
+        if not key[0].startswith(KEY_PREFIX):
+            rows = iter(said := list(rows))
+            self._begin(said, timerValues)
         for row in rows:
-            if row.to == MARKER:
-                self._begin(row.items, timerValues)
-                yield OUT(MARKER, row.key, row.items, self._column)
-            elif row.to == self._number:
+            if row.to == self._number:
                 found += items_of(row.items)
             else:
                 yield OUT(row.to, row.key, row.items, self._column)
@@ -178,26 +194,31 @@ class Operator(StatefulProcessor):
         """Runs records at the previous watermark; then the watermark moves."""
         stage = self._stage
         kept = self._row.get()
-        data, event_ns, wake, run = (None, None, None, "") if kept is None else kept
-        before = Row(stage.name, key, None if data is None else bytes(data), event_ns, aside=bool(run))
-        stage.cache[key] = before
-        stage.cached += cost(before)
+        data, event_ns, wake, run, aside = (None, None, None, "", 0) if kept is None else kept
+        stored = Row(stage.name, key, None if data is None else bytes(data), event_ns, aside=aside)
+        stage.cache[key] = stored
+        stage.cached += cost(stored)
+        if aside:
+            stage.aside[key] = aside
         now_ns = values.getCurrentProcessingTimeInMs() * NS_PER_MS
-        stage.low_ns, stage.waiting = self._low_ns, self._waiting
+        stage.low_ns, stage.waiting = self._low
         if run and run != self._plan.run:
             stage.retry(key, now_ns)
         if records:
             stage.run({key: list(records)}, now_ns)
-        while (row := stage.dirty.get(key, before)).event_ns is not None and row.event_ns <= self._mark_ns:
-            stage.fire([key], self._mark_ns, self._waiting, now_ns)
+        while (row := stage.dirty.get(key, stored)).event_ns is not None and row.event_ns <= self._mark[0]:
+            stage.fire([key], *self._mark, now_ns)
         if row.wall_ns is not None:
             raise ComputingError(
                 f"computation {stage.name}, key {key!r}: has set a wall-clock timer, which is not supported on Spark"
             )
-        self._keep(row, before, wake, run, expired_ms)
+        self._keep(row, stored, wake, run, expired_ms)
+        if change := stage.aside.pop(key, 0) - aside:
+            said = pack((self._number, change))
+            yield from (OUT(ASIDE, marker, said, self._column) for marker in self._plan.markers)
         yield from self._out(key, stage)
 
-    def _keep(self, row: Row, before: Row, wake: int | None, run: str, expired_ms: int | None) -> None:
+    def _keep(self, row: Row, stored: Row, wake: int | None, run: str, expired_ms: int | None) -> None:
         next_ms = None
         if row.aside:  # set-aside keys wake whenever the watermark moves, starting with another run
             next_ms = self._spark_ms + 1
@@ -205,10 +226,10 @@ class Operator(StatefulProcessor):
             next_ms = wake_ms(row.event_ns, self._spark_ms)
         run_now = self._plan.run if row.aside else ""
         if row.data is None:
-            if before.data is not None:
+            if stored.data is not None:
                 self._row.clear()
-        elif row is not before or (next_ms, run_now) != (wake, run):
-            self._row.update((row.data, row.event_ns, next_ms, run_now))
+        elif row is not stored or (next_ms, run_now) != (wake, run):
+            self._row.update((row.data, row.event_ns, next_ms, run_now, self._stage.aside.get(row.key, 0)))
         if wake is not None and wake not in (next_ms, expired_ms):
             self._handle.deleteTimer(wake)
         if next_ms is not None and next_ms != wake:
@@ -223,13 +244,12 @@ class Operator(StatefulProcessor):
         made, stage.made = stage.made, []
         stage.committed()
         stage.forget(key)
-        stage.aside.clear()
         messages: dict[tuple[int, str], list[Item]] = {}
         for stream, time_ns, value in made:
             item = Item(time_ns, stream, value)
             if stream in self._published:
                 messages.setdefault((PUBLISHED, key), []).append(item)
-            for number in self._consumers[stream]:
+            for number in self._consumers.get(stream, ()):  # errors have none
                 to = self._stages[number]
                 (named,) = to.keys_of(to.part.inputs[stream], [self._taken(item)[0]])
                 if to.faults:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -16,12 +16,14 @@ from photon.computing.model import Computation
 from photon.computing.topology import Topology
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.python_file import load_python
+from photon.outputs.output_places import OutputPlace
 from photon.spark.sources import OutputSource
 from photon.spark.stream_watermarks import NS_PER_MS
 
 SCHEMA = "to int, key string, items binary, watermark timestamp"
-# In ``to``: for published streams; the batch's watermarks; a fault of user code, as text.
-PUBLISHED, MARKER, FAULT = -1, -2, -3
+# In ``to``: for published streams; the batch's watermark; a fault of user code, as text; a change of the number of
+# records put aside.
+PUBLISHED, MARKER, FAULT, ASIDE = -1, -2, -3, -4
 KEY_PREFIX, MARKER_PREFIX = "k", "0"  # prefixes of the column ``key``: markers sort before all keys
 ENDED_MS = ENDED_NS // NS_PER_MS
 
@@ -38,6 +40,10 @@ class Reads(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.stream}/{self.place}"
+
+    @property
+    def output_place(self) -> OutputPlace:
+        return OutputPlace(Path(self.output), Path(self.state))
 
     @property
     def source(self) -> OutputSource:
@@ -59,12 +65,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """A batch's marker: records run at ``low_ns``, then the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
+    """A batch's marker: after its records the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
 
-    low_ns: int
     mark_ns: int
     waiting: int
     spark_ms: int
+
+
+class Standing(msgspec.Struct, array_like=True, frozen=True):
+    """A computation after a batch, in Spark's state of each marker's key: the next batch's records run so."""
+
+    low_ns: int = NEVER_NS
+    waiting: int = 0
+    aside: dict[int, int] = {}  # computation before it -> records and timers put aside
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -78,6 +91,8 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
 pack = msgspec.msgpack.Encoder().encode
 items_of = msgspec.msgpack.Decoder(list[Item]).decode
 marker_of = msgspec.msgpack.Decoder(Marker).decode
+standing_of = msgspec.msgpack.Decoder(Standing).decode
+aside_of = msgspec.msgpack.Decoder(tuple[int, int]).decode  # of an ASIDE row: computation, change
 
 
 def watermark_ns(time_ns: int | None) -> int:
@@ -157,6 +172,25 @@ def _calls(kind: type[Computation], name: str) -> bool:
 def number_of(topology: Topology) -> dict[str, int]:
     """Computation -> its operator's number."""
     return {part.name: number for number, part in enumerate(topology.checked())}
+
+
+def added(aside: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The numbers put aside after these changes, by computation."""
+    found = dict(aside)
+    for number, change in changes:
+        found[number] = found.get(number, 0) + change
+    return found
+
+
+def before(topology: Topology, number: int) -> frozenset[int]:
+    """The computations whose productions may reach this one, directly or not."""
+    parts, found = topology.checked(), set[int]()
+    wanted = set(parts[number].inputs)
+    for each in reversed(range(number)):  # producers come before consumers
+        if not wanted.isdisjoint(parts[each].outputs):
+            found.add(each)
+            wanted.update(parts[each].inputs)
+    return frozenset(found)
 
 
 def consumers(topology: Topology, stream: str) -> Sequence[int]:

@@ -13,7 +13,7 @@ the next process publishes the rest.
 
 There is one driver: the run holds the state's lock; its Java process, which briefly outlives a killed driver, holds
 another; publishers hold those of their streams. ``shown.json`` has the last number of each directory, which reveals
-published files that are older than the state.
+published files that are older than the state, and the watermarks of the streams.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ import msgspec
 from photon.computing.errors import ComputingError
 from photon.computing.journal import PublishedWatermark
 from photon.computing.publisher import Publisher
-from photon.computing.wire import NEVER_NS, Item, Watermark
+from photon.computing.topology import Topology
+from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.spark.computing.plan import FAULT, PUBLISHED, items_of, watermark_ns
+from photon.spark.computing.plan import ASIDE, FAULT, PUBLISHED, added, aside_of, before, items_of, watermark_ns
 from photon.spark.data_source_options import mark_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ BATCH_BITS = 32
 BEHIND_MAX = 8
 ROOM_S = 0.05
 PUBLISH_ITEMS = 20_000
-STAGED_SCHEMA = "part string, items bigint, fault string"
+STAGED_SCHEMA = "part string, items bigint, fault string, aside binary"
 
 
 SHOWN_NAME = "shown.json"
@@ -61,16 +62,27 @@ SHOWN_NAME = "shown.json"
 class _Staged(msgspec.Struct, frozen=True):
     photon_staged: int
     parts: list[tuple[str, int]]  # name, items
+    aside: list[tuple[int, int]]  # computation, change of the number of its records put aside
 
 
-def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None]) -> None:
-    """Runs the batch: all its productions are staged when this returns. ``tell`` receives faults of user code."""
+class _Shown(msgspec.Struct, frozen=True, tag_field="photon_shown", tag=1):
+    """``shown.json``: what the published batches come to."""
+
+    batch: int = -1  # the last one
+    numbers: dict[str, int] = {}  # directory -> its last item's
+    marks: dict[str, Watermark] = {}  # of the streams
+    aside: dict[int, int] = {}  # computation -> records and timers put aside
+
+
+def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None], marker: str) -> None:
+    """Runs the batch: all its productions are staged when this returns. ``tell`` receives faults of user code;
+    ``marker``: one of the markers' keys, all of which have the same rows."""
     directory = str(staged / "parts")
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _written(Path(directory), batches)
 
-    wanted = frame.where(f"to in ({PUBLISHED}, {FAULT})").select("to", "items")
+    wanted = frame.where(f"to in ({PUBLISHED}, {FAULT}) or to = {ASIDE} and key = '{marker}'").select("to", "items")
     rows = wanted.mapInArrow(write, STAGED_SCHEMA).collect()
     for row in rows:
         if row.fault is not None:
@@ -78,19 +90,23 @@ def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable
     parts = [(row.part, row["items"]) for row in rows if row.part is not None]
     if sum(count for _, count in parts) >> BATCH_BITS:
         raise PhotonError(f"batch {batch} produces more than {1 << BATCH_BITS:,} records: lower --records")
-    disk.replace(staged / f"{batch}.json", msgspec.json.encode(_Staged(1, parts)) + b"\n")
+    aside = [aside_of(bytes(row.aside)) for row in rows if row.aside is not None]
+    disk.replace(staged / f"{batch}.json", msgspec.json.encode(_Staged(1, parts, aside)) + b"\n")
 
 
 def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on an executor: writes the items of one task."""
     import pyarrow as pa
 
-    name, count, faults = uuid.uuid4().hex, 0, list[str]()
+    name, count, told = uuid.uuid4().hex, 0, list[tuple[str | None, int, str | None, bytes | None]]()
     file = None
     for batch in batches:
         for to, items in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             if to == FAULT:
-                faults.append(items.decode())
+                told.append((None, 0, items.decode(), None))
+                continue
+            if to == ASIDE:
+                told.append((None, 0, None, items))
                 continue
             file = file or (directory / name).open("wb")
             file.write(len(items).to_bytes(4, "big") + items)
@@ -99,12 +115,11 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         with file:
             file.flush()
             os.fsync(file.fileno())
-    told = [(None, 0, fault) for fault in faults]
-    rows = [*([(name, count, None)] if file is not None else []), *told]
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    kinds = (pa.string(), pa.int64(), pa.string())
+    rows = [*([(name, count, None, None)] if file is not None else []), *told]
+    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+    kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
     arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, names=["part", "items", "fault"])
+    yield pa.RecordBatch.from_arrays(arrays, names=["part", "items", "fault", "aside"])
 
 
 class Publishing:
@@ -118,34 +133,40 @@ class Publishing:
         checkpoint: Path,
         published: Mapping[str, Path],
         id: str,
-        exact: bool,
+        topology: Topology,
     ) -> None:
         """``published``: stream -> directory; ``id``: that of the state.
 
         Raises UsageError, PublishedDamaged, OSError.
         """
-        self._disk, self._clock, self._exact = disk, clock, exact
+        self._disk, self._clock = disk, clock
         self.staged, self._checkpoint = state / "staged", checkpoint
         disk.make_dir(self.staged / "parts")
         self.records = 0
         self._publishers: dict[str, Publisher] = {}
         self._journals: dict[str, PublishedWatermark] = {}
+        parts = topology.checked()
+        self._exact = any(part.exact for part in parts)
+        self._makers = {stream: number for number, part in enumerate(parts) for stream in part.outputs}
+        self._before = [before(topology, number) for number in range(len(parts))]
         self._published, self._shown_path = dict(published), state / SHOWN_NAME
-        self._shown: dict[str, int] = json.loads(disk.read(self._shown_path)) if disk.exists(self._shown_path) else {}
+        self.shown = _Shown()
+        if disk.exists(self._shown_path):
+            self.shown = msgspec.json.decode(disk.read(self._shown_path), type=_Shown)
         most = (self.committed() + 1 << BATCH_BITS) - 1
         try:
             for stream, directory in published.items():
                 publisher = Publisher(
                     disk, directory, SENDER, state=id, where=str(state),
-                    committed=most, shown=self._shown.get(str(directory), -1),
+                    committed=most, shown=self.shown.numbers.get(str(directory), -1),
                 )  # fmt: skip
                 self._publishers[stream] = publisher
                 self._journals[stream] = PublishedWatermark(disk, directory)
         except BaseException:
             self.close()
             raise
-        last = min(_numbers(self.staged, ".json"), default=self.committed() + 1) - 1
-        self.mark = self._mark(last) if last >= 0 else Watermark()  # of the published items
+        last = self.shown.batch
+        self.mark = self._mark(last) if last >= 0 else Watermark()  # of the query; those of streams may be held back
 
     def committed(self) -> int:
         """The last batch that Spark has committed; -1 if there is none."""
@@ -171,8 +192,8 @@ class Publishing:
 
     def _publish(self, batch: int) -> None:
         path = self.staged / f"{batch}.json"
-        parts = msgspec.json.decode(self._disk.read(path), type=_Staged).parts
-        before = self.mark
+        staged, shown = msgspec.json.decode(self._disk.read(path), type=_Staged), self.shown
+        parts = staged.parts
         number, streams = batch << BATCH_BITS, dict[str, list[Item]]()
         for name, _ in parts:
             for item in _items(self.staged / "parts" / name):
@@ -180,26 +201,41 @@ class Publishing:
                 found.append(Item(number, "", "", item.time_ns, item.value, item.stream))
                 number += 1
                 if len(found) >= PUBLISH_ITEMS:
-                    self._give(item.stream, streams.pop(item.stream), before)
+                    self._give(item.stream, streams.pop(item.stream))
         for stream, items in streams.items():
-            self._give(stream, items, before)
+            self._give(stream, items)
         self.mark = self._mark(batch)
-        for journal in self._journals.values():
-            journal.say([self.mark], self._clock.now_ns())
-        self._shown |= {str(self._published[each]): at.taken for each, at in self._publishers.items()}
-        self._disk.replace(self._shown_path, json.dumps(self._shown).encode())
+        numbers = {str(self._published[each]): at.taken for each, at in self._publishers.items()}
+        aside = added(shown.aside, staged.aside if batch > shown.batch else ())
+        marks = {stream: self._mark_of(stream, aside) for stream in self._published if stream in self._makers}
+        for stream, mark in marks.items():
+            self._journals[stream].say([mark], self._clock.now_ns())
+        self.shown = _Shown(batch, shown.numbers | numbers, marks, aside)
+        self._disk.replace(self._shown_path, msgspec.json.encode(self.shown) + b"\n")
         self._disk.remove(path)
         for name, _ in parts:
             self._disk.remove(self.staged / "parts" / name)
 
-    def _give(self, stream: str, items: list[Item], mark: Watermark) -> None:
+    def _give(self, stream: str, items: list[Item]) -> None:
+        mark = self.shown.marks.get(stream, Watermark())
         self.records += self._publishers[stream].publish(items, mark.exact_ns)
+
+    def _mark_of(self, stream: str, aside: Mapping[int, int]) -> Watermark:
+        """Records put aside may come with any time: the exact watermark of what they lead to stays, as the engine's
+        does."""
+        maker, last = self._makers[stream], self.shown.marks.get(stream, Watermark())
+        expected = sum(aside.get(each, 0) for each in self._before[maker])
+        exact_ns, percentile_ns, waiting = self.mark
+        if percentile_ns < ENDED_NS:
+            exact_ns = last.exact_ns if expected + aside.get(maker, 0) else exact_ns
+            percentile_ns = last.percentile_ns if expected and self._exact else percentile_ns
+        return Watermark(exact_ns, percentile_ns, waiting + aside.get(maker, 0) + (0 if self._exact else expected))
 
     def _mark(self, batch: int) -> Watermark:
         """The watermark: everything produced before it is in this batch or an earlier one."""
         found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
-        return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
+        return Watermark(min(watermark_ns(found.exact_ns), at_ns), at_ns, found.waiting)
 
     def clear(self) -> None:
         """Drops the staging of an uncommitted batch, which is repeated. Call before a query starts."""

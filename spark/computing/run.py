@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from photon.computing.errors import ComputingError
+from photon.computing.injector import Injector
 from photon.computing.journal import Status, write_status
 from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
@@ -30,7 +31,6 @@ from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.config.versioned_file import read_present
 from photon.outputs.cursor import Cursor
-from photon.outputs.output_places import OutputPlace
 from photon.spark.computing.plan import MARKER_PREFIX, SCHEMA, Plan, Reads, refusals
 from photon.spark.computing.publishing import SENDER, Publishing, last_offset, stage
 from photon.spark.data_source_options import decoded, furthest, mark_of
@@ -95,8 +95,9 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
         known = _known(disk, wish)
         _java_gone(wish.state / JAVA_LOCK, clock)
         checkpoint = wish.state / "checkpoint"
-        exact = any(part.exact for part in wish.topology.parts.values())
-        with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, exact)) as publishing:
+        with closing(
+            Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, wish.topology)
+        ) as publishing:
             publishing.publish()
             publishing.clear()
             if _reads_no_more(disk, checkpoint, wish):
@@ -158,7 +159,7 @@ def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
     read = decoded(offset)
     for each in wish.reads:
         at = read.get(each.name, Cursor())
-        end = OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
+        end = each.output_place.end(disk, each.kinds)
         if furthest(at, end) != at:
             return True
     return not wish.once
@@ -178,6 +179,14 @@ class _Run:
         self._faults: list[str] = []
         self._said_s = 0.0
         self._computations = [part.name for part in wish.topology.checked()]
+        self._exact = any(part.exact for part in wish.topology.checked())
+        by_stream: dict[str, list[Reads]] = {}
+        for each in wish.reads:
+            by_stream.setdefault(each.stream, []).append(each)
+        self._injectors = [
+            Injector(disk, stream, {each.place: each.output_place for each in reads}, reads[0].kinds, None)
+            for stream, reads in by_stream.items()
+        ]
 
     def until(self, stop: threading.Event) -> Status:
         query = self._start()
@@ -210,14 +219,15 @@ class _Run:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
         spark.conf.set("spark.sql.shuffle.partitions", str(self._known.partitions))
+        self._markers = markers(spark, self._known.partitions)
         plan = Plan(
             file=str(wish.file.resolve()),
             text=wish.file.read_bytes(),
             reads=list(wish.reads),
-            exact=any(part.exact for part in wish.topology.parts.values()),
+            exact=self._exact,
             once=wish.once,
             records=wish.records,
-            markers=markers(spark, self._known.partitions),
+            markers=self._markers,
             run=uuid.uuid4().hex,
         )
         spark.dataSource.register(ComputeSource)
@@ -233,7 +243,7 @@ class _Run:
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         self._publishing.await_room(self._over)
-        stage(frame, number, self._publishing.staged, self._disk, self._fault)
+        stage(frame, number, self._publishing.staged, self._disk, self._fault, self._markers[0])
 
     def _fault(self, line: str) -> None:
         if len(self._faults) < FAULTS_MAX:
@@ -258,17 +268,24 @@ class _Run:
 
     def _status(self, *, ended: bool) -> Status:
         mark = self._publishing.mark
+        cursors = decoded(offset) if (offset := last_offset(self._wish.state / "checkpoint")) else {}
+        for each in self._injectors:
+            reads = [of for of in self._wish.reads if of.stream == each.stream and of.name in cursors]
+            each.at({of.place: cursors[of.name] for of in reads})
         status = Status(
             topology=self._wish.topology.name,
             interval=SENDER,
             pid=os.getpid(),
             at_ns=self._clock.now_ns(),
             ended=ended,
-            counts={"messages": self._records, "aside": len(self._faults)},
+            counts={"messages": self._records, "aside": sum(self._publishing.shown.aside.values())},
             records_per_s=round(self._rate, 1),
             published_records=self._publishing.records,
             watermarks=dict.fromkeys(self._computations, mark),
-            published=dict.fromkeys(self._wish.published, mark),
+            published=self._publishing.shown.marks,
+            sources={each.stream: each.mark() for each in self._injectors},
+            exact=self._exact,
+            held_by={} if ended else {each.stream: each.held_by(exact=self._exact) for each in self._injectors},
             faults=self._faults,
         )
         write_status(self._disk, self._wish.state, status)

@@ -20,7 +20,6 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor
-from photon.outputs.output_places import OutputPlace
 from photon.outputs.ranges import read_range
 from photon.spark.computing.operator import stages_of
 from photon.spark.computing.plan import (
@@ -40,7 +39,7 @@ from photon.spark.computing.plan import (
 from photon.spark.data_source_options import counted, encoded, furthest, mark_of
 from photon.spark.data_source_options import decoded as cursors_of
 from photon.spark.outputs import RangeWork, source_ranges
-from photon.spark.stream_watermarks import NS_PER_MS, UNKNOWN, Mark, SourceWatermarks
+from photon.spark.stream_watermarks import NS_PER_MS, UNKNOWN, Mark, SourceWatermarks, lowest
 from photon.spark.tasks import fair_bytes, packed
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun, mark = cursors_of(start), mark_of(start)
         if mark.time_ns is not None and mark.time_ns >= ENDED_NS:
-            moved = mark if self._ended else Mark(mark.time_ns + NS_PER_MS)
+            moved = mark if self._ended else _ended(mark.time_ns + NS_PER_MS)
             self._ended = True
             return _offset(begun, moved, mark)
         ends = self._ends() if self._target is None else self._target
@@ -120,7 +119,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[each.name] = end
         if self._plan.once and found == begun:
             self._ended = True
-            return _offset(found, Mark(ENDED_NS), mark)
+            return _offset(found, _ended(ENDED_NS), mark)
         now_s = self._clock.monotonic()
         if found != begun:
             self._came_s = now_s
@@ -133,16 +132,13 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
         """The lowest watermark of all streams."""
         marks = [each.at(cursors) for each in self._watermarks]
-        times = [each.time_ns for each in marks if each.time_ns is not None]
-        return Mark(min(times) if len(times) == len(marks) else None, sum(each.waiting for each in marks))
+        waiting = sum(each.waiting for each in marks)
+        return Mark(lowest(each.time_ns for each in marks), waiting, lowest(each.exact_ns for each in marks))
 
     def _ends(self) -> Mapping[str, Cursor]:
         """Cursors at the current end of the published records."""
         disk = RealDisk()
-        return {
-            each.name: OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
-            for each in self._plan.reads
-        }
+        return {each.name: each.output_place.end(disk, each.kinds) for each in self._plan.reads}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended, now = cursors_of(start), cursors_of(end), mark_of(end)
@@ -151,9 +147,8 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since, until = (at.get(each.name, Cursor()) for at in (begun, ended))
             if since != until:
                 works += source_ranges(each.source, each.kinds, SPLIT_BYTES, since=since, until=until)
-        # Spark's watermark in this batch is the one that the previous batch carried.
-        low, mark = mark_of(start, "before"), mark_of(end, "before")
-        marker = Marker(watermark_ns(low.time_ns), watermark_ns(mark.time_ns), mark.waiting, mark.ms)
+        mark = mark_of(end, "before")  # Spark's watermark in this batch is the one that the previous batch carried
+        marker = Marker(watermark_ns(mark.time_ns), mark.waiting, mark.ms)
         size = fair_bytes(sum(work.end - work.start for work in works), len(self._plan.markers))
         groups = packed([(work, work.end - work.start) for work in works], size)
         parts = [_Part([], marker, now.column_us), *(_Part(group, None, now.column_us) for group in groups)]
@@ -183,6 +178,11 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield _batch(
                     [(to, KEY_PREFIX + key, pack(items)) for (to, key), items in messages.items()], part.column_us
                 )
+
+
+def _ended(time_ns: int) -> Mark:
+    """A mark at the end of time."""
+    return Mark(time_ns, exact_ns=time_ns)
 
 
 def _offset(cursors: Mapping[str, Cursor], mark: Mark, before: Mark) -> dict[str, Any]:

@@ -21,27 +21,18 @@ SECOND = 1_000_000_000
 BEGIN_NS = 1_760_100_000 * SECOND
 CLICKS = """\
 from photon.computing.examples.zeitgeist import Counter, Detector
-from photon.computing import SECOND_NS, Computation, Topology, seconds
+from photon.computing import SECOND_NS, Topology
+from photon.computing.windows import Windows, sum_of, tumbling
 
-
-class Second(Computation):
-    \"\"\"Keyed by second: all queries, by a key that is not that of the computation before.\"\"\"
-
-    def process_record(self, ctx, record):
-        ctx.state["count"] = ctx.state.get("count", 0) + record.value["count"]
-        ctx.set_timer("end", record.time_ns + SECOND_NS)
-
-    def process_timer(self, ctx, timer):
-        ctx.produce("seconds", {"second": ctx.key, "count": ctx.state.pop("count")})
-
-
+# all queries of a second, by a key that is not that of the computation before
+counts = Windows("seconds", tumbling(SECOND_NS), {"count": sum_of(lambda record: record.value["count"])})
 topology = Topology("clicks")
 joined = topology.joined("recorded/out")
 topology.add(
     Counter(), {joined: lambda record: record.value["primary"]["terms"]}, ["windows", "corrections"], "exact"
 )
 topology.add(Detector(), {"windows": lambda record: record.value["query"]}, ["anomalies"], "exact")
-topology.add(Second(), {"windows": lambda record: str(record.value["second"])}, ["seconds"], "exact")
+topology.add(counts, {"windows": lambda record: str(record.value["second"])}, (), "exact")
 for stream in ("windows", "anomalies", "corrections", "seconds"):
     topology.publish(stream, f"streams/{stream}")
 """

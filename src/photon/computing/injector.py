@@ -157,6 +157,12 @@ class Injector:
         self._complete = True
         return self._input([])
 
+    def at(self, cursors: Mapping[str, Cursor]) -> None:
+        """Looks for the watermark of a reader elsewhere that has read up to these cursors. Raises OSError."""
+        for feed in self._feeds:
+            feed.cursor = cursors.get(feed.name, feed.cursor)
+            feed.look()
+
     def mark(self) -> Watermark:
         """The watermark of the records read so far."""
         if self._complete:

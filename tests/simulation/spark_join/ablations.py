@@ -22,6 +22,7 @@ from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import RowIndexes
 from photon.batch.events import Events
 from photon.config.versioned_file import read_present
+from photon.dispatcher.undecided import Counts
 from photon.joiner.rows import Rows
 from photon.spark.pipeline import driver, part, planner, reading, rereading
 from photon.spark.pipeline.claim import Claim, claimed
@@ -252,6 +253,11 @@ def waiting_forgotten(before: Claim | None, listing: Listing, behind: Any, waiti
     return claimed(before, listing, behind, [], at_ns)
 
 
+def oldest_counted(before: Claim | None, listing: Listing, behind: Any, waiting: Counts, at_ns: int) -> Claim:
+    """The watermark counts only the first of the events that wait."""
+    return claimed(before, listing, behind, [(step, 1) for step, _ in waiting[:1]], at_ns)
+
+
 class ClaimsFirst(Driver):
     """A claim is made before what it counts as decided is shown."""
 
@@ -381,9 +387,12 @@ ABLATIONS = {
     "reread: one line only": Ablation(_with("Search", OneLineOnly), REOPENED),
     "reread: done with its first batch": Ablation(_with("moved", done_at_once, rereading), REOPENED),
     "reread: counted again": Ablation(_with("Driver", CountedAgain), "more are read"),
-    "the watermark ignores what is unread": Ablation(_with("unread", nothing_unread, driver), "watermark passes"),
+    "the watermark ignores what is unread": Ablation(_with("unread", nothing_unread, driver), "the watermark"),
     "the watermark ignores events that wait": Ablation(
         _with("claimed", waiting_forgotten, driver), "watermark passes"
+    ),
+    "the watermark counts one event that waits": Ablation(
+        _with("claimed", oldest_counted, driver), "watermark counts fewer"
     ),
     "the watermark is claimed before lines are shown": Ablation(_with("Driver", ClaimsFirst), "watermark passes"),
     "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),

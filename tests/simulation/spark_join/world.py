@@ -34,6 +34,7 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.outputs.log.format import gzip_name
 from photon.outputs.published import read_slot
+from photon.outputs.watermarks import STEP_NS
 from photon.spark.pipeline import driver, given_up, reading
 from photon.spark.pipeline.claim import Claim, Undecided
 from photon.spark.pipeline.deciding import Decider, EventStoreSilent
@@ -406,20 +407,26 @@ class SparkJoinWorld(World):
         self.loop.later(LOOK_S, self._watch)
 
     def _check_claim(self) -> None:
-        """The watermark passes no undecided event: one that was in a log at ``read_ns`` has a line that readers see,
-        or is counted among those that wait."""
+        """The watermark passes no undecided event, and counts all: one that was in a log at ``read_ns`` has a line
+        that readers see, or is counted among those that wait, at its time."""
         claim = Journal(self.join.disk, PLACES.state / SPARK_NAME).read_last(CLAIM, Claim)
         if claim is None or claim.read_ns is None or self.was_wrong:
             return
         self.claimed.append(claim.read_ns)
+        said, left = Undecided(claim), dict[bytes, int]()
         decided = {record.event_id for record in records(self)} | self.asked
         read_s = (claim.read_ns - EPOCH_NS - settings.UNCERTAINTY_NS) / NS_PER_S
         for log in self.truth.foreign:
             for line in log.lines[: log.visible(EAST, read_s)]:
                 event_id = line.record.split(b" ")[0]
                 is_left = event_id in self.truth.events and event_id not in decided
-                if is_left and time_in(line.record) < Undecided(claim).oldest_ns:
-                    self.passed.append(f"the watermark passes {event_id!r}, which has no line: {claim}")
+                if is_left:
+                    left[event_id] = time_in(line.record)
+                    if left[event_id] < said.oldest_ns:
+                        self.passed.append(f"the watermark passes {event_id!r}, which has no line: {claim}")
+        for number, time_ns in enumerate(sorted(left.values()), 1):
+            if said.before(time_ns + STEP_NS) < number:
+                self.passed.append(f"the watermark counts fewer than {number} before {time_ns}: {claim}")
 
 
 def add_driver(world: SparkJoinWorld) -> str:

@@ -243,6 +243,17 @@ def test_an_offset_carries_the_watermark_of_what_it_has_read(tmp_path: Path) -> 
     assert again.latestOffset(third, limit) == third
 
 
+def test_waiting_events_are_told_while_the_time_stands(tmp_path: Path) -> None:
+    marked = Marked(tmp_path, "percentile")
+    marked.slot.append(1, line(0))
+    marked.say(1, 8, 3)
+    stream, limit = marked.stream(), ReadAllAvailable()
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    marked.say(2, 8, 1)
+    (only,) = rows(stream, first, stream.latestOffset(first, limit))
+    assert (hours(only), only["waiting"]) == (8, 1)
+
+
 def test_the_exact_watermark_waits_for_all(tmp_path: Path) -> None:
     marked = Marked(tmp_path, "exact")
     marked.slot.append(1, line(0))

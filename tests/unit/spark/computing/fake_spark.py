@@ -14,7 +14,6 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 
 from photon.computing.model import Record
 from photon.computing.topology import Topology
-from photon.computing.wire import NEVER_NS
 from photon.spark.computing.operator import OUT, Operator, stages_of
 from photon.spark.computing.plan import KEY_PREFIX, MARKER, Item, Marker, Plan, consumers, pack, topology_of
 from photon.spark.stream_watermarks import NS_PER_MS
@@ -91,14 +90,20 @@ class FakeSpark:
         self._file = file
         self.begin("one")
         self._handles = [Handle() for _ in self.topology.checked()]
-        self._mark_ns = NEVER_NS
 
     def begin(self, run: str) -> None:
         """A run, perhaps with other code."""
+        text = self._file.read_bytes()
+        exact = any(part.exact for part in topology_of(str(self._file), text).checked())
         self._plan = Plan(
-            file=str(self._file), text=self._file.read_bytes(), reads=[], exact=True, once=False, records=1,
-            markers=[MARKER_KEY], run=run,
+            file=str(self._file), text=text, reads=[], exact=exact, once=False, records=1, markers=[MARKER_KEY],
+            run=run,
         )  # fmt: skip
+
+    @property
+    def left(self) -> bool:
+        """True if there is state or a timer of any key."""
+        return any(handle.timers or handle.states["row"].keys() - {MARKER_KEY} for handle in self._handles)
 
     @property
     def topology(self) -> Topology:
@@ -109,7 +114,7 @@ class FakeSpark:
     ) -> list[Row]:
         """Records (time, line of JSON), then the watermark. Returns the last operator's output, except markers."""
         topology, spark_ms = self.topology, max(mark_ns // NS_PER_MS, 0) + more_ms
-        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(self._mark_ns, mark_ns, waiting, spark_ms)), None)]
+        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(mark_ns, waiting, spark_ms)), None)]
         for number in consumers(topology, stream):
             stage = stages_of(topology)[number]
             keys = stage.keys_of(
@@ -119,7 +124,6 @@ class FakeSpark:
                 OUT(number, KEY_PREFIX + key, pack([Item(at, stream, line)]), None)
                 for key, (at, line) in zip(keys, records, strict=True)
             ]
-        self._mark_ns = mark_ns
         for number, handle in enumerate(self._handles):
             rows = list(self._operator(Operator(self._plan, number), handle, rows, spark_ms))
         return [row for row in rows if row.to != MARKER]

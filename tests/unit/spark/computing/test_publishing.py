@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from pyspark.sql import Row
 
 from photon.computing.errors import ComputingError
+from photon.computing.topology import EXACT, PERCENTILE, Topology
+from photon.computing.windows import Each
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -21,8 +24,9 @@ from photon.config.errors import UsageError
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import Reader
 from photon.outputs.watermarks import pairs_of, read_journal
-from photon.spark.computing.plan import FAULT, PUBLISHED, Item, pack
+from photon.spark.computing.plan import ASIDE, FAULT, PUBLISHED, Item, pack
 from photon.spark.computing.publishing import BEHIND_MAX, SHOWN_NAME, Publishing, stage
+from photon.spark.stream_watermarks import Mark
 
 DISK = RealDisk()
 STREAMS = ("sums", "more")
@@ -60,22 +64,30 @@ def productions(stream: str, *values: int) -> tuple[int, bytes]:
 
 
 class Site:
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *, exact: bool = True) -> None:
         self.state, self.base = base / "state", base
         self.checkpoint = self.state / "checkpoint"
+        self.topology = Topology("test")
+        watermark = EXACT if exact else PERCENTILE
+        self.topology.add(Each("sums", iter), {self.topology.source("raw"): "k"}, (), watermark)
+        self.topology.add(Each("more", iter), {"sums": "k"}, (), watermark)
         for name in ("commits", "offsets"):
             (self.checkpoint / name).mkdir(parents=True)
 
     def opened(self, state_id: str = "me") -> Publishing:
         places = {stream: self.base / stream for stream in STREAMS}
-        return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id, exact=True)
+        return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id, self.topology)
 
-    def batch(self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None) -> list[str]:
-        """Spark's work up to the commit. Returns the reported faults."""
-        offset = {"version": 1, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
+    def batch(
+        self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None, behind_ns: int = 0
+    ) -> list[str]:
+        """Spark's work up to the commit. Returns the reported faults. ``behind_ns``: how far the exact watermark is
+        behind the percentile."""
+        before = Mark(before_ns, waiting=int(behind_ns > 0), exact_ns=before_ns and before_ns - behind_ns)
+        offset = {"version": 1, "cursors": {}, "watermark": {}, "before": asdict(before)}
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
         told: list[str] = []
-        stage(frame, number, publishing.staged, DISK, told.append)  # type: ignore[arg-type]
+        stage(frame, number, publishing.staged, DISK, told.append, "0m")  # type: ignore[arg-type]
         return told
 
     def commit(self, number: int) -> None:
@@ -161,6 +173,66 @@ def test_a_published_stream_has_the_watermark_of_its_batches(tmp_path: Path) -> 
     assert NEVER_NS < 0
 
 
+def test_a_stream_after_the_percentile_has_the_exact_watermark_too(tmp_path: Path) -> None:
+    """As the engine's has: a bill may read it."""
+    site, second = Site(tmp_path), 1_000_000_000
+    publishing = site.opened()
+    for number, before_ns in enumerate((None, 5 * second, 9 * second)):
+        site.batch(publishing, number, Frame([productions("sums", 6 * second)]), before_ns, behind_ns=second)
+        site.commit(number)
+        publishing.publish()
+    pairs = pairs_of(read_journal(DISK, tmp_path / "sums" / ".photon"))
+    assert [(each.exact_ns, each.percentile_ns, each.waiting) for each in pairs] == [
+        (4 * second, 5 * second, 1), (8 * second, 9 * second, 1)
+    ]  # fmt: skip
+    publishing.close()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+def test_records_put_aside_hold_the_watermarks_of_what_they_lead_to(
+    tmp_path: Path, killed: bool, exact: bool
+) -> None:
+    """The process is killed after a batch is published, or before ``shown.json``."""
+    site, second = Site(tmp_path, exact=exact), 1_000_000_000
+    publishing = site.opened()
+    changes: list[list[tuple[int, int]]] = [[], [(0, 2), (1, 1)], [(0, 1)], [(0, -3)], [(1, -1)]]
+    for number, some in enumerate(changes):
+        frame = Frame([(ASIDE, pack(each)) for each in some], [productions("sums", 9 * second)])
+        site.batch(publishing, number, frame, (number + 1) * second)
+        site.commit(number)
+        if killed:
+            staged = (publishing.staged / f"{number}.json").read_bytes()
+            shown = (site.state / SHOWN_NAME).read_bytes() if number else None
+            parts = tmp_path / "parts"
+            shutil.copytree(publishing.staged / "parts", parts)
+            publishing.publish()
+            publishing.close()
+            shutil.copytree(parts, publishing.staged / "parts", dirs_exist_ok=True)
+            shutil.rmtree(parts)
+            (publishing.staged / f"{number}.json").write_bytes(staged)
+            if number % 2:
+                (site.state / SHOWN_NAME).write_bytes(shown or b"")
+            publishing = site.opened()
+        publishing.publish()
+    found = {
+        stream: [
+            (
+                each.exact_ns and each.exact_ns // second,
+                each.percentile_ns and each.percentile_ns // second,
+                each.waiting,
+            )
+            for each in pairs_of(read_journal(DISK, tmp_path / stream / ".photon"))
+        ]
+        for stream in STREAMS
+    }
+    sums = [(1, 1, 0), (1, 2, 2), (1, 3, 3), (4, 4, 0), (5, 5, 0)]
+    more = [(1, 1, 0), (1, 4, 1), (5, 5, 0)] if exact else [(1, 1, 0), (1, 2, 3), (1, 3, 4), (1, 4, 1), (5, 5, 0)]
+    assert found == {"sums": sums, "more": more}
+    assert site.read() == [9 * second] * len(changes)
+    publishing.close()
+
+
 def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
     site = Site(tmp_path)
     publishing = site.opened()
@@ -216,7 +288,7 @@ def test_a_batch_may_call_the_timers_of_very_many_keys(tmp_path: Path) -> None:
     site = Site(tmp_path)
     publishing = site.opened()
     frame = Frame()
-    frame.collect = lambda: [Row(part="x", items=(1 << 24) + 1, fault=None)]  # type: ignore[method-assign]
+    frame.collect = lambda: [Row(part="x", items=(1 << 24) + 1, fault=None, aside=None)]  # type: ignore[method-assign]
     site.batch(publishing, 0, frame, None)
     assert (publishing.staged / "0.json").exists()
     publishing.close()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.computing.injector import Injector
+from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.disk import RealDisk
-from photon.outputs.watermarks import pairs_of
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.watermarks import Pair, pairs_of
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
 from photon.spark.computing.source import IDLE_S, ComputeStream
@@ -21,10 +24,10 @@ from tests.spark import recorded
 LIMIT = ReadMaxRows(200)
 
 
-def plan(base: Path, *, once: bool) -> Plan:
+def plan(base: Path, *, once: bool, exact: bool = True) -> Plan:
     out = base / "recorded" / "out"
     return Plan(
-        file=str(base / "clicks.py"), text=recorded.CLICKS.encode(), exact=True, once=once, records=200, run="x",
+        file=str(base / "clicks.py"), text=recorded.CLICKS.encode(), exact=exact, once=once, records=200, run="x",
         reads=[Reads("joined", "output", str(out), str(out / ".photon"), ("joined",))], markers=["0a", "0b"],
     )  # fmt: skip
 
@@ -48,20 +51,20 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
         (marker,) = {marker_of(row["items"]) for row in found if row["to"] == MARKER}
         assert [row["key"] for row in found if row["to"] == MARKER] == ["0a", "0b"]
         assert marker.spark_ms == spark_ms  # Spark's is that of the previous batch
-        marks.append((marker.low_ns, marker.mark_ns))
+        marks.append(marker.mark_ns)
         (column,) = {row["watermark"] for row in found}
         spark_ms = round(column.timestamp() * 1000) - 1000
         at = end
     assert len(lines) == len(set(lines)) == 1000
-    assert [low for low, _ in marks] == [NEVER_NS, *(mark for _, mark in marks[:-1])]
-    assert marks[-1][1] == ENDED_NS
+    assert marks == sorted(marks)
+    assert (marks[0], marks[-1]) == (NEVER_NS, ENDED_NS)
     assert stream.latestOffset(at, LIMIT) == at
     later = ComputeStream(plan(tmp_path, once=True), ManualClock(0))  # a run that finds it at the end
     moved = later.latestOffset(at, LIMIT)
     told = later.latestOffset(moved, LIMIT)
     assert later.latestOffset(told, LIMIT) == told
     (marker,) = {marker_of(row["items"]) for row in rows(later, moved, told)}
-    assert (marker.low_ns, marker.mark_ns, marker.spark_ms) == (ENDED_NS, ENDED_NS, spark_ms + 1)
+    assert (marker.mark_ns, marker.spark_ms) == (ENDED_NS, spark_ms + 1)
 
 
 def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
@@ -74,6 +77,32 @@ def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
     assert len(offsets) == 2  # all records; then the timers of their watermark
     assert offsets[1]["before"] == offsets[1]["watermark"] == offsets[0]["watermark"]
     assert {row["to"] for row in rows(stream, offsets[0], offsets[1])} == {MARKER}
+
+
+def test_waiting_events_are_told_as_to_the_engine(tmp_path: Path) -> None:
+    """Records run under what was known before them; of the same time what is said last counts."""
+    recorded.write(tmp_path, 100, 20)
+    disk, out = RealDisk(), tmp_path / "recorded" / "out"
+    stream = ComputeStream(plan(tmp_path, once=False, exact=False), ManualClock(0))
+    injector = Injector(disk, "joined", {"output": OutputPlace.of_join(out)}, ["joined"], None)
+    at, chance = stream.initialOffset(), random.Random(3)
+    told, heard = list[Watermark](), list[Watermark]()
+    with recorded.journal(tmp_path) as journal:
+        pair = pairs_of(journal.begin())[-1]
+        for _ in range(20):
+            exact_s, percentile_s = chance.choice([(1, 0), (0, 1), (1, 1)])
+            exact_ns = min((pair.exact_ns or 0) + exact_s * recorded.SECOND, pair.percentile_ns or 0)
+            percentile_ns = (pair.percentile_ns or 0) + percentile_s * recorded.SECOND
+            pair = Pair(1, exact_ns, percentile_ns, chance.randrange(5), pair.cursor)
+            journal.add(pair)
+            for _ in range(2):  # the records' batch, and that of the watermark
+                at, before = stream.latestOffset(at, LIMIT), at
+            for _ in injector.read():
+                pass
+            (marker,) = {marker_of(row["items"]) for row in rows(stream, before, at) if row["to"] == MARKER}
+            told.append(Watermark(at["watermark"]["exact_ns"], marker.mark_ns, marker.waiting))
+            heard.append(injector.mark())
+    assert told == heard
 
 
 def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
