@@ -16,7 +16,7 @@ from photon.config.errors import UsageError
 from photon.outputs.log.copier import Copier, whole_ns
 from photon.outputs.topic_relay import TopicUnreachable
 
-PASS_S = 0.25  # seconds of copying before files are read again
+PASS_S = 0.25  # seconds of copying before files are read again, once a broker has answered
 LATE_NS = 5 * NS_PER_S  # a topic copied up to a time longer ago than this is behind
 
 
@@ -87,8 +87,13 @@ class TopicFiles:
     def _pass(self, opened: Callable[[], Copier]) -> bool:
         if self._relay is None:
             self._relay = opened()
-        until_s = self._clock.monotonic() + PASS_S
-        return self._relay.pass_on(self._clock.now_ns(), lambda: self._clock.monotonic() > until_s)
+        times = list[float]()  # of each block
+
+        def is_over() -> bool:
+            times.append(self._clock.monotonic())
+            return times[-1] - times[0] > PASS_S
+
+        return self._relay.pass_on(self._clock.now_ns(), is_over)
 
 
 def check_files(directory: Path, topic: str, positions: Sequence[LogPosition]) -> None:

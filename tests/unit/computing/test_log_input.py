@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from photon.assembly.computing import reads_of
-from photon.computing import SECOND_NS, Record, Topology
+from photon.computing import SECOND_NS, Record, Topology, topic_input
 from photon.computing.log_input import LogInjector, LogPlace
 from photon.computing.site import Site
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs.log.copier import Copier
-from photon.outputs.topic_relay import Ends, OffsetsGone, TopicRelay, TopicUnreachable
+from photon.outputs.topic_relay import Ends, Message, OffsetsGone, TopicRelay, TopicUnreachable
 from tests.kit.clock import ManualClock
 from tests.unit.outputs.test_topic_relay import FakeTopic
 
@@ -166,6 +166,11 @@ class Topic(FakeTopic):
         super().__init__({number: [] for number in range(partitions)})
         self.away, self.answers = "", threading.Event()
         self.answers.set()
+        self.slow: Callable[[], None] = lambda: None
+
+    def read(self, wait_s: float) -> list[Message]:
+        self.slow()
+        return super().read(wait_s)
 
     def write(self, *numbers: int, partition: int = 0) -> None:
         there = self.partitions[partition]
@@ -174,6 +179,7 @@ class Topic(FakeTopic):
 
     def ends(self) -> dict[int, Ends]:
         assert self.answers.wait(60)
+        self.slow()
         if self.away:
             raise TopicUnreachable(self.away)
         return super().ends()
@@ -189,9 +195,13 @@ class Topics(Logs):
     def opened(self, position: bytes | None = None, *, once: bool = False, **settings: Any) -> LogInjector:
         topology = Topology("t")
         form: dict[str, Any] = {"format": "jsonl", "key": "user", "time": {"field": "at", "unit": "s"}}
-        topology.log("kafka://k:9092/clicks", **{"within_ns": WITHIN_NS, **form, **settings})
+        topology.log(
+            "kafka://k:9092/clicks",
+            **{"within_ns": WITHIN_NS, "kafka_client": "client.properties", **form, **settings},
+        )
         place = reads_of(topology.sources["log"], self.directory.parent, self.directory)
         assert isinstance(place, LogPlace)
+        assert place.kafka_client == self.directory.parent / "client.properties"
         opened: Callable[[], Copier] = partial(TopicRelay, RealDisk(), self.topic, self.directory)
         tell, relay = self.told.append, None if self.follows else opened
         return LogInjector("log", place, position, clock=self.clock, once=once, tell=tell, opened=relay)
@@ -243,6 +253,21 @@ def test_once_everything_in_the_topic_is_read(topics: Topics) -> None:
     topics.topic.write(*range(50))
     with closing(topics.opened(once=True)) as injector:
         assert [record.value["n"] for batch in injector.read() for record in batch.records] == [*range(50)]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_backlog_is_copied_and_read_in_parts(topics: Topics, *, once: bool) -> None:
+    topics.topic.slow = partial(topics.clock.passes, topic_input.PASS_S * 0.7)
+    topics.topic.write(*range(30))
+    with closing(topics.opened(once=once)) as injector:
+        found, parts = list[int](), 0
+        while len(found) < 30:
+            assert injector.mark().exact_ns == NEVER_NS
+            found += topics.read(injector)
+            parts += 1
+        assert (found, parts > 1) == ([*range(30)], not once)
+        topics.read(injector)
+        assert injector.mark().exact_ns > NEVER_NS
 
 
 def test_nothing_is_read_while_a_relay_copies(topics: Topics) -> None:
