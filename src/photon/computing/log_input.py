@@ -84,7 +84,7 @@ class LogInjector:
         self.stream, self.place = stream, place
         positions, self._topic = logs_of(position), None
         if place.topic is not None:
-            check_files(place.directory, place.topic.topic, positions)
+            check_files(place.directory, place.topic.topic, positions, copies=opened is not None)
             place.directory.mkdir(parents=True, exist_ok=True)
             self._topic = TopicFiles(place.directory, opened, clock, lambda line: tell(f"the log {stream}: {line}"))
         self._clock, self._once, self._tell = clock, once, tell

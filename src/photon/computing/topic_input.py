@@ -1,7 +1,7 @@
 """A topic as the logs of a source: its relay, run next to the state, a pass at a time.
 
-A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only: whatever
-a committed position names is durable, and stays where it is.
+A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, so all
+bytes before a committed position are durable.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TopicFiles:
 
     @property
     def whole_ns(self) -> int:
-        """The time up to which all messages are in the files; 0 if unknown."""
+        """All messages written before this time are in the files; 0 if unknown."""
         return whole_ns(self._directory)
 
     @property
@@ -96,12 +96,18 @@ class TopicFiles:
         return self._relay.pass_on(self._clock.now_ns(), is_over)
 
 
-def check_files(directory: Path, topic: str, positions: Sequence[LogPosition]) -> None:
+def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *, copies: bool) -> None:
     """Raises UsageError if files lack bytes that were read of them: copied again they would count again. Finished
-    files may have been moved away."""
+    files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun.
+    """
+    begun = (directory / f".{topic}.offsets").exists()
+    if not begun and not copies:
+        raise UsageError(
+            f"{directory}: topic {topic} is not copied yet; a replay reads what photon compute run has copied: run it"
+        )
     paths = {directory / each.path: each.offset for each in positions}
     short = [path for path, offset in paths.items() if path.exists() and path.stat().st_size < offset]
-    if short or (positions and not (directory / f".{topic}.offsets").exists()):
+    if short or (positions and not begun):
         raise UsageError(
             f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore it as old as "
             "the state, or begin with another stream or --state"

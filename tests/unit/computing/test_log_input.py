@@ -207,7 +207,7 @@ class Topics(Logs):
         return LogInjector("log", place, position, clock=self.clock, once=once, tell=tell, opened=relay)
 
     def read(self, injector: LogInjector) -> list[int]:
-        """Everything that the topic has, whatever runs when this is called."""
+        """Everything that the topic has now."""
         found: list[int] = []
         for _ in range(3):  # a pass that began before, one that began after it, and its files
             found += super().read(injector)
@@ -336,8 +336,10 @@ def test_messages_that_are_gone_end_it_with_one_line(topics: Topics) -> None:
 def test_a_replay_reads_what_the_run_in_place_has_copied(topics: Topics) -> None:
     topics.topic.write(1)
     with closing(topics.opened()) as injector:
-        topics.read(injector)
         topics.follows = True
+        with pytest.raises(PhotonError, match="topic clicks is not copied yet; a replay reads"):
+            topics.opened()
+        topics.read(injector)
         topics.topic.write(2)
         with closing(topics.opened()) as replay:
             assert topics.read(replay) == [1]
