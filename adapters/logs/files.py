@@ -54,11 +54,12 @@ class Files:
         read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
         known_as: Callable[[TrackedFile, Head], str] = lambda file, head: head.identity,
         others: Callable[[str], bool] | None = None,
+        by_path: bool = False,
     ) -> None:
         """``read_whole``: the head of a final file that an earlier process read to its end.
 
-        ``known_as``: the identity of the log that a file holds, under any name. ``others``: True for logs that
-        another process reads; ``None`` means that there are none.
+        ``by_path``: see ``Follower``. ``known_as``: the identity of the log that a file holds, under any name.
+        ``others``: True for logs that another process reads; ``None`` means that there are none.
         """
         self._others = others
         self._others_grown: dict[tuple[int, int], None] = {}  # files of such logs that grew, the longest ago first
@@ -71,6 +72,7 @@ class Files:
         self._framing = framing
         self._changed = changed
         self._final = is_final(directory)
+        self._by_path = by_path or self._final
         self._read_whole = read_whole
         self._known_as = known_as
         self.awaited: set[tuple[int, int]] = set()  # files whose first bytes are being fetched
@@ -207,7 +209,7 @@ class Files:
             if damage or (final and cut_short):
                 self._problems.tell(ProblemKind.DAMAGED, file.path, damage or ends_in_middle(file.path))
             return
-        if self._final:
+        if self._by_path:
             identity = head.identity
         elif before is not None and before.same_record(head):
             identity = before.identity
@@ -218,7 +220,7 @@ class Files:
 
     def _head(self, file: TrackedFile, data: bytes, *, final: bool) -> Head | None:
         return read_head(
-            file.path, data, has_header=self._has_header, final=final, framing=self._framing, by_path=self._final
+            file.path, data, has_header=self._has_header, final=final, framing=self._framing, by_path=self._by_path
         )
 
     def last_line_counts(self, file: TrackedFile, begin: int) -> bool:

@@ -58,6 +58,7 @@ class Follower:
         rest: RestRule | None = None,
         hurried: bool = False,
         links: Sequence[str] = (),
+        by_path: bool = False,
     ) -> None:
         """``positions``: where reading of each known log resumes.
 
@@ -65,7 +66,8 @@ class Follower:
         ``mine``: True for identities of logs that are read here, the same for all logs that begin with one record;
         ``None`` means all. ``rest``: when a last line without line end counts at the end (``poll``); ``None`` means
         always. ``hurried``: bytes fetched from elsewhere are returned by a later ``poll``. ``links``: directories
-        that links may lead into. Raises LogDirectoryError.
+        that links may lead into. ``by_path``: each path is permanently one log, also if
+        it begins like another one. Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:
@@ -89,6 +91,7 @@ class Follower:
             read_whole=lambda file: self._logs.read_whole(file),
             known_as=self._known_as,
             others=None if mine is None else (lambda identity: not mine(identity)),
+            by_path=by_path,
         )
         self._there = elsewhere.elsewhere(directory)
         self._final = self._there is not None and self._there.final

@@ -19,7 +19,7 @@ from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
-from photon.config.topic_address import is_topic
+from photon.config.topic_address import is_topic, topic_address
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
 from photon.objects.paths import placed
@@ -61,23 +61,21 @@ def default_state(file: Path, topology: Topology) -> Path:
     return file.parent / ".photon-compute" / topology.name
 
 
-def reads_of(source: Source, base: Path) -> Reads | LogPlace:
-    """Raises UsageError."""
+def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
+    """``upstream``: directory for files of a topic. Raises UsageError."""
     options = source.options
     if (log := options.get("log")) is not None:
         side = side_from_table(options["side"], f"the log {source.stream}", foreign=True)
-        bounds = options["within_ns"], options["idle_after_ns"]
-        return LogPlace(log_directory(base, log), side, options["files"], base, *bounds)
+        read = side, options["files"], base, options["within_ns"], options["idle_after_ns"]
+        client = options["kafka_client"]
+        if is_topic(log):
+            topic = topic_address(log, f"the log {source.stream}")
+            return LogPlace(upstream, *read, topic, None if client is None else base / client)
+        if client is not None:
+            raise UsageError(f"the log {source.stream}: kafka_client is for kafka://HOST:PORT/TOPIC, not for {log}")
+        return LogPlace(placed(base, log), *read)
     places, kinds = places_of(source, base)
     return Reads(places, kinds, lambda tell: said_elsewhere(source, base, places, kinds, tell))
-
-
-def log_directory(base: Path, named: str) -> Path:
-    """Raises UsageError."""
-    if is_topic(named):
-        raise UsageError(f"{named}: a topic is read from the files that its relay makes (docs/kafka.md): name their "
-                         "directory, STATE/upstream/SIDE")  # fmt: skip
-    return placed(base, named)
 
 
 def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple[str, ...]]:

@@ -20,8 +20,9 @@ from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings, Side
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.config.topic_address import client_settings, is_topic, topic_address
+from photon.config.topic_address import is_topic, topic_address
 from photon.fleet.access import output_of
+from photon.outputs.kafka_topic import open_relay
 from photon.outputs.log.copier import Copier, say_whole
 from photon.outputs.log.format import DURABLE_NAME
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
@@ -137,16 +138,14 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
 
 async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> TopicRelay | None:
     """Waits for a broker that does not answer. `None` if told to stop. Raises UsageError, OffsetsGone."""
-    from photon.outputs.kafka_topic import KafkaTopic  # needs an optional package
-
-    file = room.pipeline.kafka_client
-    settings = client_settings(None if file is None else room.base / file)
+    named, file = topic_address(address, side), room.pipeline.kafka_client
+    client = None if file is None else room.base / file
     said = ""
     while True:
         try:
-            topic = await asyncio.to_thread(KafkaTopic, topic_address(address, side), settings)
-            await asyncio.to_thread(topic.refuse_compacted)
-            return TopicRelay(room.disk, topic, room.logs(side), accept_lost=accept_lost)
+            return await asyncio.to_thread(
+                open_relay, room.disk, named, client, room.logs(side), accept_lost=accept_lost
+            )
         except TopicUnreachable as error:
             if str(error) != said:
                 said = str(error)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 5.0
 # Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only.
-_HERE, _SPARK = "processes metrics share", "master spark partitions records"
+_HERE, _SPARK = "processes metrics share accept_lost_offsets", "master spark partitions records"
 SILENT_S = 30.0  # an owner silent for this time is gone
 
 _state = click.option(
@@ -91,6 +91,8 @@ def init(
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of intervals for the keys of a new state, each with a process; an existing state keeps "
               "its own (see photon compute rescale).")  # fmt: skip
+@click.option("--accept-lost-offsets", is_flag=True,
+              help="For kafka://…: skip messages that Kafka removed before they were read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
               help="spark: run on a cluster with Structured Streaming; keeps a separate state.")  # fmt: skip
@@ -104,9 +106,9 @@ def init(
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
-    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, on: str, master: str | None,
-    spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None, quiet: bool,
-    stop_with_parent: bool, out: Printed,
+    file: Path, state: Path | None, once: bool, processes: int, accept_lost_offsets: bool, metrics: str | None,
+    on: str, master: str | None, spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None,
+    quiet: bool, stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the `topology` of a Python FILE until SIGTERM.
 
@@ -147,7 +149,8 @@ def run(
     if metrics is not None:
         serve_metrics(metrics, lambda into: put_status(into, progress.found))
     topology = compute_here.run(
-        file, state, share, once=once, processes=processes, stop=stop, tell=_say, look=progress.show
+        file, state, share, once=once, processes=processes, stop=stop, tell=_say, look=progress.show,
+        accept_lost_offsets=accept_lost_offsets,
     )  # fmt: skip
     if share is not None:
         return DONE

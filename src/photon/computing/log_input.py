@@ -1,11 +1,12 @@
-"""A directory of logs as a source of an engine, read as dispatchers read theirs.
+"""A directory of logs, or a topic, as a source of an engine, read as dispatchers read theirs.
 
 A position is that in each log, as JSON::
 
     {"photon_logs":1,"logs":[{"identity":"…","path":"clicks.log","offset":120,"header":"","proof":"…"}]}
 
 A log that is read to its end at a moment has all lines whose event time is ``within_ns`` before it: that is the
-watermark; without such a promise there is none. Unreadable lines are left out, counted, and reported.
+watermark; without such a promise there is none. Unreadable lines are left out, counted, and reported. A topic is read
+from the files of its relay (``topic_input``).
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig
 from photon.computing.model import Record, as_text
+from photon.computing.topic_input import TopicFiles, check_files
 from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.clock import Clock
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import UsageError
+from photon.config.topic_address import TopicAddress
 from photon.config.versioned_file import decoded
+from photon.outputs.log.copier import Copier
 
 BLOCK_BYTES = 256 << 10
 REST_S = 60.0  # with ``--once``: as ``last_line_after`` of a join
@@ -48,12 +52,14 @@ class LogPlace:
     ``base``: directory of paths in ``side``; see ``Topology.log`` for the others.
     """
 
-    directory: Path
+    directory: Path  # of a topic: where its relay puts files
     side: SideConfig
     files: tuple[str, ...]
     base: Path
     within_ns: int | None
     idle_after_ns: int | None
+    topic: TopicAddress | None = None
+    kafka_client: Path | None = None
 
 
 class LogInjector:
@@ -68,12 +74,19 @@ class LogInjector:
         clock: Clock,
         once: bool,
         tell: Callable[[str], None],
+        opened: Callable[[], Copier] | None = None,
     ) -> None:
-        """``position``: ``None`` for the beginning; ``once``: unfinished last lines count if their files are at rest.
+        """``position``: ``None`` for the beginning; ``once``: unfinished last lines count if their files are at rest;
+        ``opened``: for a topic, see ``TopicFiles``.
 
         Raises UsageError, AdapterError.
         """
         self.stream, self.place = stream, place
+        positions, self._topic = logs_of(position), None
+        if place.topic is not None:
+            check_files(place.directory, place.topic.topic, positions, copies=opened is not None)
+            place.directory.mkdir(parents=True, exist_ok=True)
+            self._topic = TopicFiles(place.directory, opened, clock, lambda line: tell(f"the log {stream}: {line}"))
         self._clock, self._once, self._tell = clock, once, tell
         self._reader = side_reader(place.side, f"the log {stream}", place.base)
         self._complete, self._unreadable = False, 0
@@ -84,9 +97,10 @@ class LogInjector:
                 has_header=place.side.has_header,
                 framing=place.side.files_framing,
                 links=place.side.follow_links,
-                positions=logs_of(position),
+                positions=positions,
                 report=lambda problem: tell(f"the log {stream}: {problem}"),
                 rest=RestRule(REST_S, clock.now_ns),
+                by_path=place.topic is not None,
             )
         except LogDirectoryError as error:
             raise UsageError(f"the log {stream}: {error}") from None
@@ -96,15 +110,27 @@ class LogInjector:
         self._mark = self._said = Watermark()
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Everything written now and not yet read, and then the watermark, if it has moved. Raises OSError."""
+        """Everything written now and not yet read, and then the watermark, if it has moved. Raises OSError, and as
+        ``TopicFiles.passed``."""
+        topic = self._topic
+        while topic is not None and not (passed := topic.passed(wait=self._once)):
+            if not self._once:
+                if passed is None:
+                    return
+                break
+            yield self._input([])  # so that it can be stopped meanwhile
         if self._tail.due(self._clock.monotonic()):
             begun_ns = self._clock.now_ns()
+            begun_ns = begun_ns if topic is None else min(begun_ns, topic.whole_ns)
             self._tail.scan()
-            self._read_to.scanned(self._follower.seen_ns(begun_ns))
+            if begun_ns:
+                self._read_to.scanned(self._follower.seen_ns(begun_ns))
         for blocks in self._blocks():
             records = [record for block in blocks for record in self._records(block)]
             self._look()
             yield self._input(records)
+        if topic is not None and not self._once:
+            topic.go_on()
         self._look()
         if self._mark != self._said:
             yield self._input([])
@@ -120,20 +146,26 @@ class LogInjector:
 
     def held_by(self, *, exact: bool) -> list[str]:
         """Describes what holds the watermark back, for people."""
-        if self._complete or (self.place.within_ns is not None and not self._read_to.why):
+        why = (self._topic.held_by if self._topic is not None else "") or self._read_to.why
+        if self._complete or (self.place.within_ns is not None and not why):
             return []
-        why = self._read_to.why or "within_ns is not given, so more lines of any time may be written"
-        return [f"{self.place.directory}: {why}"]
+        return [f"{self._called}: {why or 'within_ns is not given, so more lines of any time may be written'}"]
 
     def position(self) -> bytes:
         """One line of JSON."""
         return msgspec.json.encode(_Position(self._follower.positions()))
 
     def close(self) -> None:
+        if self._topic is not None:
+            self._topic.close()
         self._tail.close()
         self._follower.close()
 
     # -- inside
+    @property
+    def _called(self) -> str:
+        return str(self.place.directory if self.place.topic is None else self.place.topic)
+
     def _blocks(self) -> Iterator[list[Block]]:
         while True:
             while blocks := self._follower.poll(BLOCK_BYTES):

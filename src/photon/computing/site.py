@@ -28,6 +28,8 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
+from photon.outputs.kafka_topic import open_relay
+from photon.outputs.log.copier import Copier
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.replayed import replayed
 
@@ -59,11 +61,14 @@ class Site:
     topology: Topology
     base: Path  # the directory that paths in the topology are relative to
     state: Path
-    # Finds where a source is read; paths in it are relative to the directory. Raises UsageError.
-    reads: Callable[[Source, Path], Reads | LogPlace]
+    # Finds where a source is read; paths in it are relative to the first directory, and files of topics are in the
+    # second one. Raises UsageError.
+    reads: Callable[[Source, Path, Path], Reads | LogPlace]
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
     load: Callable[[], Topology] | None = None  # reloads a changed topology. `None` if it comes from a program.
+    accept_lost_offsets: bool = False  # continues after messages that topics lost before they were read
+    relays: bool = True  # false: nothing is copied from topics, so that their files do not grow
 
     @cached_property
     def table(self) -> Table:
@@ -154,7 +159,7 @@ class Site:
     def ends(self) -> dict[str, bytes]:
         """The current published end of each source: the same for all owners, whenever they reach it. Otherwise one
         would read further, with a later watermark, and records read by another in the next run would be late."""
-        found = {stream: self.reads(source, self.base) for stream, source in self.topology.sources.items()}
+        found = {stream: self._reads(source) for stream, source in self.topology.sources.items()}
         return {
             stream: position_of({name: place.end(self.disk) for name, place in reads.places.items()})
             for stream, reads in found.items()
@@ -171,16 +176,29 @@ class Site:
         known: Reading | None,
     ) -> Reading:
         """Opens a source; returns ``known`` if that reads the same."""
-        reads = self.reads(source, self.base)
+        reads = self._reads(source)
         place = reads.place if isinstance(reads, Reads) else reads
         if known is not None and known.place == place:
             return known
         if isinstance(reads, LogPlace):
-            return LogInjector(source.stream, reads, position, clock=self.clock, once=once, tell=tell)
+            opened = self._relay(reads)
+            return LogInjector(source.stream, reads, position, clock=self.clock, once=once, tell=tell, opened=opened)
         for each in reads.places.values():
             if (over := replayed(self.disk, each.output, each.state)) is not None:
                 tell(f"{source.stream}: {over}")
         return Injector(self.disk, source.stream, reads.places, reads.kinds, position, reads.said(tell))
+
+    def _reads(self, source: Source) -> Reads | LogPlace:
+        """A replay reads the files of the first run, which go back further than the topic may."""
+        return self.reads(source, self.base, self.replay.first / "upstream" / source.stream)
+
+    def _relay(self, place: LogPlace) -> Callable[[], Copier] | None:
+        """Returns what opens a topic's relay; `None` for a replay, as the run in place has it."""
+        address = place.topic
+        if address is None or not self.relays or self.replay.name != self.replay.order[-1]:
+            return None
+        lost = self.accept_lost_offsets
+        return lambda: open_relay(self.disk, address, place.kafka_client, place.directory, accept_lost=lost)
 
     def _reopen(self) -> None:
         by_id = self.table.look().intervals.by_id

@@ -101,18 +101,22 @@ class Topology:
         files: Iterable[str] = ("**/*",),
         within_ns: int | None = None,
         idle_after_ns: int | None = None,
+        kafka_client: str | None = None,
         **settings: Any,
     ) -> str:
-        """The lines of all logs in a directory, or ``s3://BUCKET/PREFIX``, as a stream of their fields.
+        """The lines of all logs in a directory, ``s3://BUCKET/PREFIX`` or ``kafka://HOST:PORT/TOPIC``, as a stream of
+        their fields.
 
         ``format``, ``key``, ``time``, ``settings``: as for a side of a join (docs/adapters.md#formats). A line
         without ``key`` is left out and reported. ``within_ns``: longest delay of a line after its event time, on
         which the watermark relies; without it timers are only called by ``--once``. ``idle_after_ns``:
-        logs that cannot be read hold the watermark back for this time; ``None`` means until they can. Logs may be
-        appended to, renamed and compressed; the lines of a rewritten log count again."""
+        logs that cannot be read hold the watermark back for this time; ``None`` means until they can.
+        ``kafka_client``: file with properties of Kafka's client (docs/kafka.md). Logs may be appended to, renamed and
+        compressed; the lines of a rewritten log count again."""
         side = {"format": format, "key": key, "time": dict(time), **settings}
         bounds = {"within_ns": within_ns, "idle_after_ns": idle_after_ns}
-        return self.source(stream, shared=False, log=directory, side=side, files=tuple(files), **bounds)
+        return self.source(stream, shared=False, log=directory, side=side, files=tuple(files),
+                           kafka_client=kafka_client, **bounds)  # fmt: skip
 
     def add(
         self,

@@ -36,6 +36,7 @@ def run(
     once: bool = False,
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda line: None,
+    accept_lost_offsets: bool = False,
 ) -> Computed:
     """Runs the topology in this thread, until ``stop`` is set; with ``once`` until everything published now is
     computed::
@@ -43,10 +44,12 @@ def run(
         compute.run(topology, state="state", once=True)
 
     ``state``: directory of the persistent state; one program at a time. ``base``: directory for relative paths in the
-    topology. ``tell``: receives one line for each fault of a computation. Raises UsageError, and other PhotonErrors
-    of one line; uncommitted work is repeated next time.
+    topology. ``tell``: receives one line for each fault of a computation.
+    ``accept_lost_offsets``: continue after messages that topics lost before they were read. Raises UsageError, and
+    other PhotonErrors of one line; uncommitted work is repeated next time.
     """
-    site = Site(topology, Path(base), current(RealDisk(), Path(state)), reads_of)
+    site = Site(topology, Path(base), current(RealDisk(), Path(state)), reads_of,
+                accept_lost_offsets=accept_lost_offsets)  # fmt: skip
     topology.checked()
     ending, found = stop or threading.Event(), list[Status]()
 

@@ -40,7 +40,7 @@ from photon.config.loader import load
 from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
 from photon.config.toml_text import toml_value
-from photon.config.topic_address import client_settings, topic_address, topic_in
+from photon.config.topic_address import topic_address, topic_in
 from photon.eventstore.api import EventStoreFailed
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.process import JoinerFailed
@@ -99,8 +99,11 @@ async def run(
     relays: list[Copier] = []
     try:
         for side, topic in topics.items():
-            relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
-            bring = partial(_bring, relays[-1], site.upstream(side), disk, once=options.once)
+            from photon.outputs.kafka_topic import open_relay
+
+            address, into, lost = topic_address(topic, f"--{side}"), site.upstream(side), options.accept_lost_offsets
+            relays.append(open_relay(disk, address, options.kafka_client, into, accept_lost=lost))
+            bring = partial(_bring, relays[-1], into, disk, once=options.once)
             await unless_stopped(stop, asyncio.to_thread(bring))
         queries, clicks = (site.upstream(side) if side in topics else path for side, path in options.sides().items())
         options = replace(options, primary=queries, foreign=clicks)
@@ -171,16 +174,6 @@ async def _serve(
         parts = OwnParts(room, show, say, relays, store_log, address)
         await serve_datacentre(room, own=parts.all() | own)
         return parts.result
-
-
-def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> Copier:
-    """Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing."""
-    from photon.outputs.kafka_topic import KafkaTopic
-    from photon.outputs.topic_relay import TopicRelay
-
-    client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
-    client.refuse_compacted()
-    return TopicRelay(disk, client, directory, accept_lost=options.accept_lost_offsets)
 
 
 def _relayed(

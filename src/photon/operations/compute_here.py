@@ -34,15 +34,18 @@ def run(
     stop: threading.Event,
     tell: Callable[[str], None],
     look: Look,
+    accept_lost_offsets: bool = False,
 ) -> str:
     """Returns the topology's name. ``share``: this process's number, and the number of processes; `None` runs
     everything. ``look`` receives the state once a second, and at the end. Raises PhotonError, OSError."""
     site = site_of(file, state)
-    name = site.topology.name
+    name, site.accept_lost_offsets = site.topology.name, accept_lost_offsets
 
     def run_(to_the_end: bool) -> bool:
         if not rescaling.run(site, stop, exactly=True, once=to_the_end, tell=tell, look=look):
-            arguments = ["compute", "run", str(file), "--state", str(site.state), *(["--once"] if to_the_end else [])]
+            options = {"--once": to_the_end, "--accept-lost-offsets": accept_lost_offsets}
+            given = [each for each, is_given in options.items() if is_given]
+            arguments = ["compute", "run", str(file), "--state", str(site.state), *given]
             asyncio.run(_apart(site, arguments, to_the_end, stop, tell, look))
         return not stop.is_set()
 
@@ -72,6 +75,7 @@ def put_in_place(
     it on. Raises PhotonError, OSError; then nothing has changed, and a repetition continues."""
     new = site_of(file, state)
     old = site_of(file, new.replay.first)
+    old.relays = new.relays = False  # topics would go on meanwhile
     if old.state == new.state:
         with closing(new), new.alone():
             new.adopt()  # marks the earlier streams, if that was interrupted

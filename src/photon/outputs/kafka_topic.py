@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError
+from pathlib import Path
 from typing import Any
 
+from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.extras import needed
 from photon.config.structured import get_logger
-from photon.config.topic_address import TopicAddress
-from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
+from photon.config.topic_address import TopicAddress, client_settings
+from photon.outputs.topic_relay import Ends, Message, TopicRelay, TopicUnreachable
 
 ANSWER_S = 5.0
 MESSAGES = 10_000
@@ -126,3 +128,17 @@ class KafkaTopic:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def open_relay(
+    disk: Disk, address: TopicAddress, client: Path | None, directory: Path, *, accept_lost: bool
+) -> TopicRelay:
+    """``client``: file with client properties. Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing, and
+    the errors of Copier."""
+    topic = KafkaTopic(address, client_settings(client))
+    try:
+        topic.refuse_compacted()
+        return TopicRelay(disk, topic, directory, accept_lost=accept_lost)
+    except BaseException:
+        topic.close()
+        raise

@@ -3,10 +3,13 @@ results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from photon.tables.api import TablesError
+from photon.tables.api import StoreFailed, TablesError
+from photon.tables.surroundings import Patience, Surroundings
 
 CURSORS = "photon-cursors"  # the table of cursors: a row for each load name
 AT_ONCE = 100  # records in a transaction
@@ -24,6 +27,42 @@ class Source(Protocol):
     ) -> Iterable[Any]:
         """Yields objects with ``records()`` and ``cursor`` (text as bytes)."""
         ...
+
+
+@contextmanager
+def alone(around: Surroundings, name: str) -> Iterator[None]:
+    """Keeps other programs from loading under ``name`` meanwhile: their start fails, not the one that runs. Raises
+    LoadedElsewhere, StoreFailed."""
+    if not _locked(around, name):
+        host, _, process = (around.locks.holder(CURSORS, name) or around.liveness.token).partition("/")
+        who = f"process {process.partition('/')[0]} on {host}"
+        raise LoadedElsewhere(f"{name}: {who} already loads under this name; stop it, or use another name")
+    ended = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(around, name, ended), name="loading", daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewing.join()
+        with suppress(StoreFailed):  # the lock then ends with this program, or its age
+            around.locks.release(CURSORS, [name])
+
+
+def _locked(around: Surroundings, name: str) -> bool:
+    patience = Patience(around)
+    while True:
+        try:
+            return bool(around.locks.acquire(CURSORS, [name], 1))
+        except StoreFailed:
+            if not patience.wait():
+                raise
+
+
+def _renew(around: Surroundings, name: str, ended: threading.Event) -> None:
+    while not ended.wait(around.limits.lock_age_s / 3):
+        with suppress(StoreFailed):
+            around.locks.renew(CURSORS, [name])
 
 
 def load(

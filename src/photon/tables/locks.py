@@ -1,5 +1,5 @@
-"""Advisory locks, so that threads and processes of observers do not work on the same row. Correctness does not depend
-on them, so they need no lease and no durable state."""
+"""Advisory locks, so that threads and processes of observers do not work on the same row, and programs do not load
+under the same name. Correctness does not depend on them, so they need no lease and no durable state."""
 
 from __future__ import annotations
 
@@ -38,13 +38,21 @@ class RowLocks:
                 noted = self._store.claims(table, got)
                 free = [row for row, claim in zip(got, noted, strict=True) if not self._holds(claim)]
             if free:
-                claim = f"{self._clock.now_ns() // 1_000_000} {self._liveness.token}"
-                self._store.claim(table, free, claim.encode())
+                self.renew(table, free)
         except BaseException:
             self._let_go(table, got)
             raise
         self._let_go(table, [row for row in got if row not in free])
         return free
+
+    def renew(self, table: str, rows: Sequence[str]) -> None:
+        """Notes that rows are still locked. Raises StoreFailed."""
+        claim = f"{self._clock.now_ns() // 1_000_000} {self._liveness.token}"
+        self._store.claim(table, rows, claim.encode())
+
+    def holder(self, table: str, row: str) -> str:
+        """Returns the token of the client that locked a row last; empty if nobody did. Raises StoreFailed."""
+        return (self._store.claims(table, [row])[0] or b"").decode(errors="replace").partition(" ")[2]
 
     def release(self, table: str, rows: Sequence[str]) -> None:
         """Raises StoreFailed."""

@@ -22,7 +22,7 @@ import orjson
 
 from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, StoreFailed, TooOld
 from photon.tables.collecting import collect
-from photon.tables.loading import Source, load
+from photon.tables.loading import Source, alone, load
 from photon.tables.oracle import BatchedOracle, MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store import Store, in_file, in_memory
@@ -224,9 +224,10 @@ class Tables:
 
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
         """Runs ``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once:
-        the cursor ``name`` is a cell of the same transaction. Returns the number of records. ``loading.load`` has
-        more options."""
-        return load(self.run, source, work, name=name, follow=follow)
+        the cursor ``name`` is a cell of the same transaction. Returns the number of records. Raises LoadedElsewhere
+        if another program does so under this name, and as ``loading.load``, which has more options."""
+        with alone(self.around, name):
+            return load(self.run, source, work, name=name, follow=follow)
 
     def collect(self, keep_s: float | None = None) -> int:
         """Removes versions that cannot be read by any transaction that begins now, began in the last ``keep_s``

@@ -94,15 +94,16 @@ class Copier(ABC):
             self.events += sum(block.data.count(b"\n") for block in blocks)
             yield size
 
-    def pass_on(self, now_ns: int | None = None) -> None:
-        """Copies everything published now, durably. ``now_ns``: also records, once a second, the time up to which
-        everything is there; only if nothing else is copied into the directory. Raises like ``step``."""
-        for _ in self.step():
-            pass
+    def pass_on(self, now_ns: int | None = None, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Copies everything published now, durably, unless ``is_over`` ends it first; returns True if it was
+        everything. ``now_ns``: also records, once a second, the time up to which everything is there; only if nothing
+        else is copied into the directory. Raises like ``step``."""
+        whole = not any(is_over() for _ in self.step())
         self.save()
-        if now_ns is not None and now_ns >= self._said_ns + SAID_NS:
+        if whole and now_ns is not None and now_ns >= self._said_ns + SAID_NS:
             say_whole(self._disk, self._directory, now_ns)
             self._said_ns = now_ns
+        return whole
 
     def save(self) -> None:
         """Makes the copied bytes durable, and then the position. Raises RelayedLogLost, OSError."""

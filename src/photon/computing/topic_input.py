@@ -1,0 +1,114 @@
+"""A topic as the logs of a source: its relay, run next to the state, a pass at a time.
+
+A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, so all
+bytes before a committed position are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from photon.adapters.logs.api import LogPosition
+from photon.config.clock import NS_PER_S, Clock, utc
+from photon.config.errors import UsageError
+from photon.outputs.log.copier import Copier, whole_ns
+from photon.outputs.topic_relay import TopicUnreachable
+
+PASS_S = 0.25  # seconds of copying before files are read again, once a broker has answered
+LATE_NS = 5 * NS_PER_S  # a topic copied up to a time longer ago than this is behind
+
+
+class TopicFiles:
+    """The files of one topic. One caller at a time."""
+
+    def __init__(
+        self, directory: Path, opened: Callable[[], Copier] | None, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        """``opened``: opens the relay into the directory; ``None`` means that nothing is copied here, as the run
+        that a replay repeats does it. ``tell``: receives one line when the topic cannot be read, and when it can."""
+        self._directory, self._opened, self._clock, self._tell = directory, opened, clock, tell
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="relay")
+        self._relay: Copier | None = None
+        self._running: Future[bool] | None = None
+        self._unreachable = ""
+
+    def passed(self, *, wait: bool) -> bool | None:
+        """Returns ``None`` while a pass runs: files must not be read then. Otherwise True if the last pass copied all
+        that the topic had. ``wait``: makes a pass, and returns its result. Raises what opens and ends a Copier, with
+        ``wait`` TopicUnreachable, too."""
+        if self._opened is None:
+            return True
+        if self._running is None:
+            self.go_on()
+        running = self._running
+        assert running is not None
+        if not wait and not running.done():
+            return None
+        self._running = None
+        try:
+            whole = running.result()
+        except TopicUnreachable as error:
+            if wait:
+                raise
+            if not self._unreachable:
+                self._tell(f"{error}; its watermark waits until it can be read")
+            self._unreachable = str(error)
+            return False
+        if self._unreachable:
+            self._tell("the topic can be read again")
+            self._unreachable = ""
+        return whole
+
+    def go_on(self) -> None:
+        """Begins the next pass. Call once files have been read."""
+        if self._opened is not None and self._running is None:
+            self._running = self._thread.submit(self._pass, self._opened)
+
+    @property
+    def whole_ns(self) -> int:
+        """All messages written before this time are in the files; 0 if unknown."""
+        return whole_ns(self._directory)
+
+    @property
+    def held_by(self) -> str:
+        """Describes what keeps ``whole_ns`` back, for people; empty if nothing does."""
+        if self._unreachable or self._clock.now_ns() - (copied_ns := self.whole_ns) < LATE_NS:
+            return self._unreachable
+        return f"the topic is copied up to {utc(copied_ns)}" if copied_ns else "the topic is not copied yet"
+
+    def close(self) -> None:
+        """Ends a pass that runs, which takes as long as a broker's answer."""
+        self._thread.shutdown()
+        if self._relay is not None:
+            self._relay.close()
+
+    def _pass(self, opened: Callable[[], Copier]) -> bool:
+        if self._relay is None:
+            self._relay = opened()
+        times = list[float]()  # of each block
+
+        def is_over() -> bool:
+            times.append(self._clock.monotonic())
+            return times[-1] - times[0] > PASS_S
+
+        return self._relay.pass_on(self._clock.now_ns(), is_over)
+
+
+def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *, copies: bool) -> None:
+    """Raises UsageError if files lack bytes that were read of them: copied again they would count again. Finished
+    files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun.
+    """
+    begun = (directory / f".{topic}.offsets").exists()
+    if not begun and not copies:
+        raise UsageError(
+            f"{directory}: topic {topic} is not copied yet; a replay reads what photon compute run has copied: run it"
+        )
+    paths = {directory / each.path: each.offset for each in positions}
+    short = [path for path, offset in paths.items() if path.exists() and path.stat().st_size < offset]
+    if short or (positions and not begun):
+        raise UsageError(
+            f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore it as old as "
+            "the state, or begin with another stream or --state"
+        )
