@@ -36,7 +36,7 @@ class Unconfirmed(OracleLeader):
         return super().confirmed(self._end)
 
 
-def _failed_is_aborted(self: Transaction, primary: Cell) -> bool:
+def _failed_is_aborted(self: Transaction, primary: Cell) -> int:
     """Rule 4: a missing answer to a commit means that nothing was done."""
     raise transaction.Conflict("simulated: taken for failed")
 
@@ -143,7 +143,7 @@ ABLATIONS = {
         Variant(patched=[*_UNMARKED]), "half|fractured|lost|wrong snapshot|false abort", Races
     ),
     "rule 4: a lost answer to a commit taken for failure": Ablation(
-        _patch(Transaction, "_is_committed", _failed_is_aborted), "false abort|observers"
+        _patch(Transaction, "_committed_at", _failed_is_aborted), "false abort|observers"
     ),
     "rule 5: resolved without the primary": Ablation(
         _patch(Resolver, "settle", _resolved_alone), "half|fractured|lost|wrong snapshot|sum"
