@@ -93,7 +93,7 @@ def main() -> None:
     ratios = [ours / theirs for ours, theirs in zip(taken["Photon"], taken["SQLite"], strict=True)]
     for name, each in taken.items():
         print(f"{name}: {median(each):.1f} µs of CPU a transfer")
-    print(f"ratio: {median(ratios):.2f}, in rounds of {given.transfers:,} from {min(ratios):.2f} to {max(ratios):.2f}")
+    print(f"ratio: {median(ratios):.2f}; rounds of {given.transfers:,}: {min(ratios):.2f} to {max(ratios):.2f}")
 
 
 if __name__ == "__main__":

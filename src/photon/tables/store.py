@@ -206,11 +206,11 @@ class AtomicStore(Store):
         super().__init__(rows)
         self._atomic, self._range = rows, range_size
         self._next = self._end = 0  # the rest of this client's range
-        self._one = threading.Lock()  # a timestamp that follows a commit's must see the commit
+        self._stepping = threading.Lock()  # a timestamp that follows a commit's must see the commit
 
     def timestamp(self) -> int:
         """Implements ``api.Oracle``."""
-        with self._one:
+        with self._stepping:
             if self._next < self._end:
                 [cells] = self._asked(lambda: self._rows.read([_REGISTER]))
                 if cells and int(cells[0].value) == self._end:
@@ -229,7 +229,7 @@ class AtomicStore(Store):
             state = next((each.value for each in cells if each.column == _STATE), None)
             return [_change(each) for each in mutations(timestamp, state)]
 
-        with self._one:
+        with self._stepping:
             done = self._step(made)
         return None if isinstance(done, RowsFailed) else done
 
@@ -276,7 +276,8 @@ def on_hbase(addresses: Sequence[str], table: str) -> Store:
 
 
 def _failed(error: RowsFailed) -> StoreFailed:
-    return StoreFailed(f"{error}: create it with photon table init" if isinstance(error, TableMissing) else str(error))
+    hint = ": create it with photon table init" if isinstance(error, TableMissing) else ""
+    return StoreFailed(f"{error}{hint}")
 
 
 def _key(table: str, row: str) -> bytes:

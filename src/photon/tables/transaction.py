@@ -257,8 +257,8 @@ class Transaction:
             patience = patience or Patience(self._around)
             if not patience.wait():
                 raise OutcomeUnknown(
-                    f"{'/'.join(cells[0])}: the store does not answer, or its disk is full: it is unknown whether the "
-                    "transaction is committed"
+                    f"{'/'.join(cells[0])}: the store does not answer, or its disk is full: it is unknown whether "
+                    "the transaction is committed"
                 )
         return timestamp
 
@@ -412,7 +412,9 @@ class Transaction:
             self._system.check(self.start)
         except TooOld:  # its version may have been collected
             raise OutcomeUnknown("the store took too long to answer: it is unknown whether it is committed") from None
-        raise Conflict(f"{'/'.join(primary)}: was taken by another client, while this one seemed dead or had no answer")
+        raise Conflict(
+            f"{'/'.join(primary)}: was taken by another client while this one got no answer"
+        )
 
     def _give_up(self, primary: Cell) -> None:
         """Frees the locked cells while the store answers; clients that find the rest free them."""
