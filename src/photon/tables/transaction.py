@@ -412,9 +412,7 @@ class Transaction:
             self._system.check(self.start)
         except TooOld:  # its version may have been collected
             raise OutcomeUnknown("the store took too long to answer: it is unknown whether it is committed") from None
-        raise Conflict(
-            f"{'/'.join(primary)}: was taken by another client while this one got no answer"
-        )
+        raise Conflict(f"{'/'.join(primary)}: was taken by another client while this one got no answer")
 
     def _give_up(self, primary: Cell) -> None:
         """Frees the locked cells while the store answers; clients that find the rest free them."""

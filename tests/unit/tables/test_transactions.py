@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from photon.tables.cell import (
     value_of,
     version_of,
 )
+from photon.tables.store import AtomicStore
 
 A, B = Cell("t", "a", "x"), Cell("t", "b", "x")
 
@@ -372,6 +374,88 @@ def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
     else:
         t.raw.commit()
     assert all_x(locking) == ([1, 1] if marks else [2, 1])
+
+
+# -- commits in one step ---------------------------------------------------------------------------------------------
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Tables]:
+    with Tables.open(tmp_path / "tables.db") as tables:
+        tables.around.limits.grace_s, tables.around.limits.patience_s = 0.0, 0.05
+        yield tables
+
+
+Made = Callable[[int, bytes | None], Sequence[Mutation]]
+
+
+def test_a_file_is_written_in_one_step_without_locks(file: Tables) -> None:
+    file.around.store.mutate = None  # type: ignore[method-assign, assignment]
+    put(file, "a", x=1)
+    t = file.begin()
+    for key in "ab":
+        row = t.table("t").row(key)
+        row.set("x", (row.get("x") or 0) + 1)
+    put(file, "b", x=3)
+    with pytest.raises(Conflict, match="t/b/x: another client has written it"):
+        t.raw.commit()
+    assert all_x(file) == [1, 3]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_step_whose_answer_is_lost_is_repeated_or_found(file: Tables, done: bool) -> None:
+    store = file.around.store
+    assert isinstance(store, AtomicStore)
+    step, calls = store.commit, 0
+
+    def losing(mutations: Made) -> bool | None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return step(mutations)
+        if done:
+            step(mutations)
+            with file.transaction() as later:
+                later.table("t").row("a").set("x", 3)
+        return None
+
+    store.commit = losing  # type: ignore[method-assign]
+    with file.transaction() as t:
+        for key in "ab":
+            t.table("t").row(key).set("x", 1)
+    assert all_x(file) == ([3, 1] if done else [1, 1])
+    assert t.raw.start < t.raw.commit_timestamp < file.around.timestamp()
+
+
+def test_a_step_that_is_refused_after_a_lost_answer_is_a_conflict(file: Tables) -> None:
+    store = file.around.store
+    assert isinstance(store, AtomicStore)
+    step, t = store.commit, file.begin()
+    t.table("t").row("a").set("x", 1)
+
+    def losing(mutations: Made) -> bool | None:
+        store.commit = step  # type: ignore[method-assign]
+        put(file, "a", x=2)
+        return None
+
+    store.commit = losing  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="t/a/x"):
+        t.raw.commit()
+    assert all_x(file) == [2]
+    assert file.counts["conflicts"] == 1
+
+
+def test_a_file_that_takes_nothing_any_more_leaves_the_outcome_open(file: Tables) -> None:
+    file.around.store.commit = lambda mutations: None  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknown, match="t/a/x: the store does not answer, or its disk is full"):
+        put(file, "a", x=1)
+
+
+def test_a_step_notifies_observers_that_its_client_has_not_heard_of(file: Tables) -> None:
+    put(file, "a", x=1)
+    with Tables.open(file.around.store._rows._path) as other:  # type: ignore[attr-defined]
+        other.system.change(lambda state: type(state)(observed={"t/x": ["seen"]}))
+    file.around.limits.grace_s = 1e9
+    put(file, "a", x=2)
+    assert [each.row for each in file.around.store.dirty("t", "", 9)] == ["a"]
 
 
 # -- old versions ----------------------------------------------------------------------------------------------------
