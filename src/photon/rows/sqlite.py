@@ -225,14 +225,11 @@ class SqliteRows:
         free = self._writing.acquire(blocking=False)
         try:
             run = (self._writer if free else self._reader).execute
-            if len(reads) == 1:
-                [each] = reads
-                return self._read(run, (each.row,), each.columns, each.upto, each.every)
             found: list[list[Cell]] = []
-            for alike, some in groupby(reads, _how):
+            for (columns, upto, every), some in groupby(reads, _how) if len(reads) > 1 else ((reads[0][1:], reads),):
                 rows = [each.row for each in some]
                 for at in range(0, len(rows), ROWS_AT_ONCE):
-                    found += self._read(run, rows[at : at + ROWS_AT_ONCE], *alike)
+                    found += self._read(run, rows[at : at + ROWS_AT_ONCE], columns, upto, every)
             return found
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -243,14 +240,19 @@ class SqliteRows:
     def _read(
         self, run: _Run, rows: Sequence[bytes], columns: Sequence[bytes], upto: int = EVER, every: bool = False
     ) -> list[list[Cell]]:
-        query = self._query(tuple(columns), ONE_ROW if len(rows) == 1 else f"row IN ({_marks(rows)})")
-        arguments = (*[_Blob(row) for row in rows], *query.names)
-        found: dict[bytes, list[Cell]] = {row: [] for row in rows}
+        found: dict[bytes, list[Cell]]
+        if len(rows) == 1:  # the usual case, without loops
+            query = self._query(tuple(columns), ONE_ROW)
+            arguments, found = (_Blob(rows[0]), *query.names), {rows[0]: []}
+        else:
+            query = self._query(tuple(columns), f"row IN ({_marks(rows)})")
+            arguments, found = (*map(_Blob, rows), *query.names), {row: [] for row in rows}
         older = every
         for record in run(query.sql, arguments).fetchall():  # one moment
             older = _newest(query, record, upto, found[record[0]]) or older
         if older:
-            found = {row: [] for row in rows}
+            for cells in found.values():
+                cells.clear()
             run("BEGIN")
             try:
                 for record in run(query.sql, arguments).fetchall():
@@ -336,9 +338,10 @@ class SqliteRows:
     ) -> Answer:
         def changed(run: _Run) -> bool:
             [cells] = self._read(run, (row,), columns)
-            if all(self._change(run, each) for each in changes(cells)):
-                return True
-            raise _Refused
+            for each in changes(cells):
+                if not self._change(run, each):
+                    raise _Refused
+            return True
 
         try:
             return self._written(changed)

@@ -212,11 +212,14 @@ class AtomicStore(Store):
         """Implements ``api.Oracle``."""
         with self._stepping:
             if self._next < self._end:
-                [cells] = self._asked(lambda: self._rows.read([_REGISTER]))
+                try:
+                    [cells] = self._rows.read([_REGISTER])
+                except RowsFailed as error:
+                    raise _failed(error) from None
                 if cells and int(cells[0].value) == self._end:
                     self._next += 1
                     return self._next - 1
-            done = self._step(lambda timestamp, cells: [])
+            done = self._step(lambda timestamp, state: [])
             if done is not True:
                 raise StoreFailed(str(done))
             return self._next - 1
@@ -225,28 +228,33 @@ class AtomicStore(Store):
         """Does all mutations that ``mutations`` makes, or none, in one step; answers as ``mutate`` does for one.
         ``mutations`` is given the commit timestamp and the meta of ``STATE``, both as of this step, and may raise."""
 
-        def made(timestamp: int, cells: list[api.Cell]) -> list[Change]:
-            state = next((each.value for each in cells if each.column == _STATE), None)
-            return [_change(each) for each in mutations(timestamp, state)]
-
         with self._stepping:
-            done = self._step(made)
+            done = self._step(mutations)
         return None if isinstance(done, RowsFailed) else done
 
-    def _step(self, changes: Callable[[int, list[api.Cell]], list[Change]]) -> api.Answer:
-        """Does changes with the next timestamp, after taking a new range if necessary."""
+    def _step(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> api.Answer:
+        """As ``commit``, after taking a new range of timestamps if necessary."""
         taken = 0
 
         def made(cells: list[api.Cell]) -> list[Change]:
             nonlocal taken
-            before = next((each.value for each in cells if each.column == _NEXT), None)
-            end = int(before or b"1")
-            if end == self._end and self._next < end:
+            before = state = None
+            for cell in cells:
+                if cell.column == _NEXT:
+                    before = cell.value
+                elif cell.column == _STATE:
+                    state = cell.value
+            timestamp = int(before or b"1")
+            changes = []
+            if timestamp == self._end and self._next < timestamp:
+                timestamp = self._next
                 self._next += 1
-                return changes(self._next - 1, cells)
-            taken = end + self._range
-            after = api.Cell(_NEXT, _META_AT, b"%d" % taken)
-            return [Change(_SYSTEM_ROW, [after], before), *changes(end, cells)]
+            else:
+                taken = timestamp + self._range
+                changes.append(Change(_SYSTEM_ROW, [api.Cell(_NEXT, _META_AT, b"%d" % taken)], before))
+            for each in mutations(timestamp, state):
+                changes.append(_change(each))  # noqa: PERF401
+            return changes
 
         done = self._atomic.change_all(_SYSTEM_ROW, (_META,), made)
         if taken and done is True:

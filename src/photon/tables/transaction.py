@@ -99,8 +99,8 @@ class Transaction:
         """Reads until no lock is in the way, except on ``optional`` columns."""
         patience = None
         while True:
-            blocked = []
-            in_the_way = []
+            blocked: list[Read] = []
+            in_the_way: list[tuple[Cell, bytes]] = []
             for read, found in zip(reads, self._around.read(reads), strict=True):
                 locks = self._take(read, found)
                 if locks and (locks := [each for each in locks if each[0].column not in optional]):
