@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from photon.config.versioned_file import other_version
 from photon.rows.api import EVER, Answer, Cell, Change, Delete, Families, Groups, Put, Read, RowsFailed
 
-FORMAT = 3
+FORMAT = 4
 BUSY_S = 30.0  # seconds to wait for another process that writes
 WAL_BYTES = 64 << 20
 NAMES_APART = 8
