@@ -429,6 +429,8 @@ class Engine:
         self._more = False
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
+                if stage.behind and stage.low_ns > NEVER_NS:  # timers up to the watermark come before later records
+                    stage.fire(list(groups), stage.low_ns, stage.waiting, now_ns)
                 stage.run(groups, now_ns)
             low_ns, expected = self._low(stage, exact=stage.part.exact)
             waiting = expected + stage.keyless

@@ -188,8 +188,6 @@ class Stage:
             for record, _ in records if low_ns > NEVER_NS else ():
                 if record.time_ns < low_ns:
                     self.tally.late += 1
-        if self.behind and self.low_ns > NEVER_NS:  # a key's timers up to the watermark come before its records
-            self._each([(key, ()) for key in groups], self.low_ns, NEVER_NS)
         self._each(list(groups.items()), NEVER_NS, NEVER_NS)
 
     # -- timers

@@ -226,7 +226,8 @@ class SqliteRows:
         try:
             run = (self._writer if free else self._reader).execute
             found: list[list[Cell]] = []
-            for (columns, upto, every), some in groupby(reads, _how) if len(reads) > 1 else ((reads[0][1:], reads),):
+            alike = ((reads[0][1:], reads),) if len(reads) == 1 else groupby(reads, _how)
+            for (columns, upto, every), some in alike:
                 rows = [each.row for each in some]
                 for at in range(0, len(rows), ROWS_AT_ONCE):
                     found += self._read(run, rows[at : at + ROWS_AT_ONCE], columns, upto, every)

@@ -59,6 +59,10 @@ def change(rows: Rows, *changes: Change) -> list[bool]:
     return known(rows, changes, rows.change(changes))
 
 
+def test_nothing_is_read_if_nothing_is_asked(rows: Rows) -> None:
+    assert rows.read([]) == []
+
+
 def test_changes_of_one_step_are_done_together_or_not_at_all(rows: Rows) -> None:
     if not isinstance(rows, MemoryRows | SqliteRows):
         pytest.skip("not a store whose rows change together")
