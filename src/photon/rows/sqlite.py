@@ -222,7 +222,7 @@ class SqliteRows:
     # -- reading -----------------------------------------------------------------------------------------------------
     def read(self, reads: Sequence[Read]) -> list[list[Cell]]:
         # The writing connection's cache has its own writes; another one's is emptied by them.
-        free = self._writing.acquire(blocking=False)
+        free = not self._one_thread and self._writing.acquire(blocking=False)
         try:
             run = (self._writer if free else self._reader).execute
             found: list[list[Cell]] = []
