@@ -225,12 +225,14 @@ class SqliteRows:
         free = not self._one_thread and self._writing.acquire(blocking=False)
         try:
             run = (self._writer if free else self._reader).execute
+            if len(reads) == 1:
+                row, columns, upto, every = reads[0]
+                return self._read(run, (row,), columns, upto, every)
             found: list[list[Cell]] = []
-            alike = ((reads[0][1:], reads),) if len(reads) == 1 else groupby(reads, _how)
-            for (columns, upto, every), some in alike:
+            for alike, some in groupby(reads, _how):
                 rows = [each.row for each in some]
                 for at in range(0, len(rows), ROWS_AT_ONCE):
-                    found += self._read(run, rows[at : at + ROWS_AT_ONCE], columns, upto, every)
+                    found += self._read(run, rows[at : at + ROWS_AT_ONCE], *alike)
             return found
         except sqlite3.Error as error:
             raise self._failed(error) from error

@@ -62,15 +62,17 @@ class Store:
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """Returns an answer for each read: a row as of one moment; in one round trip if possible. Reads may be as of
         different moments."""
-        wanted = [
-            api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
-            for table, row, columns, upto in reads
-        ]
+        wanted: list[api.Read] = []
+        found: list[RowRead] = []
+        for table, row, columns, upto in reads:
+            names = _columns(columns and tuple(columns), upto == 0)
+            wanted.append(api.Read(f"{table}\0{row}".encode(), names, upto or _META_AT))
         try:
-            found = self._rows.read(wanted)
+            for cells in self._rows.read(wanted):
+                found.append(_held(cells))  # noqa: PERF401
         except RowsFailed as error:
             raise _failed(error) from None
-        return [_held(each) for each in found]
+        return found
 
     def mutate(
         self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True

@@ -77,7 +77,7 @@ class SystemView:
         """Call after a read: verifies that a transaction that began at ``start`` could still read everything. Raises
         TooOld."""
         self._fresh()
-        if start < self.safe_point:
+        if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:

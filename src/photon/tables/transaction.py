@@ -229,21 +229,20 @@ class Transaction:
     def _commit_at_once(self, store: AtomicStore, cells: list[Cell]) -> int:
         """Rule 11."""
         metas = self._metas(cells)
+        uncertain: set[Cell] = set()
         for cell in cells:
-            self._free(cell, metas, set())
+            self._free(cell, metas, uncertain)
         timestamp = 0
 
         def mutations(commit: int, state: bytes | None) -> list[Mutation]:
             nonlocal timestamp
             timestamp, start = commit, self.start
             observed, done = self._system.observed_in(state), commit_meta(Commit(commit, start, 0))
-            return [
-                Mutation(
-                    cell, metas[cell], done, version_of(start, value), commit,
-                    start if (cell[0], cell[2]) in observed else 0,
-                )
-                for cell, value in self.writes.items()
-            ]  # fmt: skip
+            made = []
+            for cell, value in self.writes.items():
+                notify = start if (cell[0], cell[2]) in observed else 0
+                made.append(Mutation(cell, metas[cell], done, version_of(start, value), commit, notify))
+            return made
 
         patience = None
         while not (done := store.commit(mutations)):
