@@ -237,6 +237,7 @@ class Transaction:
         def mutations(commit: int, state: bytes | None) -> list[Mutation]:
             nonlocal timestamp
             timestamp, start = commit, self.start
+            self._around.counts["mutates"] += 1
             observed, done = self._system.observed_in(state), commit_meta(Commit(commit, start, 0))
             made = []
             for cell, value in self.writes.items():
