@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -428,6 +429,8 @@ class Engine:
         self._more = False
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
+                if stage.behind and stage.low_ns > NEVER_NS:  # timers up to the watermark come before later records
+                    stage.fire(list(groups), stage.low_ns, stage.waiting, now_ns)
                 stage.run(groups, now_ns)
             low_ns, expected = self._low(stage, exact=stage.part.exact)
             waiting = expected + stage.keyless
@@ -435,19 +438,19 @@ class Engine:
                 low_ns = max(low_ns, stage.low_ns)
                 if low_ns < ENDED_NS:
                     self._standing.before[stage.name] = low_ns
-                keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
-                self._more |= upto_ns < low_ns
+                keys, until_ns, complete_ns = stage.due(low_ns, False, limits.timers_at_once)
+                self._more |= complete_ns < low_ns
                 self._changed |= bool(keys) or low_ns > stage.low_ns
                 stage.behind = False
-                stage.fire(keys, max(upto_ns, stage.low_ns), waiting, now_ns)
-                stage.passed(upto_ns, False)
-                stage.behind |= upto_ns < stage.low_ns
+                stage.fire(keys, max(until_ns, stage.low_ns), waiting, now_ns)
+                stage.passed(complete_ns, False)
+                stage.behind |= complete_ns < stage.low_ns
             stage.waiting = waiting
-            keys, upto_ns = stage.due(now_ns, True, limits.timers_at_once)
+            keys, until_ns, complete_ns = stage.due(now_ns, True, limits.timers_at_once)
             if keys:
-                self._more |= upto_ns < now_ns
-                stage.fire_wall(keys, upto_ns, now_ns)
-                stage.passed(upto_ns, True)
+                self._more |= complete_ns < now_ns
+                stage.fire_wall(keys, until_ns, now_ns)
+                stage.passed(complete_ns, True)
                 self._changed = True
             if stage.made:
                 made, stage.made = stage.made, []
@@ -577,9 +580,10 @@ class Engine:
         size = sum(stage.cached for stage in self._stages)
         if size <= self._limits.cache_bytes:
             return
-        rows = [(row, stage) for stage in self._stages for row in stage.cache.values()]
-        rows.sort(key=lambda each: NEVER_NS if each[0].event_ns is None else -each[0].event_ns)
-        for row, stage in rows:
+        rows = ((row, stage) for stage in self._stages for row in stage.cache.values())
+        most = sum(len(stage.cache) for stage in self._stages) // 4 + 1  # a list of all would be large itself
+        when = lambda each: NEVER_NS if each[0].event_ns is None else -each[0].event_ns  # noqa: E731
+        for row, stage in heapq.nsmallest(most, rows, key=when):
             size -= stage.forget(row.key)
             if size <= self._limits.cache_bytes * 4 // 5:
                 return

@@ -191,19 +191,19 @@ class Stage:
         self._each(list(groups.items()), NEVER_NS, NEVER_NS)
 
     # -- timers
-    def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int]:
-        """Returns keys with timers up to this time, earliest first, and the time up to which these are complete,
-        which is earlier with more than ``most`` keys."""
+    def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int, int]:
+        """Returns keys with timers up to this time, earliest first; the time up to which their timers are to be
+        called; and the time up to which the keys are complete. These are earlier with more than ``most`` keys. The
+        last is the earliest of the three if more than ``most`` keys have timers at the same time."""
         if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
-            return [], until_ns
+            return [], until_ns, until_ns
         found = self._found(until_ns, wall, most + 1)
+        complete_ns = until_ns
         if len(found) > most:
-            earlier_ns = found[most].time_ns - 1
-            if earlier_ns < found[0].time_ns:
-                earlier_ns = found[0].time_ns
-                found = self._found(earlier_ns, wall, 1 << 40)
-            until_ns = earlier_ns
-        return list(dict.fromkeys(each.key for each in found if each.time_ns <= until_ns)), until_ns
+            complete_ns = found[most].time_ns - 1
+            until_ns = max(complete_ns, found[0].time_ns)
+            found = found[:most]
+        return list(dict.fromkeys(each.key for each in found if each.time_ns <= until_ns)), until_ns, complete_ns
 
     def _found(self, until_ns: int, wall: bool, most: int) -> list[Due]:
         found: list[Due] = []

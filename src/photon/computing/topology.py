@@ -46,7 +46,7 @@ class Limits:
     outbox_bytes: int = 256 << 20  # unacknowledged productions: above this, no input is taken
     message_items: int = 10_000
     message_bytes: int = 4 << 20
-    timers_at_once: int = 20_000  # keys of a computation whose timers are called between two commits
+    timers_at_once: int = 10_000  # keys of a computation whose timers are called between two commits
     # Timers of one key that are called between two commits, beyond those set before; more timers that are not later
     # than their predecessor are a fault.
     timers_of_key: int = 10_000

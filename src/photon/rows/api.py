@@ -8,7 +8,7 @@ repeated or late without changing the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -130,6 +130,17 @@ class Rows(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class AtomicRows(Rows, Protocol):
+    """Rows that change together."""
+
+    def change_all(
+        self, row: bytes, columns: Sequence[bytes], changes: Callable[[list[Cell]], Sequence[Change]]
+    ) -> Answer:
+        """Does all changes that ``changes`` makes from the newest cells of a row, or none: reading and writing are
+        one step. Raises errors from ``changes``, after which nothing was done."""
+        ...
 
 
 def behind(prefix: bytes) -> bytes:

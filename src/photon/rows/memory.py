@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from photon.rows.api import EVER, Answer, Cell, Change, Delete, Groups, Put, Read
 
@@ -12,7 +12,7 @@ _Row = dict[bytes, list[Cell]]  # column -> its versions, in order
 
 
 class MemoryRows:
-    """Implements ``api.Rows``. Limited only by memory."""
+    """Implements ``api.AtomicRows``. Limited only by memory."""
 
     atomic = True
     round_trips = 0
@@ -73,6 +73,13 @@ class MemoryRows:
                 return [False] * len(changes)
             return [True, *(self._change(each) for each in changes[1:])]
 
+    def change_all(
+        self, row: bytes, columns: Sequence[bytes], changes: Callable[[list[Cell]], Sequence[Change]]
+    ) -> Answer:
+        with self._lock:
+            made = changes(self._read(Read(row, columns)))
+            return all(map(self._fits, made)) and all(map(self._change, made))
+
     def commit(self, change: Change, puts: Sequence[Put]) -> bool:
         with self._lock:
             done = self._change(change)
@@ -102,13 +109,16 @@ class MemoryRows:
     def close(self) -> None: ...
 
     def _change(self, change: Change) -> bool:
-        column = change.cells[0].column
-        versions = self._rows[column[:1]].get(change.row, {}).get(column)
-        if (versions[-1].value if versions else None) != change.expected:
+        if not self._fits(change):
             return False
         for cell in change.cells:
             self._write(change.row, cell)
         return True
+
+    def _fits(self, change: Change) -> bool:
+        column = change.cells[0].column
+        versions = self._rows[column[:1]].get(change.row, {}).get(column)
+        return (versions[-1].value if versions else None) == change.expected
 
     def _put(self, puts: Sequence[Put]) -> None:
         for put in puts:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from photon.config.versioned_file import other_version
 from photon.rows.api import EVER, Answer, Cell, Change, Delete, Families, Groups, Put, Read, RowsFailed
 
-FORMAT = 3
+FORMAT = 4
 BUSY_S = 30.0  # seconds to wait for another process that writes
 WAL_BYTES = 64 << 20
 NAMES_APART = 8
@@ -34,6 +34,10 @@ _how = itemgetter(1, 2, 3)  # of a Read: all but the row
 T = TypeVar("T")
 
 
+class _Refused(Exception):
+    """One of the changes of a step does not fit."""
+
+
 class _Query(NamedTuple):
     """A query of the newest cells."""
 
@@ -41,6 +45,22 @@ class _Query(NamedTuple):
     names: tuple[bytearray, ...]
     families: tuple[bytes, ...]  # of the version and the value in each result, which follow the row and the name
     only: frozenset[bytes] | None  # columns to keep of the result; ``None`` means all
+
+
+class _Pair(NamedTuple):
+    """Statements that write two cells in one record."""
+
+    added: str
+    changed: str
+
+
+class _Plan(NamedTuple):
+    """Statements for a change by its first column."""
+
+    name: bytearray
+    added: str
+    changed: str
+    pairs: dict[bytes, _Pair]  # by the column of a second cell in the same record
 
 
 class _Table:
@@ -77,7 +97,6 @@ class _Table:
         }
         self.put_older = f"INSERT OR REPLACE INTO {self.older} VALUES (?, ?, ?, ?)"
         self.remove = [f"DELETE FROM {each} WHERE row = ?" for each in (name, self.older)[: 1 + bool(self.kept)]]
-        self.change = lru_cache(100)(self._change)
         versions = f"SELECT version, value FROM {self.older} WHERE row = ? AND col = ? AND version <= ?"
         self.versions = versions + " ORDER BY version DESC"
         self.version = self.versions + " LIMIT 1"
@@ -94,7 +113,7 @@ class _Table:
             one, given = ("", (row, upto)) if column is None else (" AND col = ?", (row, upto, column))
             run(f"DELETE FROM {self.older} WHERE row = ? AND version <= ?{one}", given)
 
-    def _change(self, families: bytes, new: bool) -> str:
+    def change(self, families: bytes, new: bool) -> str:
         """Writes cells of these families in one record, if the first is as expected and the others are newer."""
         letters = families.decode()
         if new:
@@ -106,7 +125,7 @@ class _Table:
 
 
 class SqliteRows:
-    """Implements ``api.Rows``."""
+    """Implements ``api.AtomicRows``."""
 
     atomic = True
     round_trips = 0
@@ -123,6 +142,7 @@ class SqliteRows:
         self._tables = [_Table(group) for group in groups]
         self._table_of = {family: table for table in self._tables for family in table.families}
         self._query = lru_cache(1_000)(self._query_of)
+        self._plan = lru_cache(1_000)(self._plan_of)
         self._writing = threading.Lock()
         self._local = threading.local()
         self._opening = threading.Lock()
@@ -201,40 +221,48 @@ class SqliteRows:
 
     # -- reading -----------------------------------------------------------------------------------------------------
     def read(self, reads: Sequence[Read]) -> list[list[Cell]]:
+        # The writing connection's cache has its own writes; another one's is emptied by them.
+        free = not self._one_thread and self._writing.acquire(blocking=False)
         try:
+            run = (self._writer if free else self._reader).execute
             if len(reads) == 1:
-                [each] = reads
-                return self._read((each.row,), each.columns, each.upto, each.every)
+                row, columns, upto, every = reads[0]
+                return self._read(run, (row,), columns, upto, every)
             found: list[list[Cell]] = []
             for alike, some in groupby(reads, _how):
                 rows = [each.row for each in some]
                 for at in range(0, len(rows), ROWS_AT_ONCE):
-                    found += self._read(rows[at : at + ROWS_AT_ONCE], *alike)
+                    found += self._read(run, rows[at : at + ROWS_AT_ONCE], *alike)
             return found
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        finally:
+            if free:
+                self._writing.release()
 
-    def _read(self, rows: Sequence[bytes], columns: Sequence[bytes], upto: int, every: bool) -> list[list[Cell]]:
-        where = ONE_ROW if len(rows) == 1 else f"row IN ({_marks(rows)})"
-        query, run = self._query(tuple(columns), where), self._reader.execute
-        arguments = (*map(_Blob, rows), *query.names)
-        records = run(query.sql, arguments).fetchall()  # one moment
-        if every or (upto != EVER and any((version or 0) > upto for each in records for version in each[2::2])):
+    def _read(
+        self, run: _Run, rows: Sequence[bytes], columns: Sequence[bytes], upto: int = EVER, every: bool = False
+    ) -> list[list[Cell]]:
+        found: dict[bytes, list[Cell]]
+        if len(rows) == 1:  # the usual case, without loops
+            query = self._query(tuple(columns), ONE_ROW)
+            arguments, found = (_Blob(rows[0]), *query.names), {rows[0]: []}
+        else:
+            query = self._query(tuple(columns), f"row IN ({_marks(rows)})")
+            arguments, found = (*map(_Blob, rows), *query.names), {row: [] for row in rows}
+        older = every
+        for record in run(query.sql, arguments).fetchall():  # one moment
+            older = _newest(query, record, upto, found[record[0]]) or older
+        if older:
+            for cells in found.values():
+                cells.clear()
             run("BEGIN")
             try:
-                records = run(query.sql, arguments).fetchall()
-                cells = [(each[0], self._seen(query, each, upto, every)) for each in records]
+                for record in run(query.sql, arguments).fetchall():
+                    found[record[0]] += self._seen(run, query, record, upto, every)
             finally:
                 run("COMMIT")
-        else:
-            cells = [(each[0], _cells(query, each)) for each in records]
-        found: dict[bytes, list[Cell]] = {}
-        for row, some in cells:
-            if row in found:
-                found[row] += some
-            else:
-                found[row] = some
-        return [found.get(row, []) for row in rows]
+        return [found[row] for row in rows]
 
     def scan(
         self, begin: bytes, end: bytes | None, columns: Sequence[bytes], limit: int, *, upto: int = EVER,
@@ -249,7 +277,7 @@ class SqliteRows:
             run("BEGIN")
             try:
                 for row, records in groupby(run(f"{query.sql} ORDER BY row", (*bounds, *query.names)), _row_of):
-                    seen = [cell for each in records for cell in self._seen(query, each, upto, every)]
+                    seen = [cell for each in records for cell in self._seen(run, query, each, upto, every)]
                     if seen:
                         found.append((row, seen))
                         if len(found) == limit:
@@ -260,18 +288,19 @@ class SqliteRows:
 
         return self._said(page)
 
-    def _seen(self, query: _Query, record: Sequence[Any], upto: int, every: bool) -> list[Cell]:
+    def _seen(self, run: _Run, query: _Query, record: Sequence[Any], upto: int, every: bool) -> list[Cell]:
         """Returns the visible versions of a record."""
         found: list[Cell] = []
-        for cell in _cells(query, record):
+        newest: list[Cell] = []
+        _newest(query, record, upto, newest)
+        for cell in newest:
             older = cell.version > upto
             if not older:
                 found.append(cell)
             table = self._table_of[cell.column[:1]]
             if cell.column[:1] in table.kept and (every or older):
                 select = table.versions if every else table.version
-                versions = self._reader.execute(select, (record[0], cell.column, upto))
-                found += [Cell(cell.column, *each) for each in versions]
+                found += [Cell(cell.column, *each) for each in run(select, (record[0], cell.column, upto))]
         return found
 
     def _query_of(self, columns: tuple[bytes, ...], where: str) -> _Query:
@@ -307,6 +336,23 @@ class SqliteRows:
         except RowsFailed as failed:
             return [failed] * len(changes)
 
+    def change_all(
+        self, row: bytes, columns: Sequence[bytes], changes: Callable[[list[Cell]], Sequence[Change]]
+    ) -> Answer:
+        def changed(run: _Run) -> bool:
+            [cells] = self._read(run, (row,), columns)
+            for each in changes(cells):
+                if not self._change(run, each):
+                    raise _Refused
+            return True
+
+        try:
+            return self._written(changed)
+        except _Refused:
+            return False
+        except RowsFailed as failed:
+            return failed
+
     def commit(self, change: Change, puts: Sequence[Put]) -> bool:
         def committed(run: _Run) -> bool:
             done = self._change(run, change)
@@ -338,25 +384,33 @@ class SqliteRows:
 
     def _change(self, run: _Run, change: Change) -> bool:
         row, cells, expected = _Blob(change.row), change.cells, change.expected
-        first, others = cells[0], cells[1:]
-        families, name = first.column[:1], _Blob(first.column[1:])
-        table = self._table_of[families]
-        written, rest = [first.version, _Blob(first.value)], list[Cell]()
-        for cell in others:
-            family = cell.column[:1]
-            if family in table.families and family not in families and cell.column[1:] == name:
-                families += family
-                written += (cell.version, _Blob(cell.value))
-            else:
-                rest.append(cell)
-        added = expected is None and run(table.change(families, True), (*written, row, name)).rowcount == 1
-        where = (row, name, None if expected is None else _Blob(expected))
-        if not added and run(table.change(families, False), (*written, *where, *written[2::2])).rowcount != 1:
-            # Not as expected, or one of the others is not newer than the cell it would replace.
-            if len(families) == 1 or run(table.change(families[:1], False), (*written[:2], *where)).rowcount != 1:
-                return False
-            rest = list(others)
-        for cell in rest:
+        first, plan = cells[0], self._plan(cells[0].column)
+        where = (row, plan.name, None if expected is None else _Blob(expected))
+        written = (first.version, _Blob(first.value))
+        if len(cells) > 1 and (pair := plan.pairs.get(cells[1].column)) is not None:
+            second = cells[1]
+            both = (*written, second.version, _Blob(second.value))
+            if (expected is None and run(pair.added, (*both, row, plan.name)).rowcount == 1) or run(
+                pair.changed, (*both, *where, second.version)
+            ).rowcount == 1:
+                return self._rest(run, row, cells[2:])
+            # not as expected, or the second is not newer than the cell that it would replace
+        elif expected is None and run(plan.added, (*written, row, plan.name)).rowcount == 1:
+            return self._rest(run, row, cells[1:])
+        return run(plan.changed, (*written, *where)).rowcount == 1 and self._rest(run, row, cells[1:])
+
+    def _plan_of(self, column: bytes) -> _Plan:
+        family, name = column[:1], column[1:]
+        table = self._table_of[family]
+        pairs = {
+            other + name: _Pair(table.change(family + other, True), table.change(family + other, False))
+            for other in table.families
+            if other != family
+        }
+        return _Plan(_Blob(name), table.change(family, True), table.change(family, False), pairs)
+
+    def _rest(self, run: _Run, row: bytearray, cells: Sequence[Cell]) -> bool:
+        for cell in cells:
             self._write(run, row, cell)
         return True
 
@@ -408,7 +462,7 @@ class SqliteRows:
         return done
 
     def _failed(self, error: sqlite3.Error) -> RowsFailed:
-        return RowsFailed(f"{self._path}: {error}")
+        return RowsFailed(f"{self._path}: {'is closed' if self._closed else error}")
 
     def _said(self, work: Callable[[], T]) -> T:
         try:
@@ -417,17 +471,17 @@ class SqliteRows:
             raise self._failed(error) from error
 
 
-def _cells(query: _Query, record: Sequence[Any]) -> list[Cell]:
-    name = record[1]
-    found = []
-    at = 2
+def _newest(query: _Query, record: Sequence[Any], upto: int, cells: list[Cell]) -> bool:
+    """Adds the newest cells of a record. True if one is newer than ``upto``."""
+    name, newer, at = record[1], False, 2
     for family in query.families:
         if (version := record[at]) is not None:
-            found.append(Cell(family + name, version, record[at + 1]))
+            column = family + name
+            if query.only is None or column in query.only or family in query.only:
+                cells.append(Cell(column, version, record[at + 1]))
+                newer = newer or version > upto
         at += 2
-    if query.only is None:
-        return found
-    return [each for each in found if each.column in query.only or each.column[:1] in query.only]
+    return newer
 
 
 def _marks(given: Sequence[object]) -> str:

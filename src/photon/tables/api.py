@@ -93,6 +93,7 @@ class Notification(NamedTuple):
 
 # The table with the tables' own data, in metas without versions (``system.py``).
 SYSTEM = "photon-system"
+STATE = Cell(SYSTEM, "tables", "state")
 
 
 # -- timestamps ------------------------------------------------------------------------------------------------------
@@ -100,7 +101,8 @@ class Oracle(Protocol):
     """Hands out timestamps from 1 on, each once. A timestamp requested after another was received is higher, over all
     clients, restarts and leaders. Safe for many threads."""
 
-    round_trips: int  # to servers, so far
+    @property
+    def round_trips(self) -> int: ...  # to servers, so far
 
     def timestamp(self) -> int:
         """Raises StoreFailed."""

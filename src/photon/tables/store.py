@@ -14,27 +14,30 @@ Metas are not deleted: in HBase the tombstone would hide a meta written later at
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 from photon.rows import api
-from photon.rows.api import ALL, EVER, NOW, Change, Delete, Put, Rows, RowsFailed, TableMissing
+from photon.rows.api import ALL, EVER, NOW, AtomicRows, Change, Delete, Put, Rows, RowsFailed, TableMissing
 from photon.rows.hbase.connection import CONNECTIONS_MAX
 from photon.rows.hbase.rows import HBaseRows
 from photon.rows.memory import MemoryRows
 from photon.rows.sqlite import SqliteRows
-from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
+from photon.tables.api import NOTHING, STATE, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
 GROUPS = ({b"m": 1, b"w": ALL}, {b"n": 1})
+RANGE = 1_000  # timestamps that a client of a file takes at once
 CALL_SECONDS_MAX = 20.0  # seconds for a read with its repetitions, and for a flush
 APPLICATION = 0x50485442  # of a SQLite file: "PHTB"
 _META, _VERSIONS, _NOTIFY = (family for group in GROUPS for family in group)
 _META_AT = 1
 _CLAIM = b"n\0"  # a column that is never a notification
 _START = struct.Struct(">Q")
-_ORACLE = Cell(SYSTEM, "oracle", "next")
+_STATE = _META + STATE.column.encode()
+_NEXT = b"mnext"  # the end of the timestamps taken from an ``AtomicStore``
 
 T = TypeVar("T")
 
@@ -46,9 +49,6 @@ class Store:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._next: bytes | None = (
-            None  # the register's value left by ``allocate``, if no other client has called it since
-        )
 
     @property
     def round_trips(self) -> int:
@@ -62,11 +62,17 @@ class Store:
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """Returns an answer for each read: a row as of one moment; in one round trip if possible. Reads may be as of
         different moments."""
-        wanted = [
-            api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
-            for table, row, columns, upto in reads
-        ]
-        return [_held(each) for each in self._asked(lambda: self._rows.read(wanted))]
+        wanted: list[api.Read] = []
+        found: list[RowRead] = []
+        for table, row, columns, upto in reads:
+            names = _columns(columns and tuple(columns), upto == 0)
+            wanted.append(api.Read(f"{table}\0{row}".encode(), names, upto or _META_AT))
+        try:
+            for cells in self._rows.read(wanted):
+                found.append(_held(cells))  # noqa: PERF401
+        except RowsFailed as error:
+            raise _failed(error) from None
+        return found
 
     def mutate(
         self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True
@@ -177,22 +183,6 @@ class Store:
         gone = [Delete(_key(table, row), _CLAIM) for row in rows]
         self._asked(lambda: self._rows.delete(gone))
 
-    def allocate(self, timestamps: int) -> int:
-        """Returns the first of ``count`` consecutive unique numbers, from 1 on: timestamps without an oracle's
-        server."""
-        row, column = _key(_ORACLE.table, _ORACLE.row), _META + _ORACLE.column.encode()
-        while True:
-            first = int(self._next or b"1")
-            after = b"%d" % (first + timestamps)
-            [done] = self._rows.change([Change(row, [api.Cell(column, _META_AT, after)], self._next)])
-            if isinstance(done, RowsFailed):
-                raise StoreFailed(str(done)) from None
-            if done:
-                self._next = after
-                return first
-            [cells] = self._asked(lambda: self._rows.read([api.Read(row, (column,))]))
-            self._next = cells[0].value if cells else None
-
     def close(self) -> None:
         """Call after ``flush``."""
         self._rows.close()
@@ -206,22 +196,84 @@ class Store:
     def _asked(self, question: Callable[[], T]) -> T:
         try:
             return question()
-        except TableMissing as error:
-            raise StoreFailed(f"{error}: create it with photon table init") from None
         except RowsFailed as error:
-            raise StoreFailed(str(error)) from None
+            raise _failed(error) from None
+
+
+class AtomicStore(Store):
+    """A store that commits a transaction in one step, and is its own oracle (rule 11). A client takes a range of
+    timestamps at a time, and hands out one only after reading that no other client has taken a range since."""
+
+    def __init__(self, rows: AtomicRows, range_size: int = RANGE) -> None:
+        super().__init__(rows)
+        self._atomic, self._range = rows, range_size
+        self._next = self._end = 0  # the rest of this client's range
+        self._stepping = threading.Lock()  # a timestamp that follows a commit's must see the commit
+
+    def timestamp(self) -> int:
+        """Implements ``api.Oracle``."""
+        with self._stepping:
+            if self._next < self._end:
+                try:
+                    [cells] = self._rows.read([_REGISTER])
+                except RowsFailed as error:
+                    raise _failed(error) from None
+                if cells and int(cells[0].value) == self._end:
+                    self._next += 1
+                    return self._next - 1
+            done = self._step(lambda timestamp, state: [])
+            if done is not True:
+                raise StoreFailed(str(done))
+            return self._next - 1
+
+    def commit(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> bool | None:
+        """Does all mutations that ``mutations`` makes, or none, in one step; answers as ``mutate`` does for one.
+        ``mutations`` is given the commit timestamp and the meta of ``STATE``, both as of this step, and may raise."""
+
+        with self._stepping:
+            done = self._step(mutations)
+        return None if isinstance(done, RowsFailed) else done
+
+    def _step(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> api.Answer:
+        """As ``commit``, after taking a new range of timestamps if necessary."""
+        taken = 0
+
+        def made(cells: list[api.Cell]) -> list[Change]:
+            nonlocal taken
+            before = state = None
+            for cell in cells:
+                if cell.column == _NEXT:
+                    before = cell.value
+                elif cell.column == _STATE:
+                    state = cell.value
+            timestamp = int(before or b"1")
+            changes = []
+            if timestamp == self._end and self._next < timestamp:
+                timestamp = self._next
+                self._next += 1
+            else:
+                taken = timestamp + self._range
+                changes.append(Change(_SYSTEM_ROW, [api.Cell(_NEXT, _META_AT, b"%d" % taken)], before))
+            for each in mutations(timestamp, state):
+                changes.append(_change(each))  # noqa: PERF401
+            return changes
+
+        done = self._atomic.change_all(_SYSTEM_ROW, (_META,), made)
+        if taken and done is True:
+            self._next, self._end = taken - self._range + 1, taken
+        return done
 
 
 def in_memory() -> Store:
     return Store(MemoryRows(GROUPS))
 
 
-def in_file(path: Path) -> Store:
+def in_file(path: Path) -> AtomicStore:
     """Opens a store in a SQLite file. kill -9 loses nothing; a power cut may lose the last transactions, each
     completely and with everything after it (timestamps, cursors), so that a former state remains. Raises
     StoreFailed."""
     try:
-        return Store(SqliteRows(path, GROUPS, APPLICATION, survives_power=False, one_thread=False))
+        return AtomicStore(SqliteRows(path, GROUPS, APPLICATION, survives_power=False, one_thread=False))
     except RowsFailed as error:
         raise StoreFailed(str(error)) from None
 
@@ -233,8 +285,17 @@ def on_hbase(addresses: Sequence[str], table: str) -> Store:
     )
 
 
+def _failed(error: RowsFailed) -> StoreFailed:
+    hint = ": create it with photon table init" if isinstance(error, TableMissing) else ""
+    return StoreFailed(f"{error}{hint}")
+
+
 def _key(table: str, row: str) -> bytes:
     return f"{table}\0{row}".encode()
+
+
+_SYSTEM_ROW = _key(STATE.table, STATE.row)
+_REGISTER = api.Read(_SYSTEM_ROW, (_NEXT,))
 
 
 def _end(table: str) -> bytes:
@@ -275,10 +336,10 @@ def _held(cells: Iterable[api.Cell]) -> dict[str, Held]:
         if family == _META:
             metas[column] = each.value
         else:
-            found[column] = Held(None, each.version, each.value)
-    for column, meta in metas.items():
-        held = found.get(column)
-        found[column] = Held(meta) if held is None else Held(meta, held.commit, held.version)
+            found[column] = Held(metas.pop(column, None), each.version, each.value)
+    for column, meta in metas.items():  # without a version, or before it
+        _, commit, version = found.get(column, NOTHING)
+        found[column] = Held(meta, commit, version)
     return found
 
 

@@ -15,7 +15,7 @@ from photon.config.back_off import BackOff
 from photon.config.clock import Clock, SystemClock
 from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, StoreFailed
 from photon.tables.locks import RowLocks
-from photon.tables.store import Store
+from photon.tables.store import AtomicStore, Store
 
 LOCK_AGE_S = 10.0  # an older lock counts as that of a dead client
 GRACE_S = 4.0  # time after which every client has certainly seen a change of the system's table
@@ -92,11 +92,13 @@ class Surroundings:
     liveness: Liveness = field(default_factory=ProcessLiveness)
     limits: Limits = field(default_factory=Limits)
     locks: RowLocks = field(init=False)
+    at_once: AtomicStore | None = field(init=False)  # the store, if it commits a transaction in one step
     counts: Counter[str] = field(default_factory=Counter)
     # Table and first column read of a row -> columns that transactions then read there.
     habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.at_once = self.oracle if isinstance(self.oracle, AtomicStore) else None
         self.locks = RowLocks(self.store, self.liveness, self.clock, self.limits.lock_age_s)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from photon.config.versioned_file import decoded
-from photon.tables.api import SYSTEM, Cell, Mutation, StoreFailed, TablesError, TooOld
+from photon.tables.api import STATE, SYSTEM, Mutation, StoreFailed, TablesError, TooOld
 from photon.tables.surroundings import Patience, Surroundings
 
-STATE = Cell(SYSTEM, "tables", "state")
 OBSERVERS_MAX = 1_000
 HELD_MAX = 1_000
 HOLD_S_MAX = 7 * 86_400.0
@@ -45,6 +44,7 @@ class _Seen(NamedTuple):
     """One reading: replaced as a whole, as threads share it."""
 
     at_s: float
+    meta: bytes | None
     state: State
     observed: set[tuple[str, str]]
 
@@ -56,7 +56,7 @@ class SystemView:
         """``own``: columns that this program observes, published or not."""
         self._around = around
         self._half_grace_s = around.limits.grace_s / 2
-        self._seen = _Seen(float("-inf"), State(), set())
+        self._seen = _Seen(float("-inf"), None, State(), set())
         self._own = own
 
     @property
@@ -66,20 +66,32 @@ class SystemView:
     def look(self) -> State:
         began = self._around.clock.monotonic()
         (held,) = self._around.read_cells([STATE])
-        state = decode(held.meta)
-        self._seen = _Seen(began, state, {_split(name) for name in state.observed})
+        return self._see(began, held.meta)
+
+    def _see(self, at_s: float, meta: bytes | None) -> State:
+        state = decode(meta)
+        self._seen = _Seen(at_s, meta, state, {_split(name) for name in state.observed})
         return state
 
     def check(self, start: int) -> None:
         """Call after a read: verifies that a transaction that began at ``start`` could still read everything. Raises
         TooOld."""
         self._fresh()
-        if start < self.safe_point:
+        if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
         """(table, column) of all observed columns, at most half a grace period old."""
         self._fresh()
+        return self._all_observed()
+
+    def observed_in(self, meta: bytes | None) -> set[tuple[str, str]]:
+        """Likewise, with the register's present content."""
+        if meta != self._seen.meta:
+            self._see(self._around.clock.monotonic(), meta)
+        return self._all_observed()
+
+    def _all_observed(self) -> set[tuple[str, str]]:
         own = self._own()
         return self._seen.observed | own if own else self._seen.observed
 

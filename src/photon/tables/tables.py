@@ -23,7 +23,7 @@ import orjson
 from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, StoreFailed, TooOld
 from photon.tables.collecting import collect
 from photon.tables.loading import Source, alone, load
-from photon.tables.oracle import BatchedOracle, MemoryOracle
+from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store import Store, in_file, in_memory
 from photon.tables.surroundings import Patience, Surroundings
@@ -174,7 +174,7 @@ class Tables:
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
         store = in_file(Path(place))
-        return cls(store, BatchedOracle(store.allocate))
+        return cls(store, store)
 
     @property
     def counts(self) -> Counter[str]:

@@ -6,6 +6,7 @@ Only calls of the store or the oracle may be interrupted; nothing is shared betw
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from photon.tables.api import (
     NOTHING,
@@ -33,6 +34,7 @@ from photon.tables.cell import (
     version_of,
 )
 from photon.tables.resolving import Resolver
+from photon.tables.store import AtomicStore
 from photon.tables.surroundings import Patience, Surroundings
 from photon.tables.system import SystemView
 
@@ -71,40 +73,37 @@ class Transaction:
         """The content of the column at the start. ``also``: columns of the row needed next."""
         key = table, row
         known = self._read.get(key)
+        habits: tuple[str, ...] = ()
         if known is None:
-            columns = (column, *also, *self._around.habits.get((table, column), ()))
+            habits = self._around.habits.get((table, column), ())
             self._first[key] = column
         elif column in known:
             return known[column]
-        else:
-            columns = (column, *also)
-            if key in self._first:
-                self._around.learn(table, self._first[key], column)
-        self._fetch([Read(table, row, columns, self.start)], {(table, row, each) for each in (column, *also)})
+        elif key in self._first:
+            self._around.learn(table, self._first[key], column)
+        self._fetch([Read(table, row, (column, *also, *habits), self.start)], habits)
         return self._read[key][column]
 
     def prefetch(self, wanted: Iterable[tuple[str, str, Sequence[str]]]) -> None:
         """Reads (table, row, columns) in one round trip, for ``get``."""
-        reads, cells = [], set()
+        reads = []
         for table, row, columns in wanted:
             known = self._read.get((table, row), {})
             missing = [column for column in columns if column not in known]
             if missing:
                 reads.append(Read(table, row, missing, self.start))
-                cells |= {(table, row, column) for column in missing}
         if reads:
-            self._fetch(reads, cells)
+            self._fetch(reads)
 
-    def _fetch(self, reads: list[Read], wanted: set[tuple[str, str, str]]) -> None:
-        """Reads until no lock blocks ``wanted``; also takes other columns that are not locked."""
+    def _fetch(self, reads: list[Read], optional: Sequence[str] = ()) -> None:
+        """Reads until no lock is in the way, except on ``optional`` columns."""
         patience = None
         while True:
-            blocked = []
-            in_the_way = []
+            blocked: list[Read] = []
+            in_the_way: list[tuple[Cell, bytes]] = []
             for read, found in zip(reads, self._around.read(reads), strict=True):
                 locks = self._take(read, found)
-                locks = [each for each in locks if each[0] in wanted]
-                if locks:
+                if locks and (locks := [each for each in locks if each[0].column not in optional]):
                     blocked.append(read)
                     in_the_way += locks
             if not blocked:
@@ -121,12 +120,9 @@ class Transaction:
         locks = []
         for column in read.columns if read.columns is not None else found:
             held = found.get(column, NOTHING)
-            if (
-                is_lock(held.meta)
-                and held.meta is not None
-                and int(held.meta[3 : held.meta.index(b" ", 3)]) < self.start
-            ):
-                locks.append((Cell(read.table, read.row, column), held.meta))
+            meta = held.meta
+            if meta is not None and is_lock(meta) and int(meta[3 : meta.index(b" ", 3)]) < self.start:
+                locks.append((Cell(read.table, read.row, column), meta))
             else:
                 known.setdefault(column, held)
         return locks
@@ -168,11 +164,8 @@ class Transaction:
             self._system.check(self.start)
             for row, found in page:
                 read = Read(table, row, columns if columns is not None else list(found), self.start)
-                wanted = {(table, row, column) for column in found}
-                if any(each[0] in wanted for each in self._take(read, found)):
-                    again = [Read(table, row, columns, self.start)]
-                    names = columns if columns is not None else list(found)
-                    self._fetch(again, {(table, row, column) for column in names})
+                if self._take(read, found):
+                    self._fetch([read])
                 known = self._read[table, row]
                 names = list(known) if columns is None else columns
                 yield row, {name: value_of(known.get(name, NOTHING).version) for name in names if name in known}
@@ -209,6 +202,17 @@ class Transaction:
             return 0
         cells = sorted(self.writes)  # sorted, so that of transactions on the same cells the first succeeds
         try:
+            at_once = self._around.at_once
+            timestamp = self._commit_in_two(cells) if at_once is None else self._commit_at_once(at_once, cells)
+        except Conflict:
+            self._around.counts["conflicts"] += 1
+            raise
+        self.commit_timestamp = timestamp
+        self._around.counts["commits"] += 1
+        return timestamp
+
+    def _commit_in_two(self, cells: list[Cell]) -> int:
+        try:
             observed = self._system.observed()
             self._prewrite(cells, observed)
             self._system.check(self.start)
@@ -216,18 +220,60 @@ class Transaction:
             if now is not observed and any((cell[0], cell[2]) in now - observed for cell in cells):
                 raise Conflict("a written column is now observed")
             timestamp = self._around.timestamp()
-        except Exception as error:
-            if isinstance(error, Conflict):
-                self._around.counts["conflicts"] += 1
+        except Exception:
             self._give_up(cells[0])
             raise
         self._commit(cells, timestamp)
-        self.commit_timestamp = timestamp
-        self._around.counts["commits"] += 1
+        return timestamp
+
+    def _commit_at_once(self, store: AtomicStore, cells: list[Cell]) -> int:
+        """Rule 11."""
+        metas = self._metas(cells)
+        uncertain: set[Cell] = set()
+        for cell in cells:
+            self._free(cell, metas, uncertain)
+        timestamp = 0
+
+        def mutations(commit: int, state: bytes | None) -> list[Mutation]:
+            nonlocal timestamp
+            timestamp, start = commit, self.start
+            self._around.counts["mutates"] += 1
+            observed, done = self._system.observed_in(state), commit_meta(Commit(commit, start, 0))
+            made = []
+            for cell, value in self.writes.items():
+                notify = start if (cell[0], cell[2]) in observed else 0
+                made.append(Mutation(cell, metas[cell], done, version_of(start, value), commit, notify))
+            return made
+
+        patience = None
+        while not (done := store.commit(mutations)):
+            if done is False and patience is not None:  # another client's commit, or ours, whose answer was lost
+                with suppress(StoreFailed):
+                    return self._committed_at(cells[0])
+            elif done is False:
+                changed = zip(cells, self._around.read_cells(cells), strict=True)
+                first = next((cell for cell, held in changed if held.meta != metas[cell]), cells[0])
+                raise Conflict(f"{'/'.join(first)}: another client has written it")
+            patience = patience or Patience(self._around)
+            if not patience.wait():
+                raise OutcomeUnknown(
+                    f"{'/'.join(cells[0])}: the store does not answer, or its disk is full: it is unknown whether "
+                    "the transaction is committed"
+                )
         return timestamp
 
     def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
         """Locks all cells, the primary first."""
+        metas = self._metas(cells)
+        self._primary_line = primary_line(cells[0])
+        uncertain: set[Cell] = set()
+        for at in range(0, len(cells), AT_ONCE):
+            if at:
+                self._prolong(cells[0])
+            self._lock_all(cells[at : at + AT_ONCE], metas, uncertain, observed, primary=cells[0])
+
+    def _metas(self, cells: Iterable[Cell]) -> dict[Cell, bytes | None]:
+        """The metas that this transaction has read, and now reads where it has not."""
         metas: dict[Cell, bytes | None] = {}
         blind = []
         for cell in cells:
@@ -237,12 +283,7 @@ class Transaction:
             else:
                 metas[cell] = held.meta
         self._look(blind, metas)
-        self._primary_line = primary_line(cells[0])
-        uncertain: set[Cell] = set()
-        for at in range(0, len(cells), AT_ONCE):
-            if at:
-                self._prolong(cells[0])
-            self._lock_all(cells[at : at + AT_ONCE], metas, uncertain, observed, primary=cells[0])
+        return metas
 
     def _look(self, cells: Sequence[Cell], metas: dict[Cell, bytes | None]) -> None:
         if cells:
@@ -304,12 +345,12 @@ class Transaction:
     def _free(self, cell: Cell, metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> Commit:
         """Returns the committed state of a cell that is not locked, nor written since the start. Raises Conflict."""
         for _ in range(4):
-            before = read_meta(metas[cell])
+            meta = metas[cell]
+            before = read_meta(meta)
             if isinstance(before, Commit):
                 if before.commit > self.start:
                     break
                 return before
-            meta = metas[cell]
             assert meta is not None
             if cell in uncertain or not self._settled([(cell, meta)]):
                 break
@@ -344,7 +385,7 @@ class Transaction:
             # Refused: rolled back, or done by a call whose answer was lost. Unknown: read to find out.
             patience = patience or Patience(self._around)
             try:
-                if self._is_committed(primary):
+                if self._committed_at(primary):
                     if rest := [self._final(cell, done, timestamp) for cell in cells[1:]]:
                         self._mutate(rest)
                     return
@@ -356,22 +397,22 @@ class Transaction:
     def _final(self, cell: Cell, done: bytes, timestamp: int) -> Mutation:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
 
-    def _is_committed(self, primary: Cell) -> bool:
-        """False if the lock still exists. Raises Conflict if it was rolled back, OutcomeUnknown, StoreFailed."""
+    def _committed_at(self, primary: Cell) -> int:
+        """The commit timestamp; 0 if the lock still exists. Raises Conflict if it is not committed, OutcomeUnknown,
+        StoreFailed."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         if isinstance(state, Lock) and state.start == self.start:
             assert held.meta is not None
             self._locked[primary] = held.meta, state.before  # as it may have been prolonged
-            return False
-        if self._resolver.commit_of(primary, self.start):
-            return True
+            return 0
+        if commit := self._resolver.commit_of(primary, self.start):
+            return commit
         try:
             self._system.check(self.start)
         except TooOld:  # its version may have been collected
             raise OutcomeUnknown("the store took too long to answer: it is unknown whether it is committed") from None
-        self._around.counts["conflicts"] += 1
-        raise Conflict("this transaction seemed dead, and was rolled back by a waiting client")
+        raise Conflict(f"{'/'.join(primary)}: was taken by another client while this one got no answer")
 
     def _give_up(self, primary: Cell) -> None:
         """Frees the locked cells while the store answers; clients that find the rest free them."""

@@ -9,17 +9,18 @@ from typing import Any
 import orjson
 
 from photon.tables import collecting, loading, observing, resolving, tables, transaction
-from photon.tables.api import Cell
+from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Lock, commit_meta
 from photon.tables.observing import Worker
 from photon.tables.oracle import Action, Confirm, OracleLeader
 from photon.tables.resolving import Resolver
+from photon.tables.store import AtomicStore
 from photon.tables.system import SystemView
 from photon.tables.tables import TransactionFace
 from photon.tables.transaction import Transaction
 from tests.simulation.tables.chains import Chain
-from tests.simulation.tables.workload import Races, Schedule
-from tests.simulation.tables.world import Variant
+from tests.simulation.tables.workload import InFile, Races, Schedule
+from tests.simulation.tables.world import SimulatedFile, Variant
 
 
 class Unconfirmed(OracleLeader):
@@ -36,7 +37,7 @@ class Unconfirmed(OracleLeader):
         return super().confirmed(self._end)
 
 
-def _failed_is_aborted(self: Transaction, primary: Cell) -> bool:
+def _failed_is_aborted(self: Transaction, primary: Cell) -> int:
     """Rule 4: a missing answer to a commit means that nothing was done."""
     raise transaction.Conflict("simulated: taken for failed")
 
@@ -122,6 +123,33 @@ def _cursor_apart(
     cursor.commit()
 
 
+def _unconfirmed_range(self: AtomicStore) -> int:
+    """Rule 11: a client hands out its range without reading that it is still the last."""
+    if self._next < self._end:
+        self._next += 1
+        return self._next - 1
+    return timestamp(self)
+
+
+timestamp = AtomicStore.timestamp
+
+
+def _timestamp_before_the_step(
+    self: SimulatedFile, mutations: Callable[[int, bytes | None], Sequence[Mutation]]
+) -> bool | None:
+    """Rule 11: others may begin between the commit timestamp and the commit."""
+    at = self.timestamp()
+    return commit(self, lambda _, state: mutations(at, state))
+
+
+commit = SimulatedFile.commit
+
+
+def _observed_before_the_step(self: SystemView, meta: bytes | None) -> set[tuple[str, str]]:
+    """Rule 11: a step believes the columns that its client last saw."""
+    return self._all_observed()
+
+
 @dataclass(frozen=True)
 class Ablation:
     variant: Variant
@@ -143,7 +171,7 @@ ABLATIONS = {
         Variant(patched=[*_UNMARKED]), "half|fractured|lost|wrong snapshot|false abort", Races
     ),
     "rule 4: a lost answer to a commit taken for failure": Ablation(
-        _patch(Transaction, "_is_committed", _failed_is_aborted), "false abort|observers"
+        _patch(Transaction, "_committed_at", _failed_is_aborted), "false abort|observers"
     ),
     "rule 5: resolved without the primary": Ablation(
         _patch(Resolver, "settle", _resolved_alone), "half|fractured|lost|wrong snapshot|sum"
@@ -161,6 +189,18 @@ ABLATIONS = {
         _patch(collecting, "_resolve", _unresolved), "half|fractured|lost"
     ),
     "rule 9: a hold is not heard of": Ablation(_patch(SystemView, "hold", _not_held), "held: .* refused", Chain),
+    "rule 11: a range is not confirmed": Ablation(
+        _patch(AtomicStore, "timestamp", _unconfirmed_range), "oracle", InFile
+    ),
+    "rule 11: a commit timestamp from before the step": Ablation(
+        _patch(SimulatedFile, "commit", _timestamp_before_the_step), "fractured|wrong|lost|sum", InFile
+    ),
+    "rule 11: observed columns from before the step": Ablation(
+        _patch(SystemView, "observed_in", _observed_before_the_step), "observers: .* of news", InFile
+    ),
+    "rule 11: a refused step after a lost answer taken for failure": Ablation(
+        _patch(Transaction, "_committed_at", _failed_is_aborted), "false abort|observers", InFile
+    ),
     "loading: the cursor apart": Ablation(_patch(loading, "_step", _cursor_apart), "batch", Chain),
     "rule 10: a writer does not look again": Ablation(_patch(tables, "Transaction", _Blind), "observers: .* of news"),
     "rule 10: no grace before what is there is notified": Ablation(

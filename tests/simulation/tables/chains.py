@@ -221,6 +221,10 @@ class Chain(World):
         return found
 
 
+class ChainInFile(Chain):
+    in_file = True
+
+
 def clusters_of(now: Snapshot) -> dict[str, Any]:
     return {row.key: row.values() for row in now.table("clusters").scan()}
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.tables.ablations import ABLATIONS
-from tests.simulation.tables.chains import Chain
+from tests.simulation.tables.chains import Chain, ChainInFile
 from tests.simulation.tables.history import Ran, check
-from tests.simulation.tables.workload import Races, Schedule, run_seed
+from tests.simulation.tables.workload import InFile, Races, Schedule, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 from tests.simulation.world.violation import Violation
@@ -28,6 +28,12 @@ def test_fresh_seeds_keep_the_promises() -> None:
 @pytest.mark.seeded
 def test_a_stream_through_chains_of_observers_is_what_a_batch_says() -> None:
     run_each(lambda seed: run_seed(seed, None, Chain), lambda seed: run_seed(seed, None, Chain).story, 40)
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("kind", [InFile, ChainInFile])
+def test_files_keep_the_promises_by_commits_in_one_step(kind: type[Any]) -> None:
+    run_each(lambda seed: run_seed(seed, None, kind), lambda seed: run_seed(seed, None, kind).story, 40)
 
 
 @pytest.mark.seeded
@@ -61,6 +67,8 @@ def test_schedules_reach_what_they_are_for() -> None:
     )
     reach("tables", range(60), partial(_story, Schedule), words)
     reach("tables: races", range(60), partial(_story, Races), ("a slow prewrite meets a mark", "comes 4.0 s later"))
+    words = ("a step never comes", "a step comes later", "answer is lost .True.", "kill client", "told: aborted")
+    reach("tables: in a file", range(60), partial(_story, InFile), words)
     words = (
         "kill client-loader", "kill client-worker", "a snapshot is the same and was held", "a snapshot is refused",
         "oracle . is deposed", "clock steps", "comes 4.0 s later",

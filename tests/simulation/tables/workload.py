@@ -316,6 +316,10 @@ class Schedule(World):
         return None if value is None else orjson.loads(value)
 
 
+class InFile(Schedule):
+    in_file = True
+
+
 class Races(Schedule):
     """Almost only slow and late calls, on two cells: prewrites that come after their roll-back."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from photon.rows.memory import MemoryRows
 from photon.tables.api import Cell, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.cell import Commit, read_meta, start_of
 from photon.tables.locks import RowLocks
@@ -27,7 +28,7 @@ from photon.tables.oracle import (
     Refuse,
     allocate,
 )
-from photon.tables.store import in_memory
+from photon.tables.store import GROUPS, AtomicStore, Store, in_memory
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
 from tests.simulation.world.violation import Violation
@@ -91,6 +92,8 @@ class Variant:
 
 
 class World:
+    in_file = False  # the clients commit in one step, in a file
+
     def __init__(self, seed: int, variant: Variant | None = None) -> None:
         self.random = Random(seed)
         self.variant = variant or Variant()
@@ -101,7 +104,8 @@ class World:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.claims: dict[tuple[str, str], bytes] = {}
-        self.truth = in_memory()
+        self.rows = MemoryRows(GROUPS)
+        self.truth = Store(self.rows)
         # Start timestamp -> cells and commit timestamps, in order of execution.
         self.installed: dict[int, dict[Cell, int]] = {}
         self.story: list[str] = []
@@ -188,8 +192,9 @@ class World:
     # -- a client's process ------------------------------------------------------------------------------------------
     def tables(self, name: str) -> Tables:
         clock = ClientClock(self)
+        file = SimulatedFile(self, name) if self.in_file else None
         around = Surroundings(
-            SimulatedStore(self, name), ClientOracle(self), clock, self.wait, self.random.random,
+            file or SimulatedStore(self, name), file or ClientOracle(self), clock, self.wait, self.random.random,
             Tokens(self, name), limits=LIMITS,
         )  # fmt: skip
         return Tables(around.store, around.oracle, around)
@@ -261,14 +266,14 @@ class SimulatedStore:
         else:
             world.wait(random.uniform(0.0005, 0.01))
 
-    def _asked(self, what: str) -> None:
+    def _call(self, what: str) -> None:
         self._travel()
         if self.world.stormy and self.world.random.random() < self.world.faults.fail:
             self.world.say(f"{what} fails")
             raise StoreFailed("simulated")
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        self._asked("read")
+        self._call("read")
         found = []
         for at, read in enumerate(reads):
             if at and self.world.random.random() < 0.3:
@@ -366,7 +371,7 @@ class SimulatedStore:
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
     ) -> list[tuple[str, RowRead]]:
-        self._asked("scan")
+        self._call("scan")
         found = []
         for row, _ in self.world.truth.scan(table, begin, end, columns, upto, limit):
             found += self.world.truth.scan(table, row, row + "\0", columns, upto, 1)
@@ -375,43 +380,95 @@ class SimulatedStore:
         return found
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        self._asked("versions")
+        self._call("versions")
         return self.world.truth.versions(cell, after)
 
     def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
-        self._asked("dirty")
+        self._call("dirty")
         return self.world.truth.dirty(table, begin, limit)
 
     def notify(self, notifications: Sequence[Notification]) -> None:
-        self._asked("notify")
+        self._call("notify")
         self.world.truth.notify(notifications)
 
     def forget(self, notifications: Sequence[Notification]) -> None:
-        self._asked("forget")
+        self._call("forget")
         self.world.truth.forget(notifications)
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        self._asked("collect")
+        self._call("collect")
         return self.world.truth.collect(table, safe_point, begin, limit)
 
     def tables(self) -> list[str]:
-        self._asked("tables")
+        self._call("tables")
         return self.world.truth.tables()
 
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
-        self._asked("claims")
+        self._call("claims")
         return [self.world.claims.get((table, row)) for row in rows]
 
     def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
-        self._asked("claim")
+        self._call("claim")
         self.world.claims.update(((table, row), claim) for row in rows)
 
     def unclaim(self, table: str, rows: Sequence[str]) -> None:
-        self._asked("unclaim")
+        self._call("unclaim")
         for row in rows:
             self.world.claims.pop((table, row), None)
 
     def close(self) -> None: ...
+
+
+class SimulatedFile(SimulatedStore, AtomicStore):
+    """A file: commits are one step, whose answer may be lost, or which may be done later or never."""
+
+    def __init__(self, world: World, name: str) -> None:
+        AtomicStore.__init__(self, world.rows, range_size=5)
+        SimulatedStore.__init__(self, world, name)
+
+    def timestamp(self) -> int:
+        self._call("timestamp")
+        found = AtomicStore.timestamp(self)
+        self.world.say(f"takes {found}")
+        if found <= self.world.counts["received"]:
+            self.world.violation = Violation(f"oracle: {found} after {self.world.counts['received']}")
+        self.world.counts["received"] = found
+        return found
+
+    def commit(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> bool | None:
+        world = self.world
+        self._travel()
+        drawn = world.random.random() if world.stormy else 1.0
+        if drawn < world.faults.never:
+            world.say("a step never comes")
+            return None
+        drawn -= world.faults.never
+        if drawn < world.faults.late:
+            world.say("a step comes later")
+            self._trouble()
+            world.later(world.random.choice((0.005, 0.05, 1.5, 4.0)), lambda: self._done(mutations) and None)
+            return None
+        done = self._done(mutations)
+        if drawn - world.faults.late < world.faults.lost:
+            world.say(f"a step's answer is lost ({done})")
+            self._trouble()
+            return None
+        return done
+
+    def _done(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> bool | None:
+        world, made = self.world, list[Mutation]()
+
+        def noted(timestamp: int, state: bytes | None) -> Sequence[Mutation]:
+            made[:] = mutations(timestamp, state)
+            return made
+
+        done = AtomicStore.commit(self, noted)
+        for mutation in made:
+            world.say(f"{_shown(mutation)}: {done}")
+            if done and mutation.version is not None:
+                world.installed.setdefault(start_of(mutation.version), {})[mutation.cell] = mutation.commit
+                world.counts["received"] = max(world.counts["received"], mutation.commit)
+        return done
 
 
 def _shown(mutation: Mutation) -> str:

@@ -434,6 +434,21 @@ def test_timers_are_called_in_parts_with_commits_between() -> None:
     assert [each[1] for each in found] == sorted(each[1] for each in found)
 
 
+def test_timers_of_one_time_are_called_in_parts_and_before_their_keys_later_records() -> None:
+    engine = new_engine(timers_at_once=10)
+    commit(engine, [f"k{n}" for n in range(25)])
+    commit(engine, [], 100)
+    found = values(engine)
+    assert len(found) == 10
+    assert "k9" not in {key for key, _, _ in found}
+    feed(engine, ["k9"], time_ns=95)
+    while engine.advance(0):
+        engine.commit()
+    engine.commit()
+    found += values(engine)
+    assert sorted(found) == sorted([f"k{n}", 11, 1] for n in range(25))
+
+
 def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
     two = even(2)
     made = with_sums(lambda record: str(record.value[0])[::-1])

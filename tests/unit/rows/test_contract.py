@@ -59,6 +59,35 @@ def change(rows: Rows, *changes: Change) -> list[bool]:
     return known(rows, changes, rows.change(changes))
 
 
+def test_nothing_is_read_if_nothing_is_asked(rows: Rows) -> None:
+    assert rows.read([]) == []
+
+
+def test_changes_of_one_step_are_done_together_or_not_at_all(rows: Rows) -> None:
+    if not isinstance(rows, MemoryRows | SqliteRows):
+        pytest.skip("not a store whose rows change together")
+    put(rows, b"a", meta(b"1"))
+
+    def step(expected: bytes | None) -> Answer:
+        def made(cells: list[Cell]) -> list[Change]:
+            assert cells == [meta(b"1")]
+            return [Change(b"b", [meta(b"2")], None), Change(b"c", [meta(b"2")], expected)]
+
+        return rows.change_all(b"a", (b"m",), made)
+
+    assert step(b"0") is False
+    assert read(rows, b"b", b"m") == []
+    assert step(None) is True
+    assert read(rows, b"b", b"m") == read(rows, b"c", b"m") == [meta(b"2")]
+
+    def failing(cells: list[Cell]) -> list[Change]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        rows.change_all(b"a", (b"m",), failing)
+    put(rows, b"a", meta(b"3"))
+
+
 def test_a_cell_has_the_value_of_the_highest_version(rows: Rows, prefix: bytes) -> None:
     row = prefix + b"a\xc3\xbc"
     put(rows, row, meta(b"new", 7), meta(b"x", 7, b"my"))

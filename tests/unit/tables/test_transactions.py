@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from photon.tables.cell import (
     value_of,
     version_of,
 )
+from photon.tables.store import AtomicStore
 
 A, B = Cell("t", "a", "x"), Cell("t", "b", "x")
 
@@ -180,21 +182,21 @@ def test_a_commit_of_many_cells_is_whole(tables: Tables) -> None:
     assert tables.around.store.tables() == ["t0", "t1", "t2"]
 
 
-def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finishes_them(tables: Tables) -> None:
-    store, left = tables.around.store, []
+def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finishes_them(locking: Tables) -> None:
+    store, left = locking.around.store, []
 
     def primary_only(mutations: Sequence[Mutation]) -> bool | None:
         left.extend(mutations[1:])
         return store.mutate(mutations[:1])[0]
 
     store.decide = primary_only  # type: ignore[method-assign]
-    with tables.transaction() as t:
+    with locking.transaction() as t:
         for n, key in enumerate("abc"):
             t.table("t").row(key).set("x", n)
-    assert all_x(tables) == [0, 1, 2]
-    assert tables.counts["rolled_forward"] == 2
+    assert all_x(locking) == [0, 1, 2]
+    assert locking.counts["rolled_forward"] == 2
     assert store.mutate(left) == [False, False], "what comes late is refused"
-    put(tables, "b", x=5)
+    put(locking, "b", x=5)
 
 
 # -- other clients' locks --------------------------------------------------------------------------------------------
@@ -240,13 +242,13 @@ def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> Non
 
 @pytest.mark.parametrize(("each_ms", "shown_ms"), [(3000, [0]), (4000, [0, 4000]), (-4000, [0, -4000])])
 def test_a_commit_that_takes_long_shows_that_it_goes_on(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, each_ms: int, shown_ms: list[int]
+    locking: Tables, monkeypatch: pytest.MonkeyPatch, each_ms: int, shown_ms: list[int]
 ) -> None:
     """Its lock is refreshed when it is a third of its maximum age; a clock may go back."""
-    at, shown = tables.around.wall_ms(), []
+    at, shown = locking.around.wall_ms(), []
     monkeypatch.setattr(transaction, "AT_ONCE", 1)
-    monkeypatch.setattr(type(tables.around), "wall_ms", lambda _: at + now_ms)
-    mutate, now_ms = tables.around.store.mutate, 0
+    monkeypatch.setattr(type(locking.around), "wall_ms", lambda _: at + now_ms)
+    mutate, now_ms = locking.around.store.mutate, 0
 
     def slow(mutations: Sequence[Mutation], **named: Any) -> Any:
         nonlocal now_ms
@@ -255,36 +257,36 @@ def test_a_commit_that_takes_long_shows_that_it_goes_on(
         now_ms = each_ms
         return mutate(mutations, **named)
 
-    monkeypatch.setattr(tables.around.store, "mutate", slow)
-    with tables.transaction() as t:
+    monkeypatch.setattr(locking.around.store, "mutate", slow)
+    with locking.transaction() as t:
         for key in "ab":
             t.table("t").row(key).set("x", 1)
     assert shown == shown_ms
 
 
-def test_one_who_was_taken_for_dead_is_told_a_conflict(tables: Tables) -> None:
-    t = tables.begin()
+def test_one_who_was_taken_for_dead_is_told_a_conflict(locking: Tables) -> None:
+    t = locking.begin()
     t.table("t").row("a").set("x", 1)
     t.table("t").row("b").set("x", 1)
-    mutate, calls = tables.around.store.mutate, 0
+    mutate, calls = locking.around.store.mutate, 0
 
     def slow(mutations: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:  # its commit
-            tables.resolver.settle(A, tables.around.read_cells([A])[0].meta, force=True)
+            locking.resolver.settle(A, locking.around.read_cells([A])[0].meta, force=True)
         return mutate(mutations, **named)
 
-    tables.around.store.mutate = slow  # type: ignore[method-assign]
-    with pytest.raises(Conflict, match="seemed dead"):
+    locking.around.store.mutate = slow  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="t/a/x: was taken by another client"):
         t.raw.commit()
-    with tables.snapshot() as now:
+    with locking.snapshot() as now:
         assert list(now.table("t").scan()) == []
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_an_answer_that_is_lost_is_resolved_by_reading(tables: Tables, done: bool) -> None:
-    mutate, calls = tables.around.store.mutate, []
+def test_an_answer_that_is_lost_is_resolved_by_reading(locking: Tables, done: bool) -> None:
+    mutate, calls = locking.around.store.mutate, []
 
     def losing(mutations: Any, **named: Any) -> Any:
         calls.append(mutations)
@@ -294,18 +296,18 @@ def test_an_answer_that_is_lost_is_resolved_by_reading(tables: Tables, done: boo
             return [None] * len(mutations)
         return mutate(mutations, **named)
 
-    tables.around.store.mutate = losing  # type: ignore[method-assign]
-    with tables.transaction() as t:
+    locking.around.store.mutate = losing  # type: ignore[method-assign]
+    with locking.transaction() as t:
         t.table("t").row("a").set("x", 1)
         t.table("t").row("b").set("x", 1)
-    assert all_x(tables) == [1, 1]
+    assert all_x(locking) == [1, 1]
 
 
-def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: Tables) -> None:
-    tables.around.limits.patience_s = 0.01
-    t = tables.begin()
+def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(locking: Tables) -> None:
+    locking.around.limits.patience_s = 0.01
+    t = locking.begin()
     t.table("t").row("a").set("x", 1)
-    mutate, read = tables.around.store.mutate, tables.around.store.read
+    mutate, read = locking.around.store.mutate, locking.around.store.read
     calls = 0
 
     def away(mutations: Any, **named: Any) -> Any:
@@ -318,18 +320,18 @@ def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: T
             raise StoreFailed("away")
         return read(reads)
 
-    tables.around.store.mutate, tables.around.store.read = away, unread  # type: ignore[method-assign]
+    locking.around.store.mutate, locking.around.store.read = away, unread  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):
         t.raw.commit()
 
 
-def test_a_store_that_takes_nothing_any_more_is_no_conflict(tables: Tables) -> None:
+def test_a_store_that_takes_nothing_any_more_is_no_conflict(locking: Tables) -> None:
     """For example a full disk: it is read, and nothing is written."""
-    tables.around.limits.patience_s = 0.01
-    tables.around.store.mutate = lambda mutations, **_: [None] * len(mutations)  # type: ignore[method-assign]
+    locking.around.limits.patience_s = 0.01
+    locking.around.store.mutate = lambda mutations, **_: [None] * len(mutations)  # type: ignore[method-assign]
     with pytest.raises(StoreFailed, match="t/a/x: the store does not answer, or its disk is full"):
-        put(tables, "a", x=1)
-    assert tables.counts["conflicts"] == 0
+        put(locking, "a", x=1)
+    assert locking.counts["conflicts"] == 0
 
 
 def test_several_columns_are_one_read(tables: Tables) -> None:
@@ -342,28 +344,28 @@ def test_several_columns_are_one_read(tables: Tables) -> None:
 
 @pytest.mark.parametrize("marks", [True, False])
 def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
-    tables: Tables, marks: bool, monkeypatch: pytest.MonkeyPatch
+    locking: Tables, marks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 3, and the result of a transaction without it: half of it."""
-    put(tables, "a", x=1)
-    put(tables, "b", x=1)
+    put(locking, "a", x=1)
+    put(locking, "b", x=1)
     if not marks:
         monkeypatch.setattr(resolving, "rolled_back", commit_meta)
-    mutate, calls = tables.around.store.mutate, []
+    mutate, calls = locking.around.store.mutate, []
 
     def slow(mutations: Sequence[Mutation], **named: Any) -> list[bool | None]:
         calls.append(mutations)
         if len(calls) == 1:  # its first prewrites are on their way for long
             return [None] * len(mutations)
         if mutations[0].version is not None:  # and so is its commit
-            tables.around.store.mutate = mutate  # type: ignore[method-assign]
+            locking.around.store.mutate = mutate  # type: ignore[method-assign]
             for cell in (A, B):
-                tables.resolver.settle(cell, tables.around.read_cells([cell])[0].meta, force=True)
+                locking.resolver.settle(cell, locking.around.read_cells([cell])[0].meta, force=True)
             assert mutate(calls[0][:1]) == [not marks]
         return mutate(mutations, **named)
 
-    tables.around.store.mutate = slow  # type: ignore[method-assign]
-    t = tables.begin()
+    locking.around.store.mutate = slow  # type: ignore[method-assign]
+    t = locking.begin()
     for key in ("a", "b"):
         t.table("t").row(key).set("x", 2)
     if marks:
@@ -371,7 +373,89 @@ def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
             t.raw.commit()
     else:
         t.raw.commit()
-    assert all_x(tables) == ([1, 1] if marks else [2, 1])
+    assert all_x(locking) == ([1, 1] if marks else [2, 1])
+
+
+# -- commits in one step ---------------------------------------------------------------------------------------------
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Tables]:
+    with Tables.open(tmp_path / "tables.db") as tables:
+        tables.around.limits.grace_s, tables.around.limits.patience_s = 0.0, 0.05
+        yield tables
+
+
+Made = Callable[[int, bytes | None], Sequence[Mutation]]
+
+
+def test_a_file_is_written_in_one_step_without_locks(file: Tables) -> None:
+    file.around.store.mutate = None  # type: ignore[method-assign, assignment]
+    put(file, "a", x=1)
+    t = file.begin()
+    for key in "ab":
+        row = t.table("t").row(key)
+        row.set("x", (row.get("x") or 0) + 1)
+    put(file, "b", x=3)
+    with pytest.raises(Conflict, match="t/b/x: another client has written it"):
+        t.raw.commit()
+    assert all_x(file) == [1, 3]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_step_whose_answer_is_lost_is_repeated_or_found(file: Tables, done: bool) -> None:
+    store = file.around.store
+    assert isinstance(store, AtomicStore)
+    step, calls = store.commit, 0
+
+    def losing(mutations: Made) -> bool | None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return step(mutations)
+        if done:
+            step(mutations)
+            with file.transaction() as later:
+                later.table("t").row("a").set("x", 3)
+        return None
+
+    store.commit = losing  # type: ignore[method-assign]
+    with file.transaction() as t:
+        for key in "ab":
+            t.table("t").row(key).set("x", 1)
+    assert all_x(file) == ([3, 1] if done else [1, 1])
+    assert t.raw.start < t.raw.commit_timestamp < file.around.timestamp()
+
+
+def test_a_step_that_is_refused_after_a_lost_answer_is_a_conflict(file: Tables) -> None:
+    store = file.around.store
+    assert isinstance(store, AtomicStore)
+    step, t = store.commit, file.begin()
+    t.table("t").row("a").set("x", 1)
+
+    def losing(mutations: Made) -> bool | None:
+        store.commit = step  # type: ignore[method-assign]
+        put(file, "a", x=2)
+        return None
+
+    store.commit = losing  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="t/a/x"):
+        t.raw.commit()
+    assert all_x(file) == [2]
+    assert file.counts["conflicts"] == 1
+
+
+def test_a_file_that_takes_nothing_any_more_leaves_the_outcome_open(file: Tables) -> None:
+    file.around.store.commit = lambda mutations: None  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknown, match="t/a/x: the store does not answer, or its disk is full"):
+        put(file, "a", x=1)
+
+
+def test_a_step_notifies_observers_that_its_client_has_not_heard_of(file: Tables) -> None:
+    put(file, "a", x=1)
+    with Tables.open(file.around.store._rows._path) as other:  # type: ignore[attr-defined]
+        other.system.change(lambda state: type(state)(observed={"t/x": ["seen"]}))
+    file.around.limits.grace_s = 1e9
+    put(file, "a", x=2)
+    assert [each.row for each in file.around.store.dirty("t", "", 9)] == ["a"]
 
 
 # -- old versions ----------------------------------------------------------------------------------------------------
