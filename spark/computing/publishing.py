@@ -37,6 +37,7 @@ from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import read_versioned
 from photon.spark.computing.plan import ASIDE, FAULT, PUBLISHED, added, aside_of, before, items_of, watermark_ns
 from photon.spark.data_source_options import mark_of
 
@@ -65,13 +66,17 @@ class _Staged(msgspec.Struct, frozen=True):
     aside: list[tuple[int, int]]  # computation, change of the number of its records put aside
 
 
-class _Shown(msgspec.Struct, frozen=True, tag_field="photon_shown", tag=1):
+class _Shown(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``shown.json``: what the published batches come to."""
 
     batch: int = -1  # the last one
     numbers: dict[str, int] = {}  # directory -> its last item's
     marks: dict[str, Watermark] = {}  # of the streams
     aside: dict[int, int] = {}  # computation -> records and timers put aside
+
+
+def _damaged(path: Path, why: str) -> ComputingError:
+    return ComputingError(f"{path}: unreadable ({why}); restore it")
 
 
 def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None], marker: str) -> None:
@@ -150,9 +155,7 @@ class Publishing:
         self._makers = {stream: number for number, part in enumerate(parts) for stream in part.outputs}
         self._before = [before(topology, number) for number in range(len(parts))]
         self._published, self._shown_path = dict(published), state / SHOWN_NAME
-        self.shown = _Shown()
-        if disk.exists(self._shown_path):
-            self.shown = msgspec.json.decode(disk.read(self._shown_path), type=_Shown)
+        self.shown = read_versioned(disk, self._shown_path, _Shown, _damaged) or _Shown()
         most = (self.committed() + 1 << BATCH_BITS) - 1
         try:
             for stream, directory in published.items():

@@ -163,7 +163,7 @@ def test_an_output_of_photon_join(tmp_path: Path) -> None:
     assert (story["verdict"], story["complete"]) == ("joined", True)
     assert _step(story, "written")["durable"]
     unknown = photon("explain", "c2", tmp_path / "out")
-    assert (unknown.code, "unknown event" in unknown.out) == (0, True)
+    assert (unknown.code, "no foreign event with this id" in unknown.out) == (0, True)
     assert "output of local-1" in unknown.out
     both = photon("explain", "c2", tmp_path / "out", "--config", tmp_path / "join.toml")
     assert both.code == 2

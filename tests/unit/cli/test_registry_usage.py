@@ -27,12 +27,12 @@ def config(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["transfer-leader", "--config", "FILE"], 2, "--group, or a replica by --from"),
-        (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "one of them"),
+        (["transfer-leader", "--config", "FILE"], 2, "either groups by --group or a replica by --from"),
+        (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "either groups by --group or"),
         (["transfer-leader", "--config", "FILE", "--group", "1", "--to", "r9"], 2, "r9: not in [registry.replicas]"),
         (["transfer-leader", "--config", "FILE", "--from", "r1", "--to", "r1"], 2, "the same replica"),
         (["restore", "--config", "FILE"], 2, "give one of BACKUP, --register-again, --open and --accept-boundary"),
-        (["restore", "--config", "FILE", "b", "--open"], 2, "one of them"),
+        (["restore", "--config", "FILE", "b", "--open"], 2, "give one of BACKUP"),
         (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica goes with a BACKUP"),
         (["restore", "--config", "FILE", "--accept-boundary", "soon", "--dry-run"], 2, "or now"),
         (["restore", "--config", "FILE", "b", "--replica", "r9", "--yes"], 2, "there are: r1"),
@@ -62,7 +62,7 @@ def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
         (["registry", "r1", "--config", "FILE"], "r1 does not go with status registry"),
         (["members", "--wait", "--config", "FILE"], "--wait does not go with status members"),
         (["lag", "--run", "run", "--config", "FILE"], "--run does not go with status lag"),
-        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "one of them"),
+        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "by either --control HOST:PORT or"),
         (["nothing", "--config", "FILE"], "'nothing' is not one of"),
     ],
 )
