@@ -30,7 +30,7 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-BEHIND_S = 5.0  # for so long a verification lets shards of this replica catch up before it calls them behind
+BEHIND_S = 5.0  # how long a verification waits for shards of this replica to catch up
 BEHIND_POLL_S = 0.05
 
 
@@ -275,10 +275,8 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> list[
     For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
     """
     found = list(_behind(changes, shards))
-    for number, server in shards.items():
-        if number not in changes.live:
-            if server.machine.ids:
-                found.append(f"shard {number} is not in the config but holds {server.machine.ids} ids")
+    for number in changes.live:
+        if (server := shards.get(number)) is None:
             continue
         misplaced = 0
         for bucket in server.machine.bucket_numbers():
@@ -286,11 +284,14 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> list[
             await asyncio.sleep(0)
         if misplaced:
             found.append(f"shard {number} holds {misplaced} ids that belong to other shards")
+    for number, server in shards.items():
+        if number not in changes.live and server.machine.ids:
+            found.append(f"shard {number} is not in the config but holds {server.machine.ids} ids")
     return found
 
 
 def _behind(changes: Changes, shards: Mapping[int, ShardServer]) -> Iterator[str]:
-    """What a replica that applies the log late may show for a moment, and no other for longer."""
+    """The problems that a replica which applies the log late also has, for a moment."""
     if not changes.ranges:
         yield "the registry is not set up yet"
         return

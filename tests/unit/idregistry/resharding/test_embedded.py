@@ -16,6 +16,7 @@ from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.core.outcomes import Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
 from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
+from photon.idregistry.replica.shard_keeper import problems
 from photon.idregistry.replica.shard_server import ShardServer
 from tests.unit.idregistry.resharding.deployment import digests_of
 
@@ -117,6 +118,20 @@ async def test_a_shard_that_opens_late_is_no_problem_and_one_that_never_does_is(
         assert isinstance(outcome, Resharding)
         assert outcome.problems == ("shard 2 is not open here",)
         shards[2] = late
+    finally:
+        await registry.close()
+
+
+async def test_a_shard_may_open_while_a_replica_is_verified(tmp_path: Path) -> None:
+    registry = await opened(tmp_path / "r", 2)
+    keeper = registry.replica._keeper
+    try:
+        assert set(await insert(registry, 0, 1, SystemClock().now_ns())) == {Answer.COMMITTED}
+        shards = dict(keeper.shards)
+        asyncio.get_running_loop().call_soon(shards.setdefault, 3, shards[1])
+        found = await problems(keeper.config.changes, shards)
+        assert 3 in shards, "it opened meanwhile"
+        assert all("shard 3 is not in the config" in each for each in found)
     finally:
         await registry.close()
 
