@@ -582,8 +582,9 @@ class Engine:
             return
         rows = ((row, stage) for stage in self._stages for row in stage.cache.values())
         most = sum(len(stage.cache) for stage in self._stages) // 4 + 1  # a list of all would be large itself
-        when = lambda each: NEVER_NS if each[0].event_ns is None else -each[0].event_ns  # noqa: E731
-        for row, stage in heapq.nsmallest(most, rows, key=when):
+        for row, stage in heapq.nsmallest(
+            most, rows, key=lambda each: NEVER_NS if each[0].event_ns is None else -each[0].event_ns
+        ):
             size -= stage.forget(row.key)
             if size <= self._limits.cache_bytes * 4 // 5:
                 return

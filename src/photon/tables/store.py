@@ -62,17 +62,11 @@ class Store:
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """Returns an answer for each read: a row as of one moment; in one round trip if possible. Reads may be as of
         different moments."""
-        wanted: list[api.Read] = []
-        found: list[RowRead] = []
-        for table, row, columns, upto in reads:
-            names = _columns(columns and tuple(columns), upto == 0)
-            wanted.append(api.Read(f"{table}\0{row}".encode(), names, upto or _META_AT))
-        try:
-            for cells in self._rows.read(wanted):
-                found.append(_held(cells))  # noqa: PERF401
-        except RowsFailed as error:
-            raise _failed(error) from None
-        return found
+        wanted = [
+            api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
+            for table, row, columns, upto in reads
+        ]
+        return [_held(cells) for cells in self._asked(lambda: self._rows.read(wanted))]
 
     def mutate(
         self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True
@@ -214,10 +208,7 @@ class AtomicStore(Store):
         """Implements ``api.Oracle``."""
         with self._stepping:
             if self._next < self._end:
-                try:
-                    [cells] = self._rows.read([_REGISTER])
-                except RowsFailed as error:
-                    raise _failed(error) from None
+                [cells] = self._asked(lambda: self._rows.read([_REGISTER]))
                 if cells and int(cells[0].value) == self._end:
                     self._next += 1
                     return self._next - 1
@@ -254,9 +245,7 @@ class AtomicStore(Store):
             else:
                 taken = timestamp + self._range
                 changes.append(Change(_SYSTEM_ROW, [api.Cell(_NEXT, _META_AT, b"%d" % taken)], before))
-            for each in mutations(timestamp, state):
-                changes.append(_change(each))  # noqa: PERF401
-            return changes
+            return changes + [_change(each) for each in mutations(timestamp, state)]
 
         done = self._atomic.change_all(_SYSTEM_ROW, (_META,), made)
         if taken and done is True:
