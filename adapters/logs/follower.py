@@ -66,8 +66,8 @@ class Follower:
         ``mine``: True for identities of logs that are read here, the same for all logs that begin with one record;
         ``None`` means all. ``rest``: when a last line without line end counts at the end (``poll``); ``None`` means
         always. ``hurried``: bytes fetched from elsewhere are returned by a later ``poll``. ``links``: directories
-        that links may lead into. ``by_path``: each path is permanently one log, also if
-        it begins like another one. Raises LogDirectoryError.
+        that links may lead into. ``by_path``: each path is permanently one log, also if it begins like another one.
+        Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:

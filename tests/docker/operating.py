@@ -21,7 +21,7 @@ from tests.kafka.broker import Broker
 
 POLL_S = 0.5
 FLOW_S = 180.0
-STILL_S = 5.0  # joins stand still when none has come for so long
+STILL_S = 5.0  # joins stand still when none has come within this time
 OLD, NEW = "r3", "r6"
 FILLED, DISK_BYTES = "registry-r2", 160 << 20
 # docs/kafka.md: the image has no client.

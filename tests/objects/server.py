@@ -71,7 +71,7 @@ class Faults:
         self.refused = 0.0  # 503
         self.unwritable = ""  # 503 for what is written to keys that end so
         self.cut = 0.0  # the connection is reset in the middle of the answer
-        self.forgets = 0  # so many uploads are not known any more when their parts are there
+        self.forgets = 0  # number of uploads that are unknown once their parts are there
         self.unsorted = False  # listings show their keys in any order
         self.slow_s = 0.0  # before a listing's answer
         self.late: dict[str, float] = {}  # key -> listings do not show it before this moment (monotonic)

@@ -20,7 +20,7 @@ from tests.integration.supervised import supervised
 
 BASES = {"east": "", "west": "west/"}
 PATIENCE_S = 8
-WITHOUT = 50  # one of so many clicks names no query
+WITHOUT = 50  # one click of this number names no query
 
 
 @dataclass

@@ -150,7 +150,7 @@ def _event(source: SourceRecord) -> ForeignEvent:
 
 
 def _answers(adapter: Adapter, pairs: list[Pair]) -> Sequence[object]:
-    """What the adapter makes of each pair now, or the fault."""
+    """The adapter's present answer for each pair, or the fault."""
     guard = Guard(adapter)
     if type(adapter) is ConfiguredAdapter and pairs:
         made = guard.many(lambda: adapter.join_columns(Pairs(*zip(*pairs, strict=True))).rows())
