@@ -84,7 +84,7 @@ def drawn(spans: list[Span]) -> list[str]:
 def check_one_click(site: Site, collector: Collector) -> int:
     """Writes a click at a time until one is traced as the documentation shows: joined in its first attempt, from the
     cache node. Returns how many it wrote."""
-    (shown,) = re.findall(r"^```text\n\s*span .*\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    (shown,) = re.findall(r"^```text\nspan [^\n]*\n(.+?)^```", PAGE.read_text(), re.M | re.S)
     wanted = re.sub(r"(?m)(?<=\S)  .*$", "", shown)
     deadline, written = time.monotonic() + WAIT_S, 0
     while wanted not in (seen := drawn(collector.spans())):
