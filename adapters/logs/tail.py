@@ -27,6 +27,9 @@ SCAN_SHARE = 0.1  # greatest share of the time for scans of the whole directory,
 SCAN_MOST_S = 2.0  # but they are no further apart than this
 CHANGED_S = 0.005  # least time between two checks of changes: frequent changes are examined together
 CHANGED_SHARE = 0.25  # greatest share of the time for examining changes
+# A thread that waits reads for at most this share of the time, as others of its process have work to do,
+READ_SHARE = 0.2
+READ_PAUSE_MOST_S = 0.02  # but pauses no longer than this.
 IDLE_S = 1.0  # with notification: interval of polling the directory even without a wake-up
 # With notification: time between two looks at links without a target, which cannot be watched;
 DANGLING_S = 0.5
@@ -62,6 +65,7 @@ class Tail:
         self._changed_s = max(CHANGED_S, gather_s)
         self._idle_s = idle_s
         self._notified = False
+        self._begun = float("-inf")  # of the last scan
         self._soon_at = self._idle_at = self._whole_at = self._dangling_at = self._others_at = float("-inf")
         self._listening = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,7 +87,7 @@ class Tail:
 
     def scan(self) -> None:
         """Scans now. Sees everything written before the call, by notification or by examining all files."""
-        begun = self._monotonic()
+        begun = self._begun = self._monotonic()
         whole = self._look(begun)
         if begun >= self._others_at:
             self._others_at = begun + OTHERS_S
@@ -153,7 +157,9 @@ class Tail:
         if self._watcher is None:
             stop.wait(max(self._idle_at - self._monotonic(), 0.0))
             return
-        if stop.wait(max(self._soon_at - self._monotonic(), 0.0)):
+        now = self._monotonic()
+        pause = min((now - self._begun) / READ_SHARE, READ_PAUSE_MOST_S)
+        if stop.wait(max(self._soon_at - now, pause)):
             return
         if (left := self._idle_at - self._monotonic()) > 0:
             poll = select.poll()

@@ -21,7 +21,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.inotify import InotifyWatcher
 from photon.adapters.logs.mounts import is_network, type_at
 from photon.adapters.logs.problems import Problem, ProblemKind
-from photon.adapters.logs.tail import IDLE_S, SCAN_S, WHOLE_S, Tail
+from photon.adapters.logs.tail import CHANGED_S, IDLE_S, READ_PAUSE_MOST_S, READ_SHARE, SCAN_S, WHOLE_S, Tail
 from photon.adapters.logs.watching import Watch, open_watcher
 from tests.unit.adapters.logs.tails import append
 
@@ -241,6 +241,30 @@ def test_a_thread_waits_until_woken_or_stopped(tmp_path: Path) -> None:
         tail.wait(stop, bell)
         os.close(bell)
         follower.close()
+
+
+class _Pauses(threading.Event):
+    """Notes how long a thread would wait for it, and is set then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.seconds.append(timeout)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("reading_s", "pause_s"), [(0.0002, CHANGED_S), (0.002, 0.002 / READ_SHARE), (1.0, READ_PAUSE_MOST_S)]
+)
+def test_a_thread_that_reads_pauses_for_the_others(watched: Watched, reading_s: float, pause_s: float) -> None:
+    watched.tail.scan()
+    watched.now += reading_s
+    stop = _Pauses()
+    watched.tail.wait(stop, bell=-1)
+    assert stop.seconds == [pytest.approx(pause_s, abs=0.0003)]
 
 
 def test_an_unreadable_directory_is_tried_again(
