@@ -28,6 +28,7 @@ from bench.measure import Measured, cpu_s, measure, resident
 from bench.peers import environments
 from bench.peers.environments import Environment, Unavailable
 from bench.results import BenchmarkFailed, Figures, Results, Row, run_round
+from bench.tail import Written
 from bench.workload import CONFIG, Set, Size, cache_root, generated
 from photon import __version__
 
@@ -129,7 +130,10 @@ def backlog(
     started: bool = False,
     limit_s: float = BACKLOG_S,
 ) -> Figures:
-    """A deployment finds all logs at once. ``started``: includes its start-up. Raises BenchmarkFailed."""
+    """A deployment finds all logs at once, until the last joined line is in its output: it survives a kill then.
+
+    ``started``: includes its start-up. Raises BenchmarkFailed.
+    """
     began = time.monotonic()
     with scratch() as directory, deployed(directory, joiners=joiners, shards=shards) as running:
         before, peak = 0.0 if started else cpu_s(running.pids()), 0
@@ -137,11 +141,14 @@ def backlog(
         for side, place in ((data.queries, running.place.primary), (data.clicks, running.place.foreign)):
             for log in sorted(side.iterdir()):
                 os.link(log, place / log.name)
-        while running.joined() < len(truth):
+        counts: list[int] = []
+        written = Written(running.place.output / "joined", lambda lines: counts.append(lines.count(b"\n")))
+        while sum(counts) < len(truth):
             peak = max(peak, resident(running.pids()))
             if time.monotonic() - began > limit_s:
-                raise BenchmarkFailed(f"{running.joined():,} of {len(truth):,} clicks joined after {limit_s:g} s")
+                raise BenchmarkFailed(f"{sum(counts):,} of {len(truth):,} clicks joined after {limit_s:g} s")
             time.sleep(SAMPLE_S)
+            written.look()
         wall, cpu = time.monotonic() - began, cpu_s(running.pids()) - before
         running.stop()
         verdict = check(output_lines(running.place.output / "joined"), truth, of_photon)

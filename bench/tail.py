@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -49,12 +50,12 @@ class Seen:
 
 
 class Written:
-    """Complete lines in the plain output files."""
+    """Complete lines in the plain output files. ``take`` gets them, some at a time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, take: Callable[[bytes], None]) -> None:
         self._directory = directory
+        self._take = take
         self._at: dict[str, int] = {}
-        self.seen = Seen()
 
     def look(self) -> None:
         """Takes in new lines. A file that is compressed before its last lines were seen is an error."""
@@ -70,7 +71,7 @@ class Written:
                 continue
             whole = data.rfind(b"\n") + 1
             self._at[path.name] = at + whole
-            self.seen.add(data[:whole])
+            self._take(data[:whole])
 
 
 def main() -> None:
@@ -91,7 +92,8 @@ def main() -> None:
             time.sleep(0.05)
     if place is None:
         return
-    written, published, reader = Written(place.output / "joined"), Seen(), Reader(RealDisk(), place)
+    seen, published, reader = Seen(), Seen(), Reader(RealDisk(), place)
+    written = Written(place.output / "joined", seen.add)
     print("watching", flush=True)
     while True:
         last = ended
@@ -101,7 +103,7 @@ def main() -> None:
         if last:
             break
         time.sleep(POLL_S)
-    numbers, at = written.seen.arrays()
+    numbers, at = seen.arrays()
     durable_numbers, durable_at = published.arrays()
     np.savez(
         target,
