@@ -99,7 +99,7 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 
 # -- skip ------------------------------------------------------------------------------------------------------------
 @click.command()
-@deployed(datacentre="Whose dispatcher skips.", needed=True)
+@deployed(datacentre="Datacentre of the dispatcher.", needed=True)
 @click.option("--to", "to", metavar="now|TIME", required=True,
               help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @sure
@@ -191,7 +191,7 @@ def _total(answer: SkipAnswer) -> str:
 
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
-@deployed(datacentre="Whose dispatcher; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the dispatcher; may be left out if there is one.")
 @click.option("--from", "since", metavar="TIME",
               help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")

@@ -94,7 +94,7 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 @click.option(
     "--timeout", type=DURATION, default="60s", show_default=True, help="With --shards: seconds to wait for an answer."
 )
-@deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
+@deployed(required=False, unless=["backup"], help="The deployment file, to compare its live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
     """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; replicas (--config) while traffic
     runs.

@@ -28,7 +28,7 @@ PAUSE = 0.1
 @click.argument("old")
 @click.argument("new")
 @sure
-@click.option("--wait", is_flag=True, help="Wait until all run in the new epoch and nothing lags.")
+@click.option("--wait", is_flag=True, help="Wait until all replicas run in the new epoch and have caught up.")
 @click.option("--timeout", default=120.0, show_default=True, help="With --wait: seconds to wait.")
 @deployed()
 @audited

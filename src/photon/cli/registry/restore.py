@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
-@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
+@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only the directory of this replica.")
 @click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
-              help="With --register-again: only its output; default: all on this machine.")  # fmt: skip
+              help="With --register-again: only outputs of this datacentre (default: of all).")  # fmt: skip
 @click.option("--open", "open_", is_flag=True,
               help="Open the shards: everything registered since the backup was registered again.")  # fmt: skip
 @click.option(

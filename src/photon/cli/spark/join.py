@@ -26,7 +26,7 @@ WORDS = {
 
 
 @click.command("join")
-@deployed(datacentre="Whose logs; required if there are several.")
+@deployed(datacentre="Datacentre of the logs; required if there are several.")
 @click.option("--once/--follow", default=False, help="Join the existing logs and end, or follow them as they grow.")
 @click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
               help="Minimum interval between two scans of the logs.")  # fmt: skip
