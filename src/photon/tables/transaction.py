@@ -40,8 +40,8 @@ from photon.tables.system import SystemView
 
 CELLS_MAX = 10_000  # limit of cells written by a transaction
 AT_ONCE = 64  # cells that are locked in one call
-SCAN_ROWS = 200  # rows per page of a scan Scanned rows that a transaction remembers; further ones are read again when
-# needed.
+SCAN_ROWS = 200  # rows per page of a scan
+# Scanned rows that a transaction remembers; further ones are read again when needed.
 ROWS_KEPT = 10_000
 
 

@@ -7,9 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 CHUNK_OVERHEAD = 128  # memory overhead of a chunk in bytes, so that small chunks count too
-SLACK_S = (
-    0.0005  # up to this much too early counts as on time, as the event loop's timers have steps of a millisecond
-)
+# Up to this much too early counts as on time, as the event loop's timers have steps of a millisecond.
+SLACK_S = 0.0005
 
 
 class End(enum.IntEnum):
