@@ -119,7 +119,7 @@ class Attempt:
 class NextTry:
     """The next try of similar events.
 
-    ``settled``: no further try in this run; ``given_up``: although one might help.
+    ``settled``: there is no further try in this run; ``given_up``: although a try might help.
     """
 
     delay_s: float

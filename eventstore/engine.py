@@ -240,7 +240,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """A second process if much is read before any look-up."""
+        """Finds keys in a second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):

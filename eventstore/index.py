@@ -165,7 +165,7 @@ def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
 
 
 def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> int:
-    """Entries whose hash occurs in an earlier one, over all runs: entries less distinct hashes.
+    """Counts entries whose hash an earlier entry has, over all runs: entries less distinct hashes.
 
     Works through the hash space in slices of about ``slice_entries``, so memory stays bounded.
     """

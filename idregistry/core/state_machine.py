@@ -153,7 +153,7 @@ class ShardMachine:
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """The standing in the changes of the shards, and the active config, as of one moment."""
+        """The shard's standing and the ranges of the active config, as of one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 

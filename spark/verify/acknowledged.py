@@ -91,7 +91,7 @@ def finding_key(row: Mapping[str, Any]) -> str:
 
 
 def marked(problems: DataFrame, known: Sequence[Acknowledged]) -> DataFrame:
-    """The rows with MARK: true if the finding is one of ``known``."""
+    """Adds the column MARK: true if the finding is one of ``known``."""
     from pyspark.sql import functions as sql
 
     if not known:

@@ -264,7 +264,7 @@ def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[In
 
 # -- hours of files -----------------------------------------------------------------------------------------------
 class FoundHours(NamedTuple):
-    """Hours of files, and of the new parts of grown ones."""
+    """Hours of files, and of the new parts of files that have grown."""
 
     spans: dict[Name, Span]
     fresh: dict[Name, Span]

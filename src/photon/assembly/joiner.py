@@ -195,7 +195,7 @@ def listening_place(listen: str | None, address: str | None, what: str) -> tuple
         )
     if not reached and listen is not None:
         if listen.rpartition(":")[0] in EVERY:
-            raise UsageError(f"--listen {listen}: is every address of this machine; name the one to call: --address")
+            raise UsageError(f"--listen {listen}: is every address of this machine; name one to call with --address")
         reached = _reached(listen, "--listen")
     return listen or reached, reached
 

@@ -43,7 +43,7 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
     from photon.tables.tables import Tables
 
     if database is not None and at.given is not None:
-        raise UsageError("--database and --config say the same; name one of them")
+        raise UsageError("name the tables by either --database or --config, not by both")
     if database is None:
         base, settings = at.config.parent, at.settings.tables
         if settings is not None and not settings.thrift:

@@ -1,13 +1,13 @@
 """A replay: a topology's computations repeated from the beginning of its sources, into separate streams.
 
-The replay NAME of the state STATE has the state STATE.NAME, and publishes DIRECTORY.NAME for each DIRECTORY of the
-topology, records from a time on. Two files, one line of JSON each, decide what is valid::
+The replay NAME of the state STATE has the state STATE.NAME. For each DIRECTORY of the topology it publishes
+DIRECTORY.NAME, with records from a given time on. Two files, one line of JSON each, decide what is valid::
 
     STATE.NAME/replay.json    {"photon_replay":1,"of":"spend","from_ns":…}
     STATE/placed.json         {"photon_placed":1,"names":["fix1","fix2"]}    put in place, in this order
 
-``placed.json`` is the moment of a change: from then on the last one of its names is run in place of all others. The
-streams before it are marked as retired after that, at its next start at the latest.
+Writing ``placed.json`` puts a replay in place: from then on only the last of its names runs. The streams that it
+replaces are marked as retired after that, when it starts next at the latest.
 """
 
 from __future__ import annotations

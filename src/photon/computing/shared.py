@@ -64,7 +64,7 @@ class _Id(msgspec.Struct, frozen=True):
 
 
 def read_place(disk: Disk, state: Path) -> Place | None:
-    """Reads the place; `None` if the state is in this directory. Raises UsageError."""
+    """Reads where in HBase the state is; `None` if it is in this directory. Raises UsageError."""
     path = state / FILE_NAME
     if not disk.exists(path):
         return None
@@ -123,7 +123,7 @@ class Shared:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """Checks that an interval continues in its former output directory, which has its numbers. Raises UsageError
+        """Checks that an interval goes on publishing in the directory that has its numbers so far. Raises UsageError
         for another."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:

@@ -1,4 +1,4 @@
-"""A topic as the logs of a source: its relay, run next to the state, a pass at a time.
+"""Reads a topic as the logs of a source: runs its relay next to the state, one pass at a time.
 
 A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, so all
 bytes before a committed position are durable.

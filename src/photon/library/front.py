@@ -116,7 +116,7 @@ def join(
     if keep_pending and following:
         raise UsageError("keep_pending goes with once; followed joins keep them anyway")
     if kinds is not None and unmatched:
-        raise UsageError("unmatched and kinds say the same; give one of them")
+        raise UsageError("give either unmatched or kinds, not both")
     if unmatched == "inline":
         more = {**more, "unmatched": unmatched}
     elif not isinstance(unmatched, bool):

@@ -65,7 +65,7 @@ def given(side: str, path: Path) -> Given:
 
 
 def _files(side: str, path: Path) -> Given:
-    """Raises UsageError, LogDirectoryError, OSError."""
+    """Returns the log files that a directory, file or glob names. Raises UsageError, LogDirectoryError, OSError."""
     if path.is_dir():
         return Given(path)
     if path.is_file():

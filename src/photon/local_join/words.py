@@ -29,7 +29,7 @@ Field = str | Mapping[str, Any]  # a name, or a table as in a configuration
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The user's words about the logs; everything else is inferred.
+    """The options in which the user describes the logs; everything else is inferred.
 
     Keys are fields in order, by name or as tables.
     """

@@ -306,7 +306,7 @@ def _of_event(event: ForeignEvent, first_read_ns: int) -> Waiting:
 
 
 def places_on_spark(directory: Path) -> dict[str, int] | None:
-    """Like ``read_places``, of a join on Spark. ``directory``: its journal's."""
+    """Like ``read_places``, for a join on Spark. ``directory``: that of its journal."""
     try:
         standing = read_standing(RealDisk(), directory, lambda file, rows: None)
     except (PhotonError, OSError):
