@@ -113,7 +113,7 @@ def issue_missing(
 ) -> dict[str, str]:
     """Issues a certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``.
 
-    ``renew``: also for those that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError.
+    ``renew`` includes those that expire within EXPIRES_SOON; ``force`` includes all. Raises CertificateError.
     """
     done = {}
     for identity in identities:

@@ -80,7 +80,7 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """``cost``: of the events sent, in fresh events. Events sent while nothing fresh waits are free."""
+        """``cost``: the cost of the events sent, in fresh events. Events sent while nothing fresh waits are free."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost

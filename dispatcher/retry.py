@@ -104,8 +104,8 @@ class Patience:
 class Attempt:
     """An attempt that is over.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: in the retry store. ``gone``: the log of its
-    primary event is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: their rows in the retry store. ``gone``: the log
+    of its primary event is gone.
     """
 
     outcome: Outcome

@@ -559,7 +559,7 @@ async def open_engine(
 
 
 def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:
-    """For PrimaryReader."""
+    """Returns the parameter ``written_ns`` of PrimaryReader."""
     if config.relayed:
         return lambda: whole_ns(config.directory)
     there = elsewhere(config.directory)

@@ -112,7 +112,7 @@ class PendingEntries:
             return [(key, version) for key, its in self._versions.items() for version in its]
 
     def near(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
-        """As FileMap.versions, of one key."""
+        """Like FileMap.versions, for one key."""
         with self._lock:
             its = self._versions.get(key, [])
             if without:

@@ -111,7 +111,7 @@ def size_class(entries: int) -> int:
 
 
 def tail_to_merge(sizes: Sequence[int]) -> int:
-    """The number of the newest runs that should become one; 0 for none. ``sizes``: from the oldest to the newest run.
+    """The number of the newest runs that should become one; 0 for none. ``sizes``: of the runs, oldest first.
 
     Once MERGE_FANOUT runs of one size class are at the end, they are merged with everything newer.
     """

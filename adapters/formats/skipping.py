@@ -33,7 +33,7 @@ class SkippingSide(SideReader):
         *,
         typed: bool,
     ) -> None:
-        """``readers``: for each condition, one whose key is the tested field; ``None`` to parse each record.
+        """``readers``: one for each condition, whose key is the tested field; ``None`` to parse each record.
 
         ``typed``: the field may hold a number with the same text. Raises AdapterError.
         """

@@ -77,7 +77,7 @@ class HBaseCatalog(CatalogDatabase):
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
     def logs(self) -> list[MappedLog]:
-        """By number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
+        """All logs, by number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"

@@ -24,7 +24,7 @@ from photon.outputs.log.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """When a file is closed and the next one begun, and whether it is compressed once final."""
+    """The limits at which a file is closed and the next one begun; ``compress``: final files are compressed."""
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0

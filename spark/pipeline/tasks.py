@@ -173,8 +173,8 @@ def do_on_spark(
 
 
 def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str) -> list[Done]:
-    """Runs a task for each part, whose row is ``told``. ``said``: for Spark's page. Raises Fenced, RegistrySilent,
-    EventStoreSilent, Spark's errors."""
+    """Runs a task for each part, whose row is ``told``. ``said``: a description for Spark's page. Raises Fenced,
+    RegistrySilent, EventStoreSilent, Spark's errors."""
     from photon.spark.tasks import frame
 
     spark.sparkContext.setJobDescription(said)

@@ -50,7 +50,7 @@ class AcknowledgedDamaged(PhotonError):
 
 
 def kept_below(directory: Path, join: str) -> Path:
-    """The directory for the state that verifications of a join carry over. ``directory``: of the reports, or
+    """The directory for the state that verifications of a join carry over. ``directory``: that of the reports, or
     ``--work``."""
     return (directory / KEPT / join).absolute()
 

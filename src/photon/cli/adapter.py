@@ -199,7 +199,7 @@ def _print(side: str, trial: Trial) -> None:
 
 
 def _print_rejected(same: list[Tried]) -> None:
-    """Records that are rejected for one reason: shows the first one, and where the pattern stops matching."""
+    """Shows the first of the records rejected for one reason, and the place where the pattern stops matching."""
     first, others = same[0], [str(each.line) for each in same[1:]]
     left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
     are = "so is line" if len(others) == 1 else "so are lines"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHOWN = 1000
 
 _database = click.option(
-    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of what the deployment's [tables] names."
+    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of the tables that the deployment names."
 )
 
 

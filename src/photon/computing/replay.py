@@ -68,11 +68,11 @@ class Replay:
             )
 
     def directory(self, named: Path) -> Path:
-        """Where it publishes the topology's stream of directory ``named``."""
+        """The directory in which the replay publishes the stream of directory ``named``."""
         return state_of(named, self.name)
 
     def place(self) -> None:
-        """Puts it in place. Durable when it returns. Raises OSError."""
+        """Puts the replay in place. Durable when it returns. Raises OSError."""
         if self.name not in self.order:
             names = (*self.order[1:], self.name)
             self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")

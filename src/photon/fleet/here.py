@@ -181,7 +181,7 @@ class TablesHere:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Without a deployment, only ``machine`` and ``mistakes``."""
+    """Facts about this machine; without a deployment, only ``machine`` and ``mistakes``."""
 
     machine: Machine
     datacentres: Sequence[str] = ()  # on this machine, as far as can be told

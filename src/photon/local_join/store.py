@@ -1,4 +1,4 @@
-"""The event store of a ``photon join``: in the command's own process, or in a separate one, with its own core, if it
+"""The event store of a ``photon join``, in the command's own process, or in a separate one, with its own core, if it
 has much to read."""
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Bucket:
         self.directories: dict[str, ObjectDirectory] = {}  # prefix -> it
 
     def meta(self, key: str) -> Meta:
-        """From a listing, else by a request. Raises FileNotFoundError, OSError."""
+        """Returns an object's meta from a listing, or by a request. Raises FileNotFoundError, OSError."""
         for directory in list(self.directories.values()):
             if (known := directory.known(key)) is not None:
                 return known

@@ -1,4 +1,4 @@
-"""``photon spark backfill``: from a deployment file to a run of ``spark/backfill``."""
+"""``photon spark backfill``: runs ``spark/backfill`` as the deployment file says."""
 
 from __future__ import annotations
 

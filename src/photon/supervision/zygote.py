@@ -81,8 +81,8 @@ class Child(Protocol):
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
-    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: in addition to our
-    own.
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: variables in
+    addition to our own.
 
     Raises OSError.
     """

@@ -140,7 +140,7 @@ class Store:
         self._asked(lambda: self._rows.delete(gone))
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
+        """Removes, in up to ``limit`` rows from ``begin`` on, the versions of each column that are older than its
         newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
         done)."""
         found = self._scan(_key(table, begin), _end(table), (_VERSIONS,), limit + 1, upto=safe_point, every=True)
@@ -226,7 +226,7 @@ class AtomicStore(Store):
         return None if isinstance(done, RowsFailed) else done
 
     def _step(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> api.Answer:
-        """As ``commit``, after taking a new range of timestamps if necessary."""
+        """Like ``commit``, after taking a new range of timestamps if necessary."""
         taken = 0
 
         def made(cells: list[api.Cell]) -> list[Change]:

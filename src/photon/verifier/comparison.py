@@ -35,7 +35,7 @@ SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 @dataclass
 class SourceRecord:
-    """A raw record and where it was read now. The file has the name that the line gives it."""
+    """A raw record and the place it was read from now. The file has the name that the line gives it."""
 
     record: bytes
     file: LogFile

@@ -234,7 +234,7 @@ class KeptStep:
         return found, Looked(at_ns)
 
     def _changed(self, slot: SlotOutput, file: OutputFile) -> tuple[int, Path] | None:
-        """When a file, plain or compressed, last changed, and its plain path; ``None`` if it has just gone."""
+        """Time of a file's last change, plain or compressed, and its plain path; ``None`` if it has just gone."""
         plain = (slot.output or self.output) / file.path
         for path in (plain, plain.with_name(gzip_name(plain.name))):
             with suppress(FileNotFoundError):

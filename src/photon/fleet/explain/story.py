@@ -1,4 +1,4 @@
-"""From evidence to the story of one event: what happened, when, where, and what its verdict is. Pure."""
+"""Turns evidence into the story of one event: what happened, when, where, and its verdict. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From the write of an event (and of its primary event) to the moment its line is readable in an output."""
+    """Time from the write of an event (and of its primary event) to the moment its line is readable in an output."""
 
     overall: Spread
     during: Spread  # latencies of events written during a fault
