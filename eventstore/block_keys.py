@@ -186,7 +186,7 @@ class KeyFinder(Protocol):
         """
 
     def close(self) -> None:
-        """Ends it; may be called again. Nothing may be given afterwards."""
+        """Ends the finder; may be called again. No block may be given afterwards."""
 
 
 class InlineKeyFinder:

@@ -135,7 +135,7 @@ class HBaseCatalog(CatalogDatabase):
             )
 
     def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
-        """Durable when it returns: this mark is in all regions. ``closes``: it ends the checkpoint."""
+        """Notes, durably, that all regions have this mark. ``closes``: it ends the checkpoint."""
         with self._changing() as db:
             db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
             if closes:

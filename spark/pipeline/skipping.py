@@ -18,7 +18,7 @@ from photon.spark.pipeline.planner import begun
 
 
 class BatchUnfinished(PhotonError):
-    """Some of its plan's bytes may be decided by now."""
+    """The newest plan is unfinished: some of its bytes may be decided by now."""
 
 
 def positions_of(journal: Journal) -> list[LogPosition]:

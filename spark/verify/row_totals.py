@@ -20,7 +20,7 @@ OutputFiles = Mapping[tuple[str, str], int]  # (datacentre, file) -> offset at w
 
 
 class FileEnds(NamedTuple):
-    """First and last hour of an output file, and whether every line has one; first and last hour of its new part."""
+    """First and last hour of an output file, and of its new part; ``whole``: every line has an hour."""
 
     datacentre: str
     file: str

@@ -68,8 +68,8 @@ async def serve_datacentre(
     accept_lost_offsets: bool = False,
     own: Mapping[str, Serve] = MappingProxyType({}),
 ) -> bool:
-    """Returns True if its slot was left empty. The options are those of its parts. ``own``: parts that the caller
-    runs itself, by kind. Raises PhotonError if a part cannot continue."""
+    """Runs a datacentre's parts in this process. Returns True if its slot was left empty. The options are those of
+    the parts. ``own``: parts that the caller runs itself, by kind. Raises PhotonError if a part cannot continue."""
     name, settings = room.datacentre, room.settings
     inside, voting = settings.inside(name), settings.registry.replicas.items()
     replicas = [each for each, its in voting if its.together and its.datacentre == name]

@@ -165,7 +165,7 @@ class JoinerPlace:
 def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
-    """Derives it from the joiner's name, ``--listen`` and ``--address``. Raises UsageError."""
+    """Returns the joiner's slot and addresses, from its name, ``--listen`` and ``--address``. Raises UsageError."""
     slots = settings.joiners(datacentre)
     if slot is None and len(slots) == 1:
         slot = next(iter(slots))

@@ -100,7 +100,7 @@ class Shared:
         return _decoded(cell.value, _Id).id if cell else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
-        """Gives them to this machine, regardless of who had them."""
+        """Gives intervals to this machine, even if another one owns them."""
         new = msgspec.json.encode(Given(machine=self.place.machine, name=name))
         for each in intervals:
             row = self._row(each, b"g")

@@ -83,7 +83,7 @@ def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
 
 
 def upload(directory: Path, to: ObjectPath, last: str) -> None:
-    """Writes its files below ``to``, the one with the name ``last`` last. Raises OSError."""
+    """Writes a directory's files below ``to``, that with the name ``last`` last. Raises OSError."""
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: (name == last, name)):
         put_file(directory / name, to / name)

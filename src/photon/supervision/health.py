@@ -88,7 +88,7 @@ Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Reads them from the kernel.
+    """Reads the turns of a process's threads from the kernel.
 
     `None` if unavailable (no /proc, or one without schedstat), or if the process is gone.
     """

@@ -98,6 +98,6 @@ class Restarts:
         return self._policy.waits_s[0]
 
     def came_up(self) -> None:
-        """Notes that it is healthy, so its failure is over; the waits keep growing until it is steady."""
+        """Notes that the process is healthy, so its failure is over; the waits keep growing until it is steady."""
         self._failures = 0
         self.failing = False

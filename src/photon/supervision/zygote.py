@@ -144,7 +144,7 @@ class ForkedChild:
         self._ended.set()
 
     async def wait(self) -> int:
-        """Waits until it has ended. Returns its exit code, or minus the signal's number."""
+        """Waits until the process has ended. Returns its exit code, or minus the signal's number."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode

@@ -167,7 +167,7 @@ class Looked(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 @dataclass(eq=False)
 class KeptStep:
-    """Looks at intervals whether output files, also those verified long ago, are as they were published.
+    """Checks at intervals that output files, also those verified long ago, are as they were published.
 
     A look asks the file system for each file. A final file that changed since the last look, by its inode's time, is
     read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.

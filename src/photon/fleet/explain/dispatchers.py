@@ -64,7 +64,7 @@ class ForeignLogs:
 
 
 def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
-    """Finds the event's record, and tells whether its log has been read that far."""
+    """Finds the event's record, and tells if its log has been read that far."""
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:

@@ -70,7 +70,7 @@ def _made(ledger: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Duration, volume, and whether anything is killed."""
+    """The duration and volume of a demo; ``kill``: with a failure."""
 
     directory: Path
     seconds: float = 20.0

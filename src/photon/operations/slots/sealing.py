@@ -1,4 +1,4 @@
-"""A surviving copy of a lost slot's output, and how it is sealed (protocol rule 14).
+"""Seals a surviving copy of a lost slot's output (protocol rule 14).
 
 The copy is a byte-wise prefix of the slot's output. Sealing makes its whole lines durable, clears each id in it by
 compare on the token, and then publishes it: readers continue in it at their old offsets. All of that precedes the

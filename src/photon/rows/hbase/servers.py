@@ -88,7 +88,7 @@ class Servers:
         return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """Creates it; False if it existed."""
+        """Creates a table or namespace; False if it existed."""
         try:
             self.once(question)
         except Exception as error:
