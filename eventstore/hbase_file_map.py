@@ -457,7 +457,7 @@ class HBaseFileMap:
         """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
         view = self._view
         if view.verified is None:
-            raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
+            raise HBaseUnavailable(f"table {self._table.decode()}: its content is not verified yet")
         limits = self._logs.times_max, self.settings.places_max
         asked = list(zip(hashes.tolist(), times.tolist(), strict=True))
         waiting = [self._pending.near(key, time_ns, without, *limits) for key, time_ns in asked]

@@ -35,7 +35,7 @@ def load_topology(file: Path) -> Topology:
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
     if not isinstance(chosen, Topology):
-        raise UsageError(f"{file}: has no `topology`; name the photon.computing.Topology to run so")
+        raise UsageError(f"{file}: has no `topology`: give the photon.computing.Topology to run that name")
     chosen.checked()
     return chosen
 

@@ -74,14 +74,14 @@ async def serve_datacentre(
     inside, voting = settings.inside(name), settings.registry.replicas.items()
     replicas = [each for each, its in voting if its.together and its.datacentre == name]
     if not inside and not replicas:
-        raise UsageError(f"datacentre {name}: all its parts are apart; start each by photon serve PART")
+        raise UsageError(f"datacentre {name}: all its parts are apart; start each with photon serve PART")
     given: dict[str, dict[str, Any]] = {
         "dispatcher": {"read_from": read_from},
         "joiner": {"accept_damaged_log": accept_damaged_log},
         "relay": {"accept_lost_offsets": accept_lost_offsets},
     }
     if apart := [part for part in get_args(Part) if room.pipeline.is_apart(part)]:
-        log.info("parts of this datacentre are apart: start each by photon serve PART", datacentre=name, parts=apart)
+        log.info("parts of this datacentre are apart: start each with photon serve", datacentre=name, parts=apart)
     server = None if room.alone is not None else await _listen(room)
 
     def part(kind: str, member: str | None = None) -> Serve:

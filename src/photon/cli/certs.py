@@ -59,7 +59,7 @@ def certs_issue(
         path = begin(directory, identity or "photon", now, days=days or AUTHORITY_DAYS, force=force)
         done = f"made; keep {path.with_suffix('.key')} where no service can read it"
     elif identity is None:
-        raise UsageError("name whose certificate it is with --name, or make an authority with --authority")
+        raise UsageError("name the certificate's identity with --name, or make an authority with --authority")
     else:
         own = authority or directory
         path = issue_into(own, directory, identity, now, days=days or 365, hosts=hosts, force=force)

@@ -266,7 +266,7 @@ def _cancel(at: Deployed, replays: Replays, number: int, *, dry_run: bool) -> in
     else:
         there = replays.cancel(number)
     if not there:
-        raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
+        raise UsageError(f"--cancel {number}: no replay with this number waits or runs; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
     at.show({"cancelled": number, "dry_run": dry_run}, people)
     return DONE

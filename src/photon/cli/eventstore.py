@@ -153,7 +153,7 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
     Exit codes: 0 done, or it can be done; 1 some of the logs cannot be given up, 2 wrong usage.
     """
     if bool(logs) == every:
-        raise UsageError("name the logs, or say --all; photon status eventstore shows them")
+        raise UsageError("name the logs, or give --all; photon status eventstore shows them")
     must_be_said("giving up logs", dry_run=dry_run, yes=yes)
 
     def forgotten(apply: bool) -> Forgotten:

@@ -230,7 +230,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     states = tell(directory, "ps")
     if not names and datacentre is None:
         raise UsageError(
-            f"{verb}: of what? name processes, a kind, or --datacentre; photon status processes shows them"
+            f"{verb}: nothing is named; name processes, a kind, or --datacentre; photon status processes shows them"
         )
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:

@@ -247,7 +247,7 @@ def objects(
     from photon.sinks.objects import follow as follow_output
 
     if not isinstance(into, ObjectPath):
-        raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+        raise UsageError(f"--into {into}: is not the URL of an object store; write for instance s3://BUCKET/PREFIX")
     if removable and follow:
         raise UsageError("--removable and --follow contradict each other; give one of them")
     place = named_place(output, at.given, at.datacentre, follow=follow)

@@ -108,7 +108,7 @@ def current(disk: Disk, state: Path) -> Path:
 def begin(disk: Disk, first: Path, name: str, from_ns: int | None) -> Path:
     """Returns the state of a replay. ``from_ns``: may be ``None`` if it has already begun. Raises UsageError."""
     if _NAME.fullmatch(name) is None:
-        raise UsageError(f"--name {name}: letters, digits, _ and - make a name")
+        raise UsageError(f"--name {name}: write letters, digits, _ and -")
     if not disk.exists(first):
         raise UsageError(f"{first}: no state of computations, so there is nothing to replay; create it with "
                          "photon compute run")  # fmt: skip

@@ -120,7 +120,7 @@ def join(
     if unmatched == "inline":
         more = {**more, "unmatched": unmatched}
     elif not isinstance(unmatched, bool):
-        raise UsageError(f'unmatched={unmatched!r}: it is True, False or "inline"')
+        raise UsageError(f'unmatched={unmatched!r}: must be True, False or "inline"')
     check_logs(primary, foreign)
     words = said_words(
         config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time, format=format,

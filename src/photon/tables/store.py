@@ -56,7 +56,7 @@ class Store:
         return self._rows.round_trips
 
     def create(self) -> bool:
-        """Creates HBase's table; False if it exists already, or the file did when it was opened."""
+        """Creates HBase's table; False if it already exists, or the file did when it was opened."""
         return self._asked(self._rows.create)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:

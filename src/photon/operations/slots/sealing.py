@@ -333,7 +333,7 @@ def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: boo
         before = begun_with(disk, state)
         if named != (None if before is None else str(before)):
             how = f"with --copy {before}" if before else "without a copy"
-            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only continue like that")
+            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and must be continued that way")
         return
     if already and named is not None:
         raise CopyRefused(
