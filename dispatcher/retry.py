@@ -203,6 +203,6 @@ class NextTries:
 
 
 def _too_new_steps(time_ns: int, now_ns: int) -> int:
-    """Returns steps until an event time has come: 0 if it has; at most TOO_NEW_CHECK_S' worth."""
+    """Returns the steps until an event time has come: 0 if it has; at most those in TOO_NEW_CHECK_S."""
     ahead_s = (time_ns - now_ns) / NS_PER_S
     return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

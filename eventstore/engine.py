@@ -344,7 +344,7 @@ class EventStoreEngine:
         elsewhere: Sequence[FoundRecords],
         times: Sequence[int] | None = None,
     ) -> EventLookUps:
-        """``elsewhere``: records from cache nodes."""
+        """Answers a look-up. ``elsewhere``: records from cache nodes."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor

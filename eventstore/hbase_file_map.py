@@ -90,7 +90,7 @@ class PendingEntries:
         return len(self._dense) > 0
 
     def add_dense(self, hashes: U64, locations: U64) -> None:
-        """``hashes`` ascend."""
+        """Adds dense entries; ``hashes`` ascend."""
         self._dense.insert(Run(hashes, locations))
 
     def add_sparse(self, log: int, entries: Sequence[SparseEntry]) -> None:

@@ -104,7 +104,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """``present``: path of each log that has a file now. Reports due problems; call it at intervals."""
+        """Takes a scan's result, and reports due problems. ``present``: path of each log that has a file now."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present

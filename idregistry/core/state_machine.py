@@ -327,7 +327,7 @@ class ShardMachine:
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
     def _clear(self, ids: Ids, config: int) -> Verdicts:
-        """``config``: the one under which no other shard held the ids."""
+        """Clears ids. ``config``: the config under which no other shard held them."""
         if not len(ids):
             return Verdicts.blank(0)
         met = self._table.clear(*digest_columns(ids.digests), ids.tokens)

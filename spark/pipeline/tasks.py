@@ -105,7 +105,8 @@ async def worker(
     clients: tuple[RoutedRegistry, EventStoreClient] | None = None,
     paths: dict[str, str] | None = None,
 ) -> AsyncIterator[Worker]:
-    """``directory``: for the adapter's files; ``clients``: those of the driver, or else new ones, closed at the end.
+    """Sets a task's worker up. ``directory``: for the adapter's files; ``clients``: the driver's; by default new
+    ones.
 
     Raises the errors of reading certificates.
     """

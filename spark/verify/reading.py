@@ -155,7 +155,7 @@ def inputs(
 
 
 def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> KnownLogs:
-    """``notes``: those of all logs read."""
+    """Returns the raw logs that exist or existed. ``notes``: those of all logs read."""
     gone: dict[LogName, int] = {}
     for name, to, _ in _logs_gone(task, days):
         gone[name] = max(gone.get(name, 0), to)

@@ -108,7 +108,7 @@ def _auto(room: Room, registry: RoutedRegistry, make: Callable[[str, float], Joi
 def _engine(
     room: Room, slot: Slot, registry: Registry, store: EventStore, tls: Tls | None, **more: Any
 ) -> JoinerEngine:
-    """``more``: as ``joiner_engine`` takes it."""
+    """Makes the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
     from photon.assembly.copies import copying_of
     from photon.assembly.engines import joiner_engine
     from photon.joiner.slot.slot import SlotPaths

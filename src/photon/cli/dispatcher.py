@@ -196,9 +196,9 @@ def _total(answer: SkipAnswer) -> str:
               help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
 @click.option("--file", "pattern", metavar="GLOB", default="",
-              help="Only logs whose path below the foreign logs matches.")  # fmt: skip
+              help="Only logs whose path below the foreign logs' directory matches.")  # fmt: skip
 @dry_run
-@click.option("--wait", is_flag=True, help="Wait until it is done, showing progress.")
+@click.option("--wait", is_flag=True, help="Wait until the replay is done, showing progress.")
 @click.option("--status", "show", is_flag=True,
               help="Instead of a time range: show the replays and their progress.")  # fmt: skip
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")

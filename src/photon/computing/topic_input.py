@@ -97,7 +97,7 @@ class TopicFiles:
 
 
 def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *, copies: bool) -> None:
-    """Raises UsageError if files lack bytes that were read of them: copied again they would count again. Finished
+    """Raises UsageError if files lack bytes that were read from them: a new copy would be counted again. Finished
     files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun.
     """
     begun = (directory / f".{topic}.offsets").exists()

@@ -122,7 +122,7 @@ def _log_patterns(name: str) -> tuple[str, ...]:
 
 
 def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
-    """``sides``: those that are not standard input. Raises UsageError."""
+    """Checks the use of standard input. ``sides``: those that are not standard input. Raises UsageError."""
     if not sides:
         raise UsageError(
             "--primary - and --foreign -: only one side can be standard input; name the logs of the other"

@@ -195,7 +195,7 @@ def _number(text: str) -> int:
 
 
 def open_object(path: ObjectPath, *, places: bool = False) -> ObjectFile:
-    """``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
+    """Opens an object. ``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
     return opened(path, bucket_of(path).meta(path.key), places=places)
 
 

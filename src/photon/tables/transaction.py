@@ -298,7 +298,7 @@ class Transaction:
         *,
         primary: Cell,
     ) -> None:
-        """``uncertain``: cells whose prewrite was sent with an unknown outcome."""
+        """Locks cells. ``uncertain``: cells whose prewrite was sent with an unknown outcome."""
         patience = Patience(self._around)
         token = self._around.liveness.token.encode()
         while cells:

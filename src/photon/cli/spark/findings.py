@@ -35,7 +35,7 @@ CLASSES = click.Choice([str(kind) for kind in Class])
 def problems(
     report: Path, classes: tuple[str, ...], file: str, event: str | None, limit: int | None, out: Printed
 ) -> int:
-    """List the findings of REPORT. It is a directory or URL of photon spark verify.
+    """List the findings of REPORT. REPORT is a directory or URL of photon spark verify.
 
     \b
     With -o json one JSON object a line. Needs neither Spark nor the deployment.

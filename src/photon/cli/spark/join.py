@@ -32,7 +32,7 @@ WORDS = {
               help="Minimum interval between two scans of the logs.")  # fmt: skip
 @on_spark
 def join(at: Deployed, **given: Any) -> int:
-    """Join a datacentre's logs on Spark. It takes the place of a dispatcher and joiners.
+    """Join a datacentre's logs on Spark. Spark takes the place of a dispatcher and joiners.
 
     \b
     It registers every id first, so it may run in parallel with the services of any datacentre. The event store of its

@@ -333,7 +333,8 @@ def read_places(path: Path) -> dict[str, int] | None:
 
 
 def foreign_logs(settings: Settings, base: Path, datacentre: str, directory: Path, state: Path) -> ForeignLogs:
-    """``state``: the pipeline's state directory. Raises UsageError if the join's adapter cannot be loaded."""
+    """Returns a datacentre's foreign logs. ``state``: the pipeline's state directory. Raises UsageError if the join's
+    adapter cannot be loaded."""
     pipeline = settings.datacentre[datacentre]
     join = pipeline.join
     configured = settings.join[join]

@@ -95,7 +95,8 @@ class Story:
 
 
 def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, registry: str) -> Story:
-    """``traced``: `None` if the registry was not asked, and ``registry`` says why; empty if it is not involved."""
+    """Tells the story. ``traced``: `None` if the registry was not asked; ``registry`` says why, or is empty if it is
+    not involved."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
     written = {(place, record.slot, record.token) for place, record in records}

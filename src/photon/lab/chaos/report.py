@@ -70,7 +70,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
 
 
 def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
-    """``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
+    """Computes latencies. ``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
     joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
     unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
     during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]
