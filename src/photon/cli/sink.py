@@ -74,7 +74,7 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Only cleared records: valid even if a slot is retired; a little later."),
     ]  # fmt: skip
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-                    datacentre="With --config: datacentre of the output; may be left out if there is one.")  # fmt: skip
+                    datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
     return added(head(headed), [click.argument("output", type=PLACE, required=False), *options])
 
 
@@ -210,7 +210,7 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 @click.command()
 @click.argument("output", type=PATH, required=False)
 @deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-          datacentre="With --config: datacentre of the output; may be left out if there is one.")  # fmt: skip
+          datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
 @click.option(
     "--into",
     type=PLACE,

@@ -78,7 +78,7 @@ class Replay:
             self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")
 
     def retire(self, named: Path) -> None:
-        """Marks the stream that it replaces, if any, once it is in place."""
+        """Marks the stream that the replay replaces, if any, once the replay is in place."""
         if self.name not in self.order[1:]:
             return
         before = state_of(named, self.order[self.order.index(self.name) - 1])

@@ -104,8 +104,7 @@ class Store:
         return [(_row(key), _held(cells)) for key, cells in found]
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell with timestamps above ``after``, with their timestamps, in any order. Rarely
-        used."""
+        """All versions of a cell that are newer than ``after``, with their timestamps, in any order."""
         read = api.Read(_key(cell.table, cell.row), [_VERSIONS + cell.column.encode()], every=True)
         [found] = self._asked(lambda: self._rows.read([read]))
         return [(each.version, each.value) for each in found if each.version > after]

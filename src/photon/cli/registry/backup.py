@@ -33,9 +33,9 @@ def backup(at: Deployed, directory: Path) -> None:
     """Back up all groups to a new DIRECTORY or URL. Traffic goes on.
 
     \b
-    A backup includes everything acknowledged before the command began. DIRECTORY appears once it is complete and verified;
-    an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is written
-    last; without it there is no backup. Backups have digests, not event ids.
+    A backup includes everything acknowledged before the command began. DIRECTORY appears once it is complete and
+    verified; an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is
+    written last; without it there is no backup. Backups have digests, not event ids.
     Examples:
       photon registry backup --config photon.toml backups/2026-11-21
       photon registry backup --config photon.toml s3://backups/2026-11-21
