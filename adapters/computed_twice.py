@@ -24,7 +24,7 @@ def rows_due(adapter: Adapter, side: str, count: int) -> range:
 
 
 def compare(adapter: Adapter, file: LogFile, many: str, one: object, other: object) -> None:
-    """Compares the answer ``one`` of the form for many records with ``other``, that of the form for one.
+    """Compares ``one``, a record's answer from the method ``many``, with ``other``, its answer when asked for alone.
 
     Raises AdapterError if they differ. Rejections are equal regardless of their reasons.
     """

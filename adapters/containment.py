@@ -384,7 +384,7 @@ class _Memory:
         self._before = resource.getrlimit(resource.RLIMIT_DATA)
 
     def limit(self, count: int) -> None:
-        """``count``: bytes; 0 means no limit."""
+        """Limits the memory that user code may add to ``count`` bytes; 0 means no limit."""
         if not count:
             return
         with self._lock:

@@ -335,7 +335,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
-        """As foreign_payload, for the primary side."""
+        """Like foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
         """Event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises BadRecord."""

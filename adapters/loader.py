@@ -52,7 +52,7 @@ def adapter_class_of(name: str, base: Path) -> type[Adapter]:
 
 
 def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path) -> Adapter:
-    """``path``: the file whose lines are named in errors."""
+    """Creates the adapter. Errors name lines of the file ``path``."""
     class_name = cls.__name__
     try:
         adapter = cls({"base": str(base), **options} if issubclass(cls, ConfiguredAdapter) else options)

@@ -396,7 +396,7 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             raise _wrong(where, "columns", f"{len(columns)} names", f"write 1 to {COLUMNS_MAX} names")
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
-            raise _wrong(where, "columns", twice[0], "each name may occur once")
+            raise _wrong(where, "columns", twice[0], "each name may occur only once")
 
 
 def _check_text(side: SideConfig, where: str) -> None:

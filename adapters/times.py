@@ -163,7 +163,7 @@ class FoundTime(TimeReader):
         match = self._pattern.search(text)
         found = None if match is None else match[1] if self._pattern.groups else match[0]
         if found is None:
-            raise ValueError(f"= {shown(text)} has no match of its pattern")
+            raise ValueError(f"= {shown(text)} does not match its pattern")
         return self._time.from_text(found)
 
     def of_file(self, file: LogFile) -> TimeReader:
@@ -323,7 +323,7 @@ class PatternTime(TimeReader):
         except (ValueError, OverflowError):
             raise ValueError(f"= {shown(text)} is not a date") from None
         if at.year != year:
-            raise ValueError(f"= {shown(text)} is no date")
+            raise ValueError(f"= {shown(text)} is not a date")
         return _seconds_utc((at.year, at.month, at.day), clock, offset, self._zone, text)
 
 
@@ -487,7 +487,7 @@ def _seconds_utc(
     try:
         days = date(*day).toordinal() - _EPOCH_ORDINAL
     except ValueError:
-        raise ValueError(f"= {shown(text)} is no date") from None
+        raise ValueError(f"= {shown(text)} is not a date") from None
     if offset is None:
         if zone is UTC:
             offset = 0

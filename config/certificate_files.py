@@ -113,7 +113,7 @@ def issue_missing(
 ) -> dict[str, str]:
     """Issues a certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``.
 
-    ``renew``: also for those that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError.
+    ``renew`` includes those that expire within EXPIRES_SOON; ``force`` includes all. Raises CertificateError.
     """
     done = {}
     for identity in identities:
@@ -158,7 +158,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise CertificateError(f"{path}: cannot be read ({error.strerror}); photon certs makes such files") from None
     if len(text) > PEM_BYTES_MAX:
-        raise CertificateError(f"{path}: has more than {PEM_BYTES_MAX} bytes; it is no certificate or key")
+        raise CertificateError(f"{path}: has more than {PEM_BYTES_MAX} bytes; it is not a certificate or key")
     return text
 
 

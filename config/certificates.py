@@ -156,9 +156,7 @@ def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, whe
     if said.ends <= now:
         raise CertificateError(f"{where}: expired on {said.ends:%Y-%m-%d %H:%M} UTC; issue it again")
     if said.begins > now:
-        raise CertificateError(
-            f"{where}: is valid from {said.begins:%Y-%m-%d %H:%M} UTC on only; is the clock right?"
-        )
+        raise CertificateError(f"{where}: is not valid before {said.begins:%Y-%m-%d %H:%M} UTC; is the clock right?")
     return said
 
 

@@ -47,7 +47,7 @@ class Disk(Protocol):
         ...
 
     def make_dir(self, directory: Path) -> None:
-        """Creates it and its parents, durably."""
+        """Creates a directory and its parents, durably."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:

@@ -58,7 +58,7 @@ def check_fields(message: bytes, fields_max: int) -> None:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Returns the number, and where it ends."""
+    """Returns the number, and the place after it."""
     value = shift = 0
     while True:
         if at >= len(message) or shift > 63:

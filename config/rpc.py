@@ -44,7 +44,7 @@ class Service:
     ) -> None:
         """``file``: DESCRIPTOR of the generated module; ``name``: as in the .proto; ``fields_max``: see FIELDS_MAX.
 
-        ``bytes_max``: of a request or reply; ``None`` means the bounds of config/serving.py and config/tls.py.
+        ``bytes_max``: size of a request or reply; ``None`` means the bounds of config/serving.py and config/tls.py.
         """
         self._service: ServiceDescriptor = file.services_by_name[name]
         self._fields_max = fields_max

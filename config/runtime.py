@@ -1,6 +1,6 @@
 """Settings of every long-running command: event loop, garbage collector and thread switching.
 
-It can also measure where time is spent, by room of the code: a sampling thread, cheap enough for benchmarks.
+It can also measure which packages spend the time, with a sampling thread, cheap enough for benchmarks.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def sampled(file: Path | None) -> Iterator[None]:
 
 
 def shares(counts: Iterable[dict[str, int]]) -> dict[str, float]:
-    """Returns the share of each room over several processes; they add up to 1."""
+    """Returns each package's share of the samples of all processes; the shares add up to 1."""
     whole: Counter[str] = Counter()
     for each in counts:
         whole.update(each)

@@ -103,7 +103,7 @@ class HealthyServer:
 
 
 class Unheard:
-    """In place of a server for a part that nobody outside its process asks."""
+    """Stands in for the server of a part that only its own process calls."""
 
     port = 0
 

@@ -301,7 +301,7 @@ class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=T
     address: str | None = None
 
     def names(self, name: str) -> list[str]:
-        """Returns its processes' names: ``spend``, ``spend-2``, …"""
+        """Returns the names of the processes: ``spend``, ``spend-2``, …"""
         return [name, *(f"{name}-{n}" for n in range(2, self.processes + 1))]
 
 

@@ -40,7 +40,7 @@ def stop_event(*, with_parent: bool) -> asyncio.Event:
 
 
 def stop_flag(*, with_parent: bool = False) -> threading.Event:
-    """As ``stop_event``, for a program without an event loop."""
+    """Like ``stop_event``, for a program without an event loop."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -86,7 +86,7 @@ class Towards:
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
 
     def options(self) -> Options:
-        """The name that the other's certificate must have."""
+        """gRPC channel options: the name that the server's certificate must have."""
         return (("grpc.ssl_target_name_override", dns_name(self.identity)),)
 
 

@@ -48,9 +48,8 @@ class Arrivals:
     def __post_init__(self) -> None:
         self._to_seek: deque[Sequence[bytes]] = deque()
         self._keys_to_seek = 0
-        self._row: int | None = (
-            None  # rows of the retry store after this one are still to be sought; ``None`` means none
-        )
+        # Rows of the retry store after this one are still to be sought; ``None`` means none.
+        self._row: int | None = None
         self._round = 0
         self._more = asyncio.Event()
 

@@ -46,7 +46,7 @@ class Calls:
         return target
 
     def remove(self, target: Target) -> None:
-        """Sends it no more batches. ``target.outstanding`` is 0 once nothing is in flight there."""
+        """Sends the target no more batches. ``target.outstanding`` is 0 once nothing is in flight there."""
         self.flow.remove(target)
         del self._joiners[target.number]
         self.resized(len(self._joiners))

@@ -43,9 +43,8 @@ class Committing:
 
     def __post_init__(self) -> None:
         self._hold_s = self.limits.hold_once_s if self.once else self.limits.hold_s
-        self._on_their_way = self._new_ids = (
-            NO_ROWS  # rows stored while at a joiner, and their places among the new rows
-        )
+        # Rows stored while at a joiner, and their places among the new rows.
+        self._on_their_way = self._new_ids = NO_ROWS
         self._stored = NOTHING_STORED
 
     def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:

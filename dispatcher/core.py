@@ -1,4 +1,4 @@
-"""From blocks to batches, from outcomes to the ledger: the dispatcher's logic, without files, sockets or clocks.
+"""The dispatcher's logic: turns blocks into batches and outcomes into the ledger, without files, sockets or clocks.
 
 Theory of operation. An event is a row of a table (``OpenEvents``), and one part has it at each point of its life:
 

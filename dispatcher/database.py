@@ -148,7 +148,8 @@ def fill(db: sqlite3.Connection) -> None:
 
 
 def check_marks(db: sqlite3.Connection, path: Path, schema: str = "") -> None:
-    """Raises StateError if this is not a state of this version. ``schema``: of an attached one, with a dot."""
+    """Raises StateError if this is not a state of this version. ``schema``: name of an attached database, with a
+    dot."""
     marks = [db.execute(f"PRAGMA {schema}{mark}").fetchone()[0] for mark in ("application_id", "user_version")]
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")

@@ -32,7 +32,7 @@ class Found(Joiner, Protocol):
     """A joiner at an address."""
 
     async def serves(self, timeout: float) -> bool | None:
-        """Returns the joiner's answer; ``None`` if it does not answer within ``timeout`` seconds."""
+        """True if it says that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
         """Closes the connection; the outcome of calls in flight is then unknown."""

@@ -347,7 +347,7 @@ class DispatcherEngine:
             self._retries.clock_went_back(now_ns)
 
     def _tell_early(self, batch: Batch, are_early: Mask, now_ns: int) -> None:
-        """Once: reports events that the registry does not accept yet, except those due within moments."""
+        """With --once, reports events that the registry does not accept yet, except those due within moments."""
         early = np.flatnonzero(are_early)
         newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
         if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
@@ -481,7 +481,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """Once: when all was read, looks a last time, then accepts unfinished last lines of files at rest."""
+        """With --once, looks a last time when all was read, then accepts unfinished last lines of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return

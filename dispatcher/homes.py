@@ -146,7 +146,7 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """``commit_s``: from a registration's request until every datacentre could know of it."""
+        """``commit_s``: time from a registration's request until every datacentre could know of it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property

@@ -30,7 +30,7 @@ from photon.joiner.verdicts import tags_of
 
 
 class LookUpPolicy(enum.StrEnum):
-    """When to look up events that were just read. Those left to another datacentre are always looked up."""
+    """Decides when events just read are looked up. Those left to another datacentre are always looked up."""
 
     NEVER = "never"  # one datacentre and a fresh state: there are no verdicts yet
     BACKLOG = "backlog"  # while there is a backlog (``Behind``)

@@ -39,7 +39,7 @@ class OpenLogs:
         self.window_bytes = 0
 
     def begin(self, block: Block, now: float) -> Stretch:
-        """Returns the block's stretch. The log's offset does not move past it before it is ``whole``."""
+        """Returns the block's stretch. The log's offset does not move past a stretch until it is ``whole``."""
         log = self._log(block)
         self._logs[block.identity] = log
         self._begun += 1

@@ -46,7 +46,7 @@ class Places:
 
 
 def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
-    """Returns the rule a state is bound to.
+    """Returns a hash of the join, its key and its adapter: a state is bound to these.
 
     With another key every id would be new to the registry, and everything read again would be joined twice.
     """

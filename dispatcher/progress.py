@@ -112,7 +112,8 @@ class ProgressWatch:
             self.moved()
 
     def _compare(self, ahead: int, now: float) -> None:
-        """Reports clocks that differ by more than permitted. ``ahead``: at least, because an answer may be slow."""
+        """Reports clocks that differ by more than permitted. ``ahead``: the least possible, because an answer may be
+        slow."""
         if abs(ahead) <= self.slack_ns:
             self.troubles.well(CLOCKS, now)
             return

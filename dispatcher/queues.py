@@ -80,7 +80,7 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """``cost``: of the events sent, in fresh events. Events sent while nothing fresh waits are free."""
+        """Charges for events sent from a backlog: ``cost`` in fresh events, or nothing while no fresh one waits."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost
@@ -152,7 +152,7 @@ class HeadStartQueue:
         self.events = 0
 
     def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
-        """``due``: monotonic seconds, roughly in order for each delay number."""
+        """Queues events until ``due`` (monotonic seconds), which ascends roughly for each delay number."""
         self._queues[delay].append((due, rows, backlog))
         self.events += len(rows)
 

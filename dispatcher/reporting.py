@@ -83,7 +83,7 @@ class Troubles:
         trouble.last, trouble.well = now, False
         if not trouble.said and now - trouble.since >= LASTS_S:
             trouble.said = True
-            self._log.warning(f"{what}: trouble", problem=problem.replace("\n", " "))
+            self._log.warning(f"{what}: problem", problem=problem.replace("\n", " "))
 
     def well(self, what: str, now: float) -> None:
         trouble = self._met.get(what)
@@ -93,4 +93,4 @@ class Troubles:
         if now - trouble.last >= CALM_S:
             del self._met[what]
             if trouble.said:
-                self._log.info(f"{what}: well again", after_s=round(now - trouble.since, 1))
+                self._log.info(f"{what}: problem solved", after_s=round(now - trouble.since, 1))

@@ -104,8 +104,8 @@ class Patience:
 class Attempt:
     """An attempt that is over.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: in the retry store. ``gone``: the log of its
-    primary event is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: their rows in the retry store. ``gone``: the log
+    of its primary event is gone.
     """
 
     outcome: Outcome
@@ -119,7 +119,7 @@ class Attempt:
 class NextTry:
     """The next try of similar events.
 
-    ``settled``: no further try in this run; ``given_up``: although one might help.
+    ``settled``: there is no further try in this run; ``given_up``: although a try might help.
     """
 
     delay_s: float
@@ -203,6 +203,6 @@ class NextTries:
 
 
 def _too_new_steps(time_ns: int, now_ns: int) -> int:
-    """Returns steps until an event time has come: 0 if it has; at most TOO_NEW_CHECK_S' worth."""
+    """Returns the steps until an event time has come: 0 if it has; at most those in TOO_NEW_CHECK_S."""
     ahead_s = (time_ns - now_ns) / NS_PER_S
     return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

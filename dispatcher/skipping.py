@@ -101,7 +101,7 @@ def times_of(adapter: Adapter, log: Log) -> Times:
 
 
 def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_record: int) -> Skip:
-    """Without ``to_ns`` skips to the end. Raises OSError."""
+    """Plans a skip to the first record at ``to_ns``; `None` means to the end. Raises OSError."""
     begin = log.begin
     if source.compressed:
         to, samples = _through(source, begin, times, to_ns, max_record)

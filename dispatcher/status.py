@@ -122,7 +122,7 @@ def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
 
 
 def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """``held``: events of ``oldest_stretches``; ``rows``: the oldest ones of the retry store."""
+    """The ``limit`` events pending longest. ``held``: those of ``oldest_stretches``; ``rows``: of the retry store."""
     found = [_of_row(row, now_ns) for row in rows[:limit]]
     for events in held:
         found += map(_of_held, islice(events, limit))
@@ -205,7 +205,7 @@ def reads(join: str, engine: Callable[[], Reported], clock: Clock, *, retry_limi
 
 
 def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
-    """``now_ns``: wall clock."""
+    """Reports a dispatcher's metrics. ``now_ns``: wall clock."""
     into.put_all(
         PREFIX,
         {

@@ -64,7 +64,7 @@ class EventLookUps:
         records: Sequence[PrimaryRecord | None],
         ambiguous: Mapping[int, PrimaryPlace] = MappingProxyType({}),
     ) -> EventLookUps:
-        """``records[row]`` is set exactly if ``answers[row]`` is FOUND."""
+        """Packs the answers. ``records[row]`` is set exactly if ``answers[row]`` is FOUND."""
         return EventLookUps(bytes(answers), Records.of([each for each in records if each is not None]), ambiguous)
 
     @staticmethod

@@ -109,7 +109,8 @@ class BlockKeys:
     times: I64 | None = None
 
     def version_hashes(self, begins: I64) -> tuple[U64, I64]:
-        """The hashes of keys with times, ascending, and the record at each. ``begins``: by record, in block order."""
+        """The hashes of keys with times, ascending, and the record at each. ``begins``: one per record, in block
+        order."""
         assert self.times is not None
         hashes = hash_versions(self.keys, self.times)
         order = ascending(hashes)
@@ -185,7 +186,7 @@ class KeyFinder(Protocol):
         """
 
     def close(self) -> None:
-        """Ends it; may be called again. Nothing may be given afterwards."""
+        """Ends the finder; may be called again. No block may be given afterwards."""
 
 
 class InlineKeyFinder:

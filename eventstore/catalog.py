@@ -148,7 +148,7 @@ class Catalog(CatalogDatabase):
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
-        """By number, without gaps."""
+        """All logs, by number, without gaps."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, read_to, rewritten, proof FROM logs ORDER BY number"

@@ -240,7 +240,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """A second process if much is read before any look-up."""
+        """Finds keys in a second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):
@@ -344,7 +344,7 @@ class EventStoreEngine:
         elsewhere: Sequence[FoundRecords],
         times: Sequence[int] | None = None,
     ) -> EventLookUps:
-        """``elsewhere``: records from cache nodes."""
+        """Answers a look-up. ``elsewhere``: records from cache nodes."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
@@ -559,7 +559,7 @@ async def open_engine(
 
 
 def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:
-    """For PrimaryReader."""
+    """Returns the parameter ``written_ns`` of PrimaryReader."""
     if config.relayed:
         return lambda: whole_ns(config.directory)
     there = elsewhere(config.directory)

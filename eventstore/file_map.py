@@ -138,7 +138,7 @@ class MappedPlaces:
 
     @staticmethod
     def of_versions(found: Sequence[tuple[int, Version]], complete: bool = True) -> MappedPlaces:
-        """``found``: the requested row of each version."""
+        """``found``: versions, each with the row of the request it answers."""
         columns = np.array([(row, *version) for row, version in found], np.int64).reshape(-1, 4).T
         rows, times, logs, offsets = columns
         none = np.zeros(len(rows), np.int64)

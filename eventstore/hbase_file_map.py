@@ -90,7 +90,7 @@ class PendingEntries:
         return len(self._dense) > 0
 
     def add_dense(self, hashes: U64, locations: U64) -> None:
-        """``hashes`` ascend."""
+        """Adds dense entries; ``hashes`` ascend."""
         self._dense.insert(Run(hashes, locations))
 
     def add_sparse(self, log: int, entries: Sequence[SparseEntry]) -> None:
@@ -112,7 +112,7 @@ class PendingEntries:
             return [(key, version) for key, its in self._versions.items() for version in its]
 
     def near(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
-        """As FileMap.versions, of one key."""
+        """Like FileMap.versions, for one key."""
         with self._lock:
             its = self._versions.get(key, [])
             if without:
@@ -457,7 +457,7 @@ class HBaseFileMap:
         """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
         view = self._view
         if view.verified is None:
-            raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
+            raise HBaseUnavailable(f"table {self._table.decode()}: its content is not verified yet")
         limits = self._logs.times_max, self.settings.places_max
         asked = list(zip(hashes.tolist(), times.tolist(), strict=True))
         waiting = [self._pending.near(key, time_ns, without, *limits) for key, time_ns in asked]

@@ -111,7 +111,7 @@ def size_class(entries: int) -> int:
 
 
 def tail_to_merge(sizes: Sequence[int]) -> int:
-    """The number of the newest runs that should become one; 0 for none. ``sizes``: from the oldest to the newest run.
+    """The number of the newest runs that should become one; 0 for none. ``sizes``: of the runs, oldest first.
 
     Once MERGE_FANOUT runs of one size class are at the end, they are merged with everything newer.
     """
@@ -165,7 +165,7 @@ def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
 
 
 def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> int:
-    """Entries whose hash occurs in an earlier one, over all runs: entries less distinct hashes.
+    """Counts entries whose hash an earlier entry has, over all runs: entries less distinct hashes.
 
     Works through the hash space in slices of about ``slice_entries``, so memory stays bounded.
     """

@@ -38,7 +38,7 @@ class _Batch:
         self._loop = loop
 
     def log_done(self) -> None:
-        """Call it after one of its logs was read, on any thread."""
+        """Counts one of the logs as read. Thread-safe."""
         with self._lock:
             self._left -= 1
             last = self._left == 0

@@ -240,7 +240,7 @@ class CacheEventStore:
         return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
 
     def count(self, *, hits: int, misses: int) -> None:
-        """From any thread."""
+        """Counts the results of look-ups. Thread-safe."""
         with self._counting:
             self._hits += hits
             self._misses += misses

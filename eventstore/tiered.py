@@ -125,7 +125,7 @@ class TieredEventStore:
         )
 
     def _count(self, named: PlacesToRead, hits: int) -> None:
-        """``hits``: keys with a record at hand. The others are misses if the map has them: no cache can have a key
+        """Counts hits, keys with a record at hand. The others are misses if the map has them: no cache can have a key
         that is in no log."""
         self.cache.count(hits=hits, misses=int(np.count_nonzero(np.bincount(named.rows))) - hits)
 

@@ -104,7 +104,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """``present``: path of each log that has a file now. Reports due problems; call it at intervals."""
+        """Takes a scan's result, and reports due problems. ``present``: path of each log that has a file now."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
@@ -237,7 +237,7 @@ class UnavailableLogs(ReadTroubles):
         self._store(self._forgotten | {identity: (path, now_ns) for identity, path in chosen.items()})
 
     def _store(self, forgotten: dict[str, tuple[str, int]]) -> None:
-        """Makes it durable first; raises OSError, and then nothing has changed."""
+        """Makes the list durable before it counts. Raises OSError; then nothing has changed."""
         lines = b"".join(
             orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
             for identity, (path, at_ns) in sorted(forgotten.items())

@@ -170,7 +170,7 @@ class Adopter:
             taken = _taken(self.slots / slot)
             again = self._orphans.tried(slot, taken, self.clock.monotonic(), moved=slot in self._moved)
             if self._said.get(slot) != why:
-                log.warning("an orphaned slot is not done yet", slot=slot, why=why, again_s=again)
+                log.warning("an orphaned slot is not redone yet", slot=slot, why=why, again_s=again)
                 self._said[slot] = why
         return done
 

@@ -76,9 +76,8 @@ class JoinerLimits:
     output: OutputLimits = field(default_factory=OutputLimits)
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
-    close_s: float = (
-        20.0  # longest time an orderly stop spends deciding and publishing; supervisors and Docker wait 30 s
-    )
+    # Longest time an orderly stop spends deciding and publishing; supervisors and Docker wait 30 s.
+    close_s: float = 20.0
 
     def fitting(self) -> JoinerLimits:
         """For a small redo log, makes segments smaller and carries open rows over sooner.

@@ -65,7 +65,7 @@ def events_of(
     answer now, and AdapterError if the adapter's answers for the same bytes differ (``adapters.computed_twice``) or
     do not come.
 
-    ``as_of_ns``: for all events (``Events.as_of``).
+    ``as_of_ns``: one time for all events (``Events.as_of``).
     """
     keys, times, ids, others = headers_of(records, block.file, adapter)
     unreadable = []

@@ -210,8 +210,8 @@ def shipping(
 
 
 async def to_its_end(work: Callable[[], _T]) -> _T:
-    """Runs it in a thread; a cancellation waits for its end, as the lock must not be released while it writes (rule
-    6)."""
+    """Runs ``work`` in a thread; a cancellation waits for its end, as the lock must not be released while it writes
+    (rule 6)."""
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -102,8 +102,8 @@ async def serve(
     tls: Tls | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> bool:
-    """Serves until ``stop`` is set; ``tls``: ``None`` means plain text. ``address``: ``None`` if only this process
-    asks it.
+    """Serves until ``stop`` is set. ``tls``: ``None`` means plain text. ``address``: ``None`` means that only this
+    process calls it.
 
     ``also`` adds services besides the joiner's.
 

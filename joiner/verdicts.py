@@ -404,7 +404,7 @@ LineBuilder = Callable[[Events, Decided, int, int], list[bytes]]
 
 
 def envelope_lines(envelope: Envelope) -> LineBuilder:
-    """The output format of ``photon.adapters.envelope``."""
+    """Returns the builder of output lines in the format of ``envelope``."""
 
     def build(events: Events, decided: Decided, token: int, at_ns: int) -> list[bytes]:
         joined = decided.joined()

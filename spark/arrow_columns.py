@@ -49,6 +49,6 @@ def mapped(values: pa.Array, make: Callable[[str], str]) -> pa.Array:
 
 
 def batch(columns: dict[str, pa.Array], names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """``names``: keep only these columns."""
+    """Returns the columns as a batch: all, or only ``names``."""
     kept = list(columns) if names is None else list(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in kept], names=kept)

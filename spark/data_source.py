@@ -114,7 +114,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
             raise UsageError(f"kind {kind!r}: is not known; there are: {', '.join(KINDS)}")
     watermark = options.get("watermark")
     if watermark not in (None, *WHICH):
-        raise UsageError(f"watermark {watermark!r}: is {' or '.join(WHICH)}")
+        raise UsageError(f"watermark {watermark!r}: must be {' or '.join(WHICH)}")
     taken = ENVELOPE if watermark is None else f"{ENVELOPE}, {CARRIED}"
     names = {column.split(" ")[0]: "" for column in taken.split(", ")}
     starting = options.get("startingoffsets", "earliest")

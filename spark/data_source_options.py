@@ -194,7 +194,7 @@ def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
         if kind.lower() not in _KINDS:
             raise _wrong(f"{name} {kind}", f"the type must be one of {', '.join(_KINDS)}")
         if name in taken or name in {each.name for each in found}:
-            raise _wrong(name, "there is such a column already; choose another name")
+            raise _wrong(name, "another column has this name; choose a different one")
         steps = [int(index) if index else quoted or plain for quoted, plain, index in _STEP.findall(path)]
         found.append(PayloadColumn(name, kind.lower(), side, tuple(steps)))
         at = match.end()

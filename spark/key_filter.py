@@ -97,7 +97,7 @@ def filled(hashes: U64, bits: int) -> dict[int, np.ndarray[tuple[int], np.dtype[
 
 
 def assembled(parts: Iterator[tuple[int, bytes]] | Sequence[tuple[int, bytes]], bits: int) -> KeyFilter:
-    """``parts``: number and bytes of the non-empty parts; a number may occur several times."""
+    """Assembles a filter from (number, bytes) of its non-empty parts; a number may occur several times."""
     table = np.zeros((1 << PART_BITS, bits // 8), np.uint8)
     for number, data in parts:
         table[number] |= np.frombuffer(data, np.uint8)

@@ -110,7 +110,7 @@ def pipeline_sources(
 ) -> PipelineSources:
     """Reads the sources from a deployment file; paths in it are relative to ``base``. Raises UsageError.
 
-    ``window``: for the foreign logs; primary logs are all read, as an event may name an old one.
+    ``window``: limits the foreign logs; primary logs are all read, as an event may name an old one.
     """
     pipelines = {
         name: pipeline

@@ -154,7 +154,7 @@ def parse_pairs(record: bytes) -> Pairs:
     while at < size:
         match = match_field(record, at)
         if match is None:
-            raise BadRecord(f"is no logfmt at byte {at}: {_shown(record[at:])}")
+            raise BadRecord(f"is not logfmt at byte {at}: {_shown(record[at:])}")
         name, quoted, bare = match.groups()
         if bare is not None:
             fields[name] = bare
@@ -174,7 +174,7 @@ def _unescaped(text: bytes, at: int) -> bytes:
         pair = _SURROGATES.match(text, found)
         match = pair or _ESCAPE.match(text, found)
         if match is None:
-            raise BadRecord(f"has no JSON escape in the value at byte {at}: {_shown(text[found:])}")
+            raise BadRecord(f"has an escape that is not JSON in the value at byte {at}: {_shown(text[found:])}")
         if pair is not None:
             high, low = int(pair[1], 16), int(pair[2], 16)
             parts.append(chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)).encode())

@@ -143,7 +143,7 @@ def _path(message: Descriptor, path: str, where: str) -> list[FieldDescriptor]:
             there = ", ".join(sorted(at.fields_by_name)[:20]) if at is not None else "no fields below it"
             raise AdapterError(f"{path!r} is not a field of {message.full_name}", where, f"there is {there}")
         if field.is_repeated:
-            raise AdapterError(f"{path!r} passes a repeated field", where, "name a field that is not repeated")
+            raise AdapterError(f"{path!r} leads through a repeated field", where, "name a field that is not repeated")
         fields.append(field)
         at = field.message_type
     return fields

@@ -33,7 +33,7 @@ class SkippingSide(SideReader):
         *,
         typed: bool,
     ) -> None:
-        """``readers``: for each condition, one whose key is the tested field; ``None`` to parse each record.
+        """``readers``: one for each condition, whose key is the tested field; ``None`` to parse each record.
 
         ``typed``: the field may hold a number with the same text. Raises AdapterError.
         """
@@ -122,7 +122,7 @@ class SkippingSide(SideReader):
         return rows
 
     def _of_text(self, text: bytes | None, test: Callable[[object], bool]) -> bool | None:
-        """Returns whether a field with this text is skipped; ``None`` if the record must be parsed."""
+        """True if a record with this text in the field is skipped; ``None`` if the record must be parsed."""
         if text is None or (self._typed and text.lstrip(b"-").isdigit()):
             return None
         try:

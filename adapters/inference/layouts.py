@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 
 def plain(sample: Mapping[str, Sequence[bytes]]) -> Text | str:
-    """Decodes a sample and removes colours. Returns a text if that is impossible."""
+    """Decodes a sample and removes colours. Returns the reason if that is impossible."""
     settings: dict[str, Any] = {}
     notes: list[str] = []
     files = {name: list(records) for name, records in sample.items()}

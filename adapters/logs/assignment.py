@@ -194,7 +194,7 @@ class Logs:
 
     # -- compressed files cut short --------------------------------------------------------------------------------
     def cut(self, log: TrackedLog, cut_short: bool) -> None:
-        """Notes that its compressed file was read to the end, and whether that is in the middle of a stream."""
+        """Notes that a compressed file was read to its end. ``cut_short``: it ends in the middle of a stream."""
         if log.cut_scans >= 0 and not cut_short:  # it was continued
             self._problems.solved(ProblemKind.DAMAGED, log.path)
         log.cut_scans = 0 if cut_short else -1

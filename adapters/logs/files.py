@@ -277,7 +277,7 @@ class Files:
             self._changed(head.identity)
 
     def _read_head_bytes(self, file: TrackedFile, *, settled: bool = False) -> tuple[bytes, str, bool] | None:
-        """Returns the first bytes, the damage, and whether it is cut short; ``None`` if it cannot be read now."""
+        """Returns the first bytes, the damage, and True if it is cut short; ``None`` if it cannot be read now."""
         if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
             self.later.add(file.key)
             return None

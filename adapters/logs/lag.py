@@ -72,7 +72,7 @@ def lag_of(log: TrackedLog) -> LogLag | None:
 
 
 def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> Lag:
-    """``behind``: the logs that may have unread bytes."""
+    """Sums the lags of ``behind``, the logs that may have unread bytes."""
     lags = [lag for log in behind if (lag := lag_of(log)) is not None]
     oldest = min((lag.since_ns for lag in lags), default=None)
     shown = nlargest(worst, lags, key=lambda lag: (-lag.since_ns, lag.bytes, lag.path))
@@ -92,7 +92,7 @@ class Unread:
 
 
 def unread_of(behind: Iterable[TrackedLog], doubt: str = "") -> Unread:
-    """``behind``: as for ``lag_of_all``."""
+    """Returns the logs of ``behind`` with unread bytes, as of now."""
     logs = [(log, log.file) for log in behind if not log.is_done()]
     return Unread(tuple((log, file.key, file.size) for log, file in logs if file is not None), doubt)
 

@@ -97,7 +97,7 @@ class ProblemReporter:
                 self._report(problem)
 
     def solved(self, kind: ProblemKind, path: str) -> None:
-        """Marks it solved: the next problem of this kind at this path is news again."""
+        """Marks a problem as solved: the next one of this kind at this path is reported again."""
         self._told.pop((kind, path), None)
 
     def only(self, kind: ProblemKind, now: Mapping[str, str]) -> None:

@@ -81,7 +81,7 @@ class LogReader:
         self._last = ReadBytes(0, b"", b"")  # result of ``read``; ``blocks`` asks for proofs of positions in it
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
-        """Returns the log's next records, and whether there may be more of them now."""
+        """Returns the log's next records, and True if there may be more of them now."""
         self.awaiting = self.opens_at_rest = False
         file = log.file
         source = self._source(log)
@@ -165,8 +165,8 @@ class LogReader:
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None`` means that these
-        are not its bytes.
+        """Returns bytes from ``log.next``, and True if the file's end (as scanned) was met. ``None`` means that the
+        file's bytes are not the log's.
 
         The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.

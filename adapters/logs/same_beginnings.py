@@ -169,7 +169,7 @@ class Alike:
         return bool(self._holds(log, keeper))
 
     def _measure(self, files: Sequence[TrackedFile]) -> None:
-        """Finds out how far compressed files go, as far as their first bytes tell."""
+        """Notes how many bytes each compressed file holds, counting up to HEAD_BYTES."""
         for file in files if len(files) > 1 else ():
             if file.packed and file.measured != (file.size, file.mtime_ns):
                 file.head_length = len(self._read(file, 0, HEAD_BYTES))

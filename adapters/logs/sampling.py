@@ -81,7 +81,7 @@ def sample(
 
 
 def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
-    """Returns lines of a file, whether they are complete, and the damage. Raises OSError."""
+    """Returns lines of a file, True if they are complete, and the damage. Raises OSError."""
     source = open_anywhere(path, LINES)
     if utf16 := looks_utf16(source.read(0, HEAD_BYTES)):
         source.close()

@@ -253,7 +253,7 @@ class _SliceReader:
         return at
 
     def _step(self) -> tuple[list[Piece], bool, str]:
-        """Returns the next records, whether these were all, and why the bytes after them cannot be read."""
+        """Returns the next records, True if these were all, and why the bytes after them cannot be read."""
         want, front = READ_BYTES, min(CONTEXT_BYTES, self.at)
         while True:
             raw = self._source.read(self.at - front, front + want)

@@ -59,7 +59,7 @@ def make_package(name: str, parent: Path) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
     except FileExistsError:
-        raise AdapterError("is there already", str(folder), "choose another name or directory") from None
+        raise AdapterError("already exists", str(folder), "choose another name or directory") from None
     except OSError as error:
         raise AdapterError(f"cannot be written ({error.strerror})", str(folder), "choose another directory") from None
     return folder

@@ -68,7 +68,7 @@ def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
 
 
 def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> Answers:
-    """Returns the answers of all methods for one record. ``backwards``: from the last record to the first."""
+    """Returns the answers of all methods for one record. ``backwards`` begins with the last record."""
     asks: list[tuple[str, Callable[[], object]]] = []
     for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
         known = [(method.name, method.ask) for method in methods(adapter, side)]

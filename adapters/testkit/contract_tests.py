@@ -52,7 +52,7 @@ class AdapterTests:
             raise AssertionError(f"{error}; it is named by {type(self).__name__}.primary or .foreign") from None
 
     def _keeps(self, check: Check) -> None:
-        """Raises an error with a text: pytest explains an ``assert`` only in files that it rewrites."""
+        """Raises an error that lists findings, since pytest explains an ``assert`` only in files that it rewrites."""
         __tracebackhide__ = True
         found = bounded(check(self.adapter(), self.samples()))
         if found:

@@ -10,7 +10,7 @@ from photon.config.metrics.readings import Readings, Source
 
 
 def free_space(directories: Mapping[str, Path]) -> Source:
-    """``directories``: by purpose. One that does not exist is left out."""
+    """Returns a source of the free bytes of ``directories`` (purpose -> path), without those that do not exist."""
 
     def read(into: Readings) -> None:
         for name, path in directories.items():

@@ -1,4 +1,4 @@
-"""The metrics of a process, read from their sources. Only ``/metrics`` makes text of them."""
+"""The metrics of a process, read from their sources. Only ``/metrics`` formats them as text."""
 
 from __future__ import annotations
 

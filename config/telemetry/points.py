@@ -27,7 +27,8 @@ Labels = Mapping[str, str]
 
 
 def metrics_of(said: Iterable[tuple[Iterable[Family], Labels]], now_ns: int) -> list[Metric]:
-    """``said``: by services of this process, each with its own labels, which are added to all of its points."""
+    """``said``: readings of this process's services, each with its own labels, which are added to all of its
+    points."""
     same: dict[str, list[tuple[Family, Labels]]] = {}
     for families, labels in said:
         for family in families:

@@ -23,7 +23,7 @@ class Span(Protocol):
     def end(self, error: BaseException | None = None) -> None: ...
 
     def header(self) -> str:
-        """Returns its ``traceparent``."""
+        """Returns the span's ``traceparent``."""
         ...
 
 

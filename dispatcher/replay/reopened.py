@@ -66,7 +66,7 @@ class Id(NamedTuple):
 
 @dataclass(slots=True)
 class _Missing:
-    """When an id that was not found is searched for again. Monotonic seconds."""
+    """The next search for an id that was not found; in monotonic seconds."""
 
     next_s: float
     tries: int

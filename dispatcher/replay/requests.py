@@ -72,7 +72,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A request and its logs; none before the dispatcher has started it. ``events``, ``known``: of all parts."""
+    """A request and its logs; none before the dispatcher has started it. ``events``, ``known``: sums over all
+    parts."""
 
     request: Request
     parts: Sequence[Part]
@@ -126,7 +127,7 @@ def add(db: sqlite3.Connection, number: int, from_ns: int, to_ns: int, pattern: 
 
 
 def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> list[Part]:
-    """Returns one part for each log that matches and may hold events of the range. ``paths``: of each identity."""
+    """Returns one part for each log that matches and may hold events of the range. ``paths``: identity -> path."""
     found: dict[str, Part] = {}
     for chunk in chunks:
         path = paths[chunk.identity]

@@ -207,7 +207,7 @@ Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awai
 
 
 class HedgedLookUps:
-    """Use it on one event loop."""
+    """Looks keys up in cache nodes, without waiting for slow ones. Use it on one event loop."""
 
     def __init__(self, nodes: CacheNodes, answer: Answer) -> None:
         self._nodes = nodes

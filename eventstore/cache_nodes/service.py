@@ -74,9 +74,8 @@ class CacheNode:
 REQUESTS_MAX = 128
 # Of HTTP/2: feeds are megabytes, and a node needs some 5 % less CPU than with the usual frames of 16 KiB.
 FRAME_BYTES = 1 << 20
-FEEDS_MAX = (
-    2  # Feeds in flight: one being processed, one waiting. A node is fed by one event store, one feed at a time.
-)
+# Feeds in flight: one being processed, one waiting. A node is fed by one event store, one feed at a time.
+FEEDS_MAX = 2
 
 
 class CacheService:

@@ -77,7 +77,7 @@ class HBaseCatalog(CatalogDatabase):
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
     def logs(self) -> list[MappedLog]:
-        """By number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
+        """All logs, by number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"
@@ -135,7 +135,7 @@ class HBaseCatalog(CatalogDatabase):
             )
 
     def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
-        """Durable when it returns: this mark is in all regions. ``closes``: it ends the checkpoint."""
+        """Notes, durably, that all regions have this mark. ``closes``: it ends the checkpoint."""
         with self._changing() as db:
             db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
             if closes:

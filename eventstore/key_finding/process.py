@@ -36,7 +36,7 @@ class SharedSlots:
         self._memory = mmap.mmap(fd, MEMORY_BYTES)
 
     def put_data(self, slot: int, data: bytes) -> bool:
-        """False if it is too large for a slot."""
+        """Writes a block's bytes; False if they are too large for a slot."""
         if len(data) > DATA_BYTES:
             return False
         begin = slot * SLOT_BYTES

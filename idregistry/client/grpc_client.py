@@ -266,7 +266,7 @@ class RegistryClient(RoutedRegistry):
     ) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here.
 
-        ``tls``: ``None`` means plain text. ``here``: see ``Channels``. ``over``: in place of these three.
+        ``tls``: ``None`` means plain text. ``here``: see ``Channels``. ``over`` replaces these three.
         """
         clock = clock or SystemClock()
         self._grpc = over or GrpcBackend(addresses, clock, tls, here)

@@ -250,7 +250,7 @@ def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
-    """Decodes it without formerly newest rules."""
+    """Decodes a reply, which lacks the rules that were the newest once."""
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 

@@ -46,7 +46,7 @@ class Nearest:
     """Tracks round trip and state of each replica. Times are monotonic seconds, given by the caller."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """``names``: in order of preference while nothing is measured."""
+        """``names``: replicas in order of preference while nothing is measured."""
         self._replicas = {name: _Replica() for name in names}
         self._tops: dict[int, _Top] = {}
         self._favourite = next(iter(names))

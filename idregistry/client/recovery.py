@@ -24,7 +24,7 @@ WITNESS_TIMEOUT = 5.0
 
 
 class Recovery:
-    """For joiners, verifiers, dispatchers and operators.
+    """Calls about slots, owned ids and rules: for joiners, verifiers, dispatchers and operators.
 
     Time-outs are in seconds; a missing answer raises nothing.
     """

@@ -14,7 +14,7 @@ AUTO = "auto"  # as host: this machine's host name
 
 
 def noted(reached: str, process: str) -> str:
-    """For ``idregistry.api.Slot.address``. ``reached``: host:port, or empty."""
+    """Returns a value of ``idregistry.api.Slot.address``. ``reached``: host:port, or empty."""
     return f"{reached} {process}" if reached else process
 
 

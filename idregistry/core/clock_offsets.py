@@ -112,7 +112,7 @@ class ClockFacts:
 
 
 def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
-    """``middle``: the median, as ahead of the local clock."""
+    """Compares the local clock with the median, which is ``middle`` ahead of it."""
     if middle.within(uncertainty_ns):
         return Agreement.AGREES
     return Agreement.APART if middle.beyond(uncertainty_ns) else Agreement.UNCERTAIN

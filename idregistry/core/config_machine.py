@@ -155,7 +155,7 @@ class ConfigMachine:
             return self._verdict_rules.get(join, VerdictRules())
 
     def samples(self, join: str) -> tuple[c.Sample, ...]:
-        """As of the last entry applied here."""
+        """A join's samples, as of the last entry applied here."""
         with self._lock:
             return self._samples.get(join, ())
 

@@ -137,7 +137,7 @@ class Bucket:
         rows["what"][at] = (kinds << KIND_SHIFT) | state
 
     def appended(self, first: int) -> None:
-        """Tells that the rows from ``first`` on are new and complete."""
+        """Adds the rows from ``first`` on, which are new and complete, to the sums."""
         if first < self.count:
             rows = np.arange(first, self.count)
             block, end = first >> _SUM_BITS, self.count - 1 >> _SUM_BITS

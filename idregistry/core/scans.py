@@ -62,7 +62,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """The result of a ClearBelow: the ids the shard owned below the batch, and whether they are cleared now."""
+    """The result of a ClearBelow: the ids the shard owned below the batch, and True if they are cleared now."""
 
     applied: bool
     count: int

@@ -153,7 +153,7 @@ class ShardMachine:
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """The standing in the changes of the shards, and the active config, as of one moment."""
+        """The shard's standing and the ranges of the active config, as of one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
@@ -327,7 +327,7 @@ class ShardMachine:
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
     def _clear(self, ids: Ids, config: int) -> Verdicts:
-        """``config``: the one under which no other shard held the ids."""
+        """Clears ids. ``config``: the config under which no other shard held them."""
         if not len(ids):
             return Verdicts.blank(0)
         met = self._table.clear(*digest_columns(ids.digests), ids.tokens)

@@ -80,7 +80,7 @@ def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, phot
     Raises BackupRefused, OSError, and the errors of reading a source.
     """
     if directory.exists():
-        raise BackupRefused(f"{directory}: exists already: name a new directory for each backup")
+        raise BackupRefused(f"{directory}: already exists: name a new directory for each backup")
     building = directory.with_name(directory.name + PARTIAL)
     if building.exists():  # left by an interrupted call
         shutil.rmtree(building)

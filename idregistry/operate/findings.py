@@ -37,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class CertificateEnd:
-    """When an identity's certificate ends. ``ends`` is ``None`` if it is unusable, for the reason ``why``."""
+    """The end of an identity's certificate. ``ends`` is ``None`` if it is unusable, for the reason ``why``."""
 
     identity: str
     ends: datetime | None

@@ -216,7 +216,7 @@ class OperatorClient:
         self._at_leader(shard, lambda stub: stub.OpenShard(request, timeout=7))
 
     def register_again(self, request: pb.RegisterAgainRequest) -> bytes:
-        """Answers per id. Raises PhotonError."""
+        """Returns one answer per id. Raises PhotonError."""
         reply = self._at_leader(request.shard, lambda stub: stub.RegisterAgain(request, timeout=7))
         answers: bytes = reply.answers
         return answers

@@ -151,7 +151,7 @@ class RaftGroup:
 
     @property
     def resting(self) -> bool:
-        """True while it needs neither heartbeats nor timers, until something happens."""
+        """True while the group needs neither heartbeats nor timers, until something happens."""
         return self._resting.rests
 
     # --- the host's thread ------------------------------------------------------------------------------------

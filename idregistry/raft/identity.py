@@ -193,9 +193,8 @@ class Identity:
         with self._lock:
             record = self._record
             known = record.peers.get(hello.name, hello.disk)
-            if (
-                known != hello.disk
-            ):  # in any epoch: wiped replicas restart in the first one, and could form a majority
+            if known != hello.disk:
+                # In any epoch: wiped replicas restart in the first one, and could form a majority.
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
                     "has lost entries that it acknowledged; restore its disk, or replace it by a replica of a new "

@@ -405,7 +405,7 @@ class Journal:
             ) from None
 
     def _replay(self, payload: bytes, begin: int) -> None:
-        """``begin``: its offset in the file."""
+        """Applies the records of a frame whose payload begins at ``begin`` in the file."""
         at = 0
         while at < len(payload):
             kind = payload[at]

@@ -98,9 +98,9 @@ class Resting:
 
     # -- a step ends --------------------------------------------------------------------------------------------
     def settle(self, *, idle: bool, now: float) -> Out:
-        """``idle``: nothing is waiting, being written or being read here.
+        """Ends a step. ``idle``: nothing is waiting, being written or being read here.
 
-        Returns the messages to send; afterwards it may rest.
+        Returns the messages to send; afterwards the group may rest.
         """
         told, self._told = self._told, None
         core, last = self._core, self._journal.last

@@ -154,7 +154,7 @@ class MemoryLimit:
         self.reached = False
 
     def update(self, used: int) -> bool:
-        """``used``: bytes that the ids take now. Returns True if ``reached`` changed."""
+        """Compares ``used``, the bytes that the ids take now, with the limit. True if ``reached`` changed."""
         self.used = used
         if self.limit is None:
             return False

@@ -145,7 +145,7 @@ async def _watch(
     stop: asyncio.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Serves until it is stopped. Health is the driver's. Raises ServeError."""
+    """Serves until ``stop`` is set. Health is the driver's. Raises ServeError."""
     said_ready = False
     serving = False
     while not stop.is_set():

@@ -76,7 +76,7 @@ class Keeper(Protocol):
         """Returns the copy's state; changes nothing."""
 
     async def extend(self, of: CopyOf, extension: Extension, *, timeout: float) -> CopyAnswer | None:
-        """Durable when it answers OK."""
+        """Appends to the copy; the bytes are durable if the answer is OK."""
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int, *, timeout: float) -> CopyBytes | None:
         """Some bytes of one file from ``offset`` on."""

@@ -118,7 +118,7 @@ class KeptCopy(LogWriter):
         return self._answer(Status.SEALED if self.sealed else Status.OK)
 
     def extend(self, extension: Extension) -> CopyAnswer:
-        """Durable if it answers OK. Raises OSError: then the process must end."""
+        """Appends to the copy; the bytes are durable if the answer is OK. After an OSError the process must end."""
         if (status := self._refusal(extension)) is not Status.OK:
             return self._answer(status)
         if extension.parts:

@@ -168,7 +168,7 @@ class Shipper:
 
     # -- inside ----------------------------------------------------------------------------------------------
     def _look(self, now: float, local: LocalFiles) -> None:
-        """Notes since when publishing has waited for the copy, and decides whether to continue without it."""
+        """Notes how long publishing has waited for the copy, and decides whether to continue without it."""
         if self.ends is not None and not self._pieces(local):
             self._waiting_since = None
             self.fallback = False

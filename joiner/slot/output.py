@@ -24,7 +24,7 @@ from photon.outputs.log.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """When a file is closed and the next one begun, and whether it is compressed once final."""
+    """The limits at which a file is closed and the next one begun; ``compress``: final files are compressed."""
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0
@@ -85,7 +85,7 @@ class SlotLog(LogWriter):
             self.rolled.update(name for name in older if self.final(name) < 0)
 
     def begin(self, starts: Mapping[str, tuple[int, bool]]) -> None:
-        """``starts``: for each kind the file's number, and True if it exists and is to be continued."""
+        """Opens the file of each kind. ``starts``: its number, and True if it exists and is to be continued."""
         for kind, (number, goes_on) in starts.items():
             self.current[kind] = number
             if goes_on:

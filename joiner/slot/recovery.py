@@ -1,5 +1,5 @@
-"""Checks at a start that state and output are of the same age, finds the logged lines in the output, and repairs its
-tails (rules 5 to 7).
+"""Checks at start that state and output are of the same age, finds logged lines in the output, and repairs the ends
+of output files (rules 5 to 7).
 """
 
 from __future__ import annotations

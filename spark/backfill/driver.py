@@ -78,7 +78,7 @@ class BackfillDriver(Driver):
         for log in self.logs.values():
             if not log.ended and log.identity not in listed:
                 raise BackfillFailed(
-                    f"{log.path}: is gone before it was read; put it back, and run the same command again"
+                    f"{log.path}: was removed before it was read; put it back, and run the same command again"
                 )
         self._log.publish(now=None)
 

@@ -91,7 +91,7 @@ def begun(disk: Disk, paths: BackfillPaths, wanted: BackfillJob) -> BackfillJob:
 
 
 class KnownBackfill(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """A backfill and where its output is."""
+    """A backfill and the location of its output."""
 
     output: str
     job: BackfillJob

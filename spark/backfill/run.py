@@ -201,7 +201,7 @@ class Backfill:
             raise BackfillFailed(f"{why}; run the same command again to continue") from error
 
     def _free(self, spark: SparkSession, work: PartsToDo) -> Found:
-        """As ``free_ids``; the first answer counts, since the registry may have forgotten more by now."""
+        """Like ``free_ids``, but keeps the first answer, since the registry may have forgotten more ids by now."""
         mark = self._journal.directory / FOUND / f"free-{work.plan.number}"
         if not self.disk.exists(mark):
             self.disk.create(mark, msgspec.json.encode(free_ids(spark, work, self.plan.outputs)))

@@ -121,8 +121,8 @@ class Operator(StatefulProcessor):
     def close(self) -> None: ...
 
     def _begin(self, rows: Sequence[SparkRow], values: TimerValues) -> None:
-        """``rows``: those of a marker's key. Raises ComputingError if Spark's watermark differs from the marker's:
-        rows would run at a wrong time."""
+        """Begins a batch with ``rows``, those of a marker's key. Raises ComputingError if Spark's watermark differs
+        from the marker's: rows would run at a wrong time."""
         (marker,) = [marker_of(row.items) for row in rows if row.to == MARKER]
         self._spark_ms = values.getCurrentWatermarkInMs()
         if marker.spark_ms != self._spark_ms:

@@ -104,7 +104,7 @@ def watermark_ns(time_ns: int | None) -> int:
 
 
 def wake_ms(time_ns: int, now_ms: int) -> int:
-    """When Spark must wake a key whose next timer is at ``time_ns``: after ``now_ms``, as Spark refuses the past."""
+    """Time to wake a key whose next timer is at ``time_ns``: after ``now_ms``, as Spark refuses the past."""
     return max(min(-(-time_ns // NS_PER_MS), ENDED_MS), now_ms + 1)
 
 

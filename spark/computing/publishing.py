@@ -67,7 +67,7 @@ class _Staged(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``shown.json``: what the published batches come to."""
+    """``shown.json``: the state after all published batches."""
 
     batch: int = -1  # the last one
     numbers: dict[str, int] = {}  # directory -> its last item's

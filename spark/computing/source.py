@@ -53,7 +53,7 @@ IDLE_SHARE, IDLE_S = 0.1, 10.0
 
 
 class ComputeSource(DataSource):
-    """Its option ``plan`` is a Plan."""
+    """Spark's source of the inputs of computations. The option ``plan`` is a Plan."""
 
     @classmethod
     def name(cls) -> str:

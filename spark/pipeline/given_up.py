@@ -69,7 +69,7 @@ class Search:
 
 
 async def look(registry: Recovery, driver: Driver, search: Search) -> bool:
-    """Orders a search for the ids on the list. Returns whether it did.
+    """Orders a search for the ids on the list. True if it did.
 
     None is ordered while one is in progress, the list is unknown, or logs are behind, as their unread part is
     undecided. Raises JournalDamaged, OSError.

@@ -363,7 +363,7 @@ class Journal:
         return number
 
     def rereads(self) -> dict[int, bool]:
-        """Number -> whether it has ended, in order."""
+        """Number -> True if it has ended, in order."""
         names = {name for name in self.disk.names(self.directory / REREADS) if not name.startswith(".")}
         return {int(name): name + ENDED in names for name in sorted(names) if name.isdigit()}
 

@@ -47,7 +47,7 @@ def parts_of(
     limits: PlanLimits,
     now_ns: int,
 ) -> list[Part]:
-    """Returns the work to do now. ``known``: by identity; ``due``: waiting events to retry."""
+    """Returns the work to do now. ``known``: logs by identity; ``due``: waiting events to retry."""
     stretches: list[tuple[Stretch, int]] = []
     left = limits.batch_bytes
     for log in logs:

@@ -42,7 +42,7 @@ class JoinQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """True until it has ended."""
+        """True until the query has ended."""
         return self._thread.is_alive()
 
     @property
@@ -55,22 +55,23 @@ class JoinQuery:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Counts since the slot began; ``None`` until it has ended without an error."""
+        """Counts since the slot began; ``None`` until the query has ended without an error."""
         return self._outcome
 
     def exception(self) -> BaseException | None:
-        """The error that ended it: a PhotonError or OSError of one line; ``None`` if there is none."""
+        """The error that ended the query: a PhotonError or OSError of one line; ``None`` if there is none."""
         return self._error
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
-        """Waits for its end. With a ``timeout`` in seconds, returns whether it has ended. Raises its error."""
+        """Waits for the query's end, and raises its error. With a ``timeout`` in seconds, returns True if it has
+        ended."""
         self._thread.join(timeout)
         if not self.isActive and self._error is not None:
             raise self._error
         return None if timeout is None else not self.isActive
 
     def stop(self) -> None:
-        """Ends it after the current batch, and waits for that. Does not raise the query's error."""
+        """Ends the query after the current batch, and waits for that. Does not raise its error."""
         self.ask_to_stop()
         if self._thread is not threading.current_thread():
             self._thread.join()

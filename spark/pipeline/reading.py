@@ -120,7 +120,7 @@ class LogReader:
     def _read(
         self, stretch: Stretch, path: str, source: Source, some: list[Events], rejected: list[Rejected]
     ) -> tuple[int, bytes, bool]:
-        """Returns where reading ended, the header in force there, and whether that was the stretch's end."""
+        """Returns the place reached, the header in force there, and True at the stretch's end."""
         log, size = stretch.log, 0
         offset, header = stretch.begin, log.header
         # Bytes newer than the plan wait for the next one, when their events' patience begins.
@@ -165,7 +165,7 @@ def read_waiting(journal: Journal, name: str) -> waiting.WaitingFile:
 
 
 def read_rest(journal: Journal, rest: Rest) -> tuple[Events, I64]:
-    """Returns the events, and when each was first read. Raises JournalDamaged, OSError."""
+    """Returns the events, and the time of each one's first read. Raises JournalDamaged, OSError."""
     file = read_waiting(journal, rest.file)
     rows = np.array(rest.rows, np.intp)
     return waiting.events_of(file).take(rows), waiting.first_read_of(file)[rows]

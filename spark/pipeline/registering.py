@@ -52,7 +52,7 @@ class BatchCounts:
 
 
 class BatchCore:
-    """Unusable once it has finished or given up."""
+    """Registers the rows of one batch. Unusable once it has finished or given up."""
 
     def __init__(
         self, rows: Rows, own_incarnations: Collection[int], deadline: float, *, asked_before: bool = False

@@ -23,7 +23,7 @@ PREFIX = "photon_spark"
 @dataclass
 class DriverReport:
     """The engine that ``photon.dispatcher.status`` asks. Make it once the driver has begun. ``gone``: logs that were
-    gone before they were read, a line each; ``search``: for ids that the registry gave up."""
+    gone before they were read, a line each; ``search``: the search for ids that the registry gave up."""
 
     driver: Driver
     gone: list[str]

@@ -18,7 +18,7 @@ from photon.spark.pipeline.planner import begun
 
 
 class BatchUnfinished(PhotonError):
-    """Some of its plan's bytes may be decided by now."""
+    """The newest plan is unfinished: some of its bytes may be decided by now."""
 
 
 def positions_of(journal: Journal) -> list[LogPosition]:
@@ -29,7 +29,8 @@ def positions_of(journal: Journal) -> list[LogPosition]:
 def put_skips(
     journal: Journal, directory: Path, reading: Reading, skips: Sequence[Skip], now_ns: Callable[[], int]
 ) -> None:
-    """Hold the slot's lock. Raises BatchUnfinished, LogUnreadable, JournalDamaged, OSError."""
+    """Commits new positions of the logs. Hold the slot's lock. Raises BatchUnfinished, LogUnreadable, JournalDamaged,
+    OSError."""
     newest = _newest(journal)
     number = -1 if newest is None else newest.number
     known = _logs(newest)

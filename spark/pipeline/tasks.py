@@ -105,7 +105,8 @@ async def worker(
     clients: tuple[RoutedRegistry, EventStoreClient] | None = None,
     paths: dict[str, str] | None = None,
 ) -> AsyncIterator[Worker]:
-    """``directory``: for the adapter's files; ``clients``: those of the driver, or else new ones, closed at the end.
+    """Sets a task's worker up. ``directory``: for the adapter's files; ``clients``: the driver's; by default new
+    ones.
 
     Raises the errors of reading certificates.
     """
@@ -173,8 +174,8 @@ def do_on_spark(
 
 
 def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str) -> list[Done]:
-    """Runs a task for each part, whose row is ``told``. ``said``: for Spark's page. Raises Fenced, RegistrySilent,
-    EventStoreSilent, Spark's errors."""
+    """Runs a task for each part, whose row is ``told``. ``said``: a description for Spark's page. Raises Fenced,
+    RegistrySilent, EventStoreSilent, Spark's errors."""
     from photon.spark.tasks import frame
 
     spark.sparkContext.setJobDescription(said)

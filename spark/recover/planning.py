@@ -18,13 +18,9 @@ from photon.spark.classes import Class
 class RepairWay(enum.StrEnum):
     """One word each; explained in ``docs/verification.md``."""
 
-    # requested of the registry by the operator's command The same for an id below the boundary: only the verified
-    # outputs show that no record exists
-    REOPEN = "reopen"
-    REOPEN_BELOW = "reopen-below"
-    REOPEN_RETIRED = (
-        "reopen-retired"  # requested of the registry for a retired slot; it checks that the slot is retired
-    )
+    REOPEN = "reopen"  # requested of the registry by the operator's command
+    REOPEN_BELOW = "reopen-below"  # the same below the boundary: only verified outputs show that no record exists
+    REOPEN_RETIRED = "reopen-retired"  # the same for a retired slot: the registry checks that it is retired
     REPLAY = "replay"  # never registered: the dispatcher of the datacentre whose log holds it reads it again
     LISTED = "listed"  # already given up: the dispatchers search for it, but have not found it yet
     CHANGED = "changed"  # the registry's entry has changed since the export: nothing is done

@@ -129,8 +129,8 @@ class Repairs:
         return EarlierAnswers(frozenset(asked), frozenset(reopened))
 
     def given_up_unmatched(self) -> pa.Table:
-        """Lines of unmatched events that were given up, or may have been, and so may be joined: a verification needs
-        them. SCHEMA. Raises RepairsDamaged, OSError."""
+        """Returns lines of unmatched events, in SCHEMA, that were given up, or may have been: they may be joined by
+        now, which a verification must know. Raises RepairsDamaged, OSError."""
         return self._of((Class.PRIMARY_EXISTS,), GIVEN_UP)
 
     def _of(self, classes: Sequence[Class], answers: Sequence[str]) -> pa.Table:

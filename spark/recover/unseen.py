@@ -120,7 +120,7 @@ def line_of(each: UnseenSlots, config: str) -> str:
 
 
 def grouped(refused: Mapping[tuple[str, Why, bool], Mapping[str, int]]) -> Sequence[UnseenSlots]:
-    """``refused``: (datacentre, reason, whether that is uncertain) -> slot -> events."""
+    """``refused``: (datacentre, reason, True if that is uncertain) -> slot -> events."""
     return [
         UnseenSlots(datacentre, dict(slots), max(slots.values()) if perhaps else sum(slots.values()), *why, perhaps)
         for (datacentre, why, perhaps), slots in refused.items()

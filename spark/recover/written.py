@@ -24,7 +24,7 @@ PLACES_MAX = 4  # places kept of one event
 
 
 class WrittenAt(NamedTuple):
-    """``name``: as in a manifest, relative to the output; ``path``: of the file itself."""
+    """``name``: relative to the output, as in a manifest; ``path``: that of the file itself."""
 
     name: str
     path: str

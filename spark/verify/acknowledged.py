@@ -50,7 +50,7 @@ class AcknowledgedDamaged(PhotonError):
 
 
 def kept_below(directory: Path, join: str) -> Path:
-    """The directory for the state that verifications of a join carry over. ``directory``: of the reports, or
+    """The directory for the state that verifications of a join carry over. ``directory``: that of the reports, or
     ``--work``."""
     return (directory / KEPT / join).absolute()
 
@@ -91,7 +91,7 @@ def finding_key(row: Mapping[str, Any]) -> str:
 
 
 def marked(problems: DataFrame, known: Sequence[Acknowledged]) -> DataFrame:
-    """The rows with MARK: true if the finding is one of ``known``."""
+    """Adds the column MARK: true if the finding is one of ``known``."""
     from pyspark.sql import functions as sql
 
     if not known:

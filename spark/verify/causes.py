@@ -131,7 +131,7 @@ class CommandLine:
     work: str | None = None
 
     def verify(self, first: int | None = None, last: int | None = None) -> str:
-        """``first``, ``last``: hours since 1970, if they differ from this report's."""
+        """The command that verifies hours ``first`` to ``last`` since 1970; by default those of this report."""
         begin, end = self.begin, self.end
         if first is not None and last is not None:
             begin, end = hour_name(first), hour_name(last + 1)

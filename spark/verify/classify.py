@@ -1,4 +1,4 @@
-"""From all rows about one event id to its findings. Pure; runs on executors, needs no pyspark.
+"""Derives an event id's findings from all rows about it. Pure; runs on executors, needs no pyspark.
 
 Contents are compared as 64-bit hashes, which the job computes in the same way on both sides. Log names are without
 rotation and compression suffixes: lines keep their places when a log is renamed.

@@ -155,7 +155,7 @@ def inputs(
 
 
 def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> KnownLogs:
-    """``notes``: those of all logs read."""
+    """Returns the raw logs that exist or existed. ``notes``: those of all logs read."""
     gone: dict[LogName, int] = {}
     for name, to, _ in _logs_gone(task, days):
         gone[name] = max(gone.get(name, 0), to)
@@ -264,7 +264,7 @@ def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[In
 
 # -- hours of files -----------------------------------------------------------------------------------------------
 class FoundHours(NamedTuple):
-    """Hours of files, and of the new parts of grown ones."""
+    """Hours of files, and of the new parts of files that have grown."""
 
     spans: dict[Name, Span]
     fresh: dict[Name, Span]

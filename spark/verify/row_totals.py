@@ -20,7 +20,7 @@ OutputFiles = Mapping[tuple[str, str], int]  # (datacentre, file) -> offset at w
 
 
 class FileEnds(NamedTuple):
-    """First and last hour of an output file, and whether every line has one; first and last hour of its new part."""
+    """First and last hour of an output file, and of its new part; ``whole``: every line has an hour."""
 
     datacentre: str
     file: str
@@ -49,7 +49,7 @@ class RowTotals:
 
 
 def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
-    """``rows``: NARROW of everything, cached by Spark."""
+    """Counts all rows in one pass. ``rows``: NARROW, cached by Spark."""
     counted = sql.expr("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
     backfilled = sql.expr(f"file LIKE '%/{SLOT_PREFIX}%'")
     names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled", "unnamed"]

@@ -163,7 +163,7 @@ def test_a_program_that_is_killed_leaves_no_process_and_the_next_goes_on(shop: P
 def test_what_is_wrong_is_one_line_and_nothing_is_left(shop: Path, recwarn: pytest.WarningsRecorder) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"once": True, "follow": True}, "contradict each other"),
-        ({"unmatched": True, "kinds": "late"}, "say the same"),
+        ({"unmatched": True, "kinds": "late"}, "not both"),
         ({"config": shop / "no.toml"}, "config and key, id, time, last_line_after both describe"),
         ({"primary_key": "search_id"}, "key is for both sides"),
         ({"time": "when"}, "have no field 'when' for the event time; they have click_id"),

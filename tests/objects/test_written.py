@@ -129,7 +129,7 @@ def test_final_files_are_removed_by_the_list(site: Site, tmp_path: Path) -> None
 def test_not_a_url(tmp_path: Path) -> None:
     result = photon("sink", "objects", tmp_path, "--into", tmp_path)
     assert result.code == 2
-    assert "is no URL of an object store" in result.err
+    assert "is not the URL of an object store" in result.err
 
 
 def test_what_is_cut_short_is_not_there(site: Site, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_is_cut_short_is_not_there(site: Site, tmp_path: Path) -> None:
     assert site.keys("backup/") == ["backup/group-00000/snapshot", "backup/manifest.json"]
     with fetched(to, "manifest.json") as back:
         assert (back / "group-00000" / "snapshot").read_bytes() == content
-    with pytest.raises(UsageError, match="exists already"), uploaded(to, "manifest.json"):
+    with pytest.raises(UsageError, match="already exists"), uploaded(to, "manifest.json"):
         pass
     bucket_of(to).objects.delete("backup/manifest.json")
     with pytest.raises(UsageError, match="has no manifest"), fetched(to, "manifest.json"):

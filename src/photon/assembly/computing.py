@@ -35,13 +35,13 @@ def load_topology(file: Path) -> Topology:
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
     if not isinstance(chosen, Topology):
-        raise UsageError(f"{file}: has no `topology`; name the photon.computing.Topology to run so")
+        raise UsageError(f"{file}: has no `topology`: give the photon.computing.Topology to run that name")
     chosen.checked()
     return chosen
 
 
 def site_of(file: Path, state: Path | None = None) -> Site:
-    """``state``: `None` for the directory next to the file. Raises UsageError."""
+    """Loads a topology with its state; `None` means the directory next to the file. Raises UsageError."""
     topology = load_topology(file)
     state = current(RealDisk(), state or default_state(file, topology))
     return Site(topology, file.resolve().parent, state, reads_of, load=lambda: load_topology(file))
@@ -62,7 +62,7 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 
 def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
-    """``upstream``: directory for files of a topic. Raises UsageError."""
+    """Returns the input of a source. ``upstream``: directory for files of a topic. Raises UsageError."""
     options = source.options
     if (log := options.get("log")) is not None:
         side = side_from_table(options["side"], f"the log {source.stream}", foreign=True)

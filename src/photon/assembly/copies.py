@@ -29,7 +29,7 @@ def keeper(settings: Settings, datacentre: str) -> str | None:
 
 
 def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
-    """The keeper of copies of a datacentre's slots. `None` if one copy is enough. ``tls``: of its joiners."""
+    """The keeper of copies of a datacentre's slots. `None` if one copy is enough. ``tls``: that of its joiners."""
     at = keeper(settings, datacentre)
     if at is None:
         return None

@@ -68,20 +68,20 @@ async def serve_datacentre(
     accept_lost_offsets: bool = False,
     own: Mapping[str, Serve] = MappingProxyType({}),
 ) -> bool:
-    """Returns True if its slot was left empty. The options are those of its parts. ``own``: parts that the caller
-    runs itself, by kind. Raises PhotonError if a part cannot continue."""
+    """Runs a datacentre's parts in this process. Returns True if its slot was left empty. The options are those of
+    the parts. ``own``: parts that the caller runs itself, by kind. Raises PhotonError if a part cannot continue."""
     name, settings = room.datacentre, room.settings
     inside, voting = settings.inside(name), settings.registry.replicas.items()
     replicas = [each for each, its in voting if its.together and its.datacentre == name]
     if not inside and not replicas:
-        raise UsageError(f"datacentre {name}: all its parts are apart; start each by photon serve PART")
+        raise UsageError(f"datacentre {name}: all its parts are apart; start each with photon serve PART")
     given: dict[str, dict[str, Any]] = {
         "dispatcher": {"read_from": read_from},
         "joiner": {"accept_damaged_log": accept_damaged_log},
         "relay": {"accept_lost_offsets": accept_lost_offsets},
     }
     if apart := [part for part in get_args(Part) if room.pipeline.is_apart(part)]:
-        log.info("parts of this datacentre are apart: start each by photon serve PART", datacentre=name, parts=apart)
+        log.info("parts of this datacentre are apart: start each with photon serve", datacentre=name, parts=apart)
     server = None if room.alone is not None else await _listen(room)
 
     def part(kind: str, member: str | None = None) -> Serve:

@@ -108,7 +108,7 @@ def _auto(room: Room, registry: RoutedRegistry, make: Callable[[str, float], Joi
 def _engine(
     room: Room, slot: Slot, registry: Registry, store: EventStore, tls: Tls | None, **more: Any
 ) -> JoinerEngine:
-    """``more``: as ``joiner_engine`` takes it."""
+    """Makes the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
     from photon.assembly.copies import copying_of
     from photon.assembly.engines import joiner_engine
     from photon.joiner.slot.slot import SlotPaths
@@ -165,7 +165,7 @@ class JoinerPlace:
 def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
-    """Derives it from the joiner's name, ``--listen`` and ``--address``. Raises UsageError."""
+    """Returns the joiner's slot and addresses, from its name, ``--listen`` and ``--address``. Raises UsageError."""
     slots = settings.joiners(datacentre)
     if slot is None and len(slots) == 1:
         slot = next(iter(slots))
@@ -195,7 +195,7 @@ def listening_place(listen: str | None, address: str | None, what: str) -> tuple
         )
     if not reached and listen is not None:
         if listen.rpartition(":")[0] in EVERY:
-            raise UsageError(f"--listen {listen}: is every address of this machine; name the one to call: --address")
+            raise UsageError(f"--listen {listen}: is every address of this machine; name one to call with --address")
         reached = _reached(listen, "--listen")
     return listen or reached, reached
 

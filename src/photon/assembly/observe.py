@@ -21,8 +21,8 @@ log = get_logger(__name__)
 
 
 async def serve_observe(room: Room) -> None:
-    """Paths in the program are relative to the deployment file's directory. Raises UsageError, and any error of
-    opening its tables."""
+    """Runs the observers of a program, whose paths are relative to the deployment file's directory. Raises
+    UsageError, and any error of opening its tables."""
     known = {f"{name}-{n}": (name, each, address) for name, each in room.settings.observe.items()
              for n, address in enumerate(each.addresses, 1)}  # fmt: skip
     name, configured, address = room.one_of("observe", known)

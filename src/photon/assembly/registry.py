@@ -36,7 +36,7 @@ def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
 
 
 def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
-    """Join -> hash of how its ids are derived, including the key of their digests."""
+    """Join -> hash of the rule that derives its ids, including the key of their digests."""
     return {name: rule_of(settings, base, name) for name in sorted(settings.join)}
 
 

@@ -128,7 +128,7 @@ class Room:
         return directory
 
     def adapter(self, process: str | None = None) -> Adapter:
-        """``process``: the process that calls the adapter for each record, and keeps crumbs under this name."""
+        """Loads the join's adapter. ``process``: name under which a process that reads records keeps crumbs."""
         if self.alone is not None:
             return self.alone.adapter
         from photon.adapters.containment import keep_crumbs

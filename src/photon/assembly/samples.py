@@ -82,7 +82,7 @@ class Logs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record, and the values now derived from it."""
+    """A sampled record, and the values that the present configuration derives from it."""
 
     sample: c.Sample
     file: LogFile

@@ -136,7 +136,7 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
 
 
 class Agreed:
-    """In place of `Unmatched` where all parts run in one process, under one file."""
+    """Stands in for `Unmatched` where all parts run in one process, under one file."""
 
     waits = ""
 

@@ -136,7 +136,7 @@ class Events:
         return ids + keys + records
 
     def parts(self, events_max: int, bytes_max: int) -> list[Events]:
-        """In order, each of ``events_max`` rows, or ``bytes_max`` of ids, keys and records (one row at least)."""
+        """Splits the events, in order: at most ``events_max`` rows a part, and ``bytes_max`` bytes beyond one row."""
         n = len(self)
         ends = np.cumsum(self.sizes())
         parts = []

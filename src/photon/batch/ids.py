@@ -98,7 +98,7 @@ class Ids:
             return NO_IDS
         n, rest = divmod(len(digests), DIGEST_BYTES)
         if rest:
-            raise IdsError(f"digests: {len(digests)} bytes is no multiple of {DIGEST_BYTES}")
+            raise IdsError(f"digests: {len(digests)} bytes is not a multiple of {DIGEST_BYTES}")
         return Ids(
             digests,
             _column("times", times, _I64, n),

@@ -50,7 +50,7 @@ class Records:
 
     @staticmethod
     def concat(parts: Sequence[Records]) -> Records:
-        """Concatenates them."""
+        """Concatenates records, in order."""
         if len(parts) == 1:
             return parts[0]
         files: list[LogFile] = []

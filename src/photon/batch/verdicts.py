@@ -12,7 +12,7 @@ from photon.batch.columns import I64, U8, U32, U64, RowIndexes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdicts:
-    """A row each. The owner columns are meaningful only if the outcome means that the id has an owner."""
+    """One verdict a row. The owner columns are meaningful only if the outcome means that the id has an owner."""
 
     outcomes: U8  # of a registry ``idregistry.api.Answer``, of a joiner ``joiner.api.Outcome``
     owner_tokens: U64

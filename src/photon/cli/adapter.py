@@ -33,7 +33,8 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # the parts of a reason that d
 @click.option(
     "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Records to read."
 )
-@click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
+@click.option("--checks/--no-checks", default=True,
+              help="Also check the adapter's contract: determinism, bad lines, speed …")  # fmt: skip
 @formatted
 def test(
     config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, checks: bool,
@@ -135,7 +136,7 @@ def show(out: Printed) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option("--directory", type=PATH, default=Path(), show_default=True, help="Parent of the package's folder.")
+@click.option("--directory", type=PATH, default=Path(), show_default=True, help="Directory to make the package in.")
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter, to change. It has an entry point, sample logs, tests and a README.
@@ -198,7 +199,7 @@ def _print(side: str, trial: Trial) -> None:
 
 
 def _print_rejected(same: list[Tried]) -> None:
-    """Records that are rejected for one reason: shows the first one, and where the pattern stops matching."""
+    """Shows the first of the records rejected for one reason, and the place where the pattern stops matching."""
     first, others = same[0], [str(each.line) for each in same[1:]]
     left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
     are = "so is line" if len(others) == 1 else "so are lines"

@@ -24,14 +24,15 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option("--name", "identity", metavar="IDENTITY",
               help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, …; or an authority's "
               "name, by default photon.")  # fmt: skip
-@click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY instead.")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
-@click.option("--ca", "authority", type=PATH, help="The authority's directory, if not DIRECTORY.")
-@click.option("--days", type=DAYS, help="Days for which it is valid; default: 365, an authority 3650.")
+@click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY, not a certificate.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST",
+              help="A further DNS name or address for the certificate.")  # fmt: skip
+@click.option("--ca", "authority", type=PATH, help="Directory of the authority, if not DIRECTORY.")
+@click.option("--days", type=DAYS, help="Days until it expires; default: 365, or 3650 for an authority.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace the existing one; replacing an authority makes all its certificates useless.",
+    help="Replace an existing certificate, or an authority, which makes all its certificates useless.",
 )
 @formatted
 def certs_issue(
@@ -58,7 +59,7 @@ def certs_issue(
         path = begin(directory, identity or "photon", now, days=days or AUTHORITY_DAYS, force=force)
         done = f"made; keep {path.with_suffix('.key')} where no service can read it"
     elif identity is None:
-        raise UsageError("name whose certificate it is with --name, or make an authority with --authority")
+        raise UsageError("name the certificate's identity with --name, or make an authority with --authority")
     else:
         own = authority or directory
         path = issue_into(own, directory, identity, now, days=days or 365, hosts=hosts, force=force)
@@ -69,13 +70,13 @@ def certs_issue(
 @click.command("for")
 @deployed(file=True)
 @click.option("--ca", "authority", type=PATH,
-              help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
-@click.option("--days", type=DAYS, default=365, show_default=True, help="Days for which the certificates are valid.")
-@click.option("--renew", is_flag=True, help="Also renew what expires within 30 days.")
-@click.option("--force", is_flag=True, help="Renew all; the authority stays.")
+              help="Directory of the authority, which is made if missing; default: that of [tls].")  # fmt: skip
+@click.option("--days", type=DAYS, default=365, show_default=True, help="Days until the certificates expire.")
+@click.option("--renew", is_flag=True, help="Also renew certificates that expire within 30 days.")
+@click.option("--force", is_flag=True, help="Renew all certificates, but not the authority.")
 @click.option("--each-in", "parent", type=PATH, metavar="DIR",
-              help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
-@click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
+              help="Put each identity into its own directory DIR/IDENTITY, for volumes; needs --ca.")  # fmt: skip
+@click.option("--directories-only", is_flag=True, help="With --each-in: make the directories, but no certificates.")
 def certs_for(
     at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,

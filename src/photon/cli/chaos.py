@@ -35,11 +35,11 @@ config_option = click.option(
     help="The deployment file that photon up, or docker-compose, runs.",
 )  # fmt: skip
 project_option = click.option(
-    "--project", metavar="NAME", help="Containers: the project of docker-compose in which the deployment file runs."
+    "--project", metavar="NAME", help="Name of the docker-compose project, if the deployment runs in containers."
 )
 compose_option = click.option(
     "--compose", type=PATH, metavar="FILE", default=Path("docker-compose.yml"),
-    show_default=True, help="With --project.",
+    show_default=True, help="With --project: its compose file.",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("run")
 @click.argument("scenario", required=False)
-@click.option("--list", "listing", is_flag=True, help="Instead of running one: show the scenarios of Photon.")
+@click.option("--list", "listing", is_flag=True, help="List Photon's scenarios; run none.")
 @click.option(
     "--random", "drawn", is_flag=True, help="Inject a random fault every 15 s instead of running a scenario."
 )
@@ -77,7 +77,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
               help="Without --config: joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show the schedule only.")
+@click.option("--dry-run", is_flag=True, help="Show the schedule; run nothing.")
 @formatted
 @audited
 def run(
@@ -129,11 +129,12 @@ def run(
 @click.argument("targets", nargs=-1)
 @_running
 @click.option("--for", "lasts", type=DURATION, help="Duration; default: until photon chaos fault heal.")
-@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="With cut.  [default: drop]")
-@click.option("--one-way", is_flag=True, help="With cut or delay.")
+@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
+              help="With cut: drop bytes, reset connections, or refuse new ones.  [default: drop]")  # fmt: skip
+@click.option("--one-way", is_flag=True, help="With cut or delay: in one direction only.")
 @click.option("--delay", type=DURATION, help="With delay: additional time, one way.")
-@click.option("--skew", type=float, help="With clock: seconds, may be negative.")
-@click.option("--shards", type=click.IntRange(1), help="With reshard.")
+@click.option("--skew", type=float, help="With clock: seconds to shift it by; may be negative.")
+@click.option("--shards", type=click.IntRange(1), help="With reshard: number of shards.")
 @audited
 def fault(
     at: Deployed, where: Where, do: str, targets: tuple[str, ...], lasts: float | None, fault: str | None,

@@ -27,7 +27,7 @@ SILENT_S = 30.0  # an owner silent for this time is gone
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",
-    help="Directory of the state; default: .photon-compute/NAME next to FILE, NAME of the topology.",
+    help="Directory of the state; default: .photon-compute/TOPOLOGY next to FILE.",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ _state = click.option(
 @click.option("--hbase", "thrift", multiple=True, required=True, metavar="HOST:PORT",
               help="A Thrift 2 server of HBase; may be repeated.")  # fmt: skip
 @click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
-              help="HBase's table, of all topologies; NAMESPACE:NAME for one in a namespace.")  # fmt: skip
+              help="Table in HBase, shared by all topologies: NAME, or NAMESPACE:NAME.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
               help="Number of intervals for the keys of a new topology.")  # fmt: skip
 @click.option("--intervals", metavar="NAME,NAME",
@@ -93,7 +93,7 @@ def init(
               "its own (see photon compute rescale).")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
               help="For kafka://…: skip messages that Kafka removed before they were read.")  # fmt: skip
-@click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /healthz at this address.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
               help="spark: run on a cluster with Structured Streaming; keeps a separate state.")  # fmt: skip
 @on_spark
@@ -103,7 +103,7 @@ def init(
               help="On Spark: approximate maximum of records per batch.")  # fmt: skip
 @click.option("--share", type=(int, int), hidden=True, help="This process's number, and the number of processes.")
 @formatted
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
     file: Path, state: Path | None, once: bool, processes: int, accept_lost_offsets: bool, metrics: str | None,
@@ -251,7 +251,7 @@ def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
 @click.argument("file", type=PATH)
 @_state
 @click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Target number of intervals.")
-@click.option("--split", metavar="INTERVAL", help="Divide one in two.")
+@click.option("--split", metavar="INTERVAL", help="Divide this interval in two.")
 @click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); "
                                            "default: the middle.")  # fmt: skip
 @click.option("--merge", nargs=2, metavar="INTERVAL INTERVAL", help="Merge two neighbouring intervals.")
@@ -350,14 +350,14 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
 @click.option("--name", required=True, metavar="NAME", help="Name of the replay: its streams are in DIRECTORY.NAME.")
 @click.option("--from", "since", metavar="TIME",
               help="Publish results with this event time or a later one: 2026-11-21T09, epoch seconds, 2d (ago); "
-              "needed once.")  # fmt: skip
+              "required the first time.")  # fmt: skip
 @_state
 @click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of intervals for the keys of a new replay.")  # fmt: skip
 @click.option("--in-place", is_flag=True, help="Then replace the published streams with the replay's, and end.")
 @formatted
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def replay(
     file: Path, name: str, since: str | None, state: Path | None, once: bool, processes: int, in_place: bool,
     quiet: bool, out: Printed,

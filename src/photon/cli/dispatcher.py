@@ -99,7 +99,7 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 
 # -- skip ------------------------------------------------------------------------------------------------------------
 @click.command()
-@deployed(datacentre="Whose dispatcher skips.", needed=True)
+@deployed(datacentre="Datacentre of the dispatcher.", needed=True)
 @click.option("--to", "to", metavar="now|TIME", required=True,
               help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @sure
@@ -191,14 +191,14 @@ def _total(answer: SkipAnswer) -> str:
 
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
-@deployed(datacentre="Whose dispatcher; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the dispatcher; may be left out if there is one.")
 @click.option("--from", "since", metavar="TIME",
               help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
 @click.option("--file", "pattern", metavar="GLOB", default="",
-              help="Only logs whose path below the foreign logs matches.")  # fmt: skip
+              help="Only logs whose path below the foreign logs' directory matches.")  # fmt: skip
 @dry_run
-@click.option("--wait", is_flag=True, help="Wait until it is done, showing progress.")
+@click.option("--wait", is_flag=True, help="Wait until the replay is done, showing progress.")
 @click.option("--status", "show", is_flag=True,
               help="Instead of a time range: show the replays and their progress.")  # fmt: skip
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
@@ -266,7 +266,7 @@ def _cancel(at: Deployed, replays: Replays, number: int, *, dry_run: bool) -> in
     else:
         there = replays.cancel(number)
     if not there:
-        raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
+        raise UsageError(f"--cancel {number}: no replay with this number waits or runs; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
     at.show({"cancelled": number, "dry_run": dry_run}, people)
     return DONE

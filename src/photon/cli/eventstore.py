@@ -31,7 +31,7 @@ SHOWN = 20  # number of sources in the table; the furthest behind come first
 
 
 @click.command()
-@deployed(datacentre="Whose table; may be left out if there is one datacentre.")
+@deployed(datacentre="Datacentre of the table; may be left out if there is one.")
 def init(at: Deployed) -> int:
     """Create the table of a file map in HBase.
 
@@ -135,9 +135,9 @@ LOST = (
 # -- forget ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("logs", nargs=-1, metavar="LOG...")
-@click.option("--all", "every", is_flag=True, help="All logs that look-ups needed whose files are gone.")
+@click.option("--all", "every", is_flag=True, help="Give up all logs that look-ups needed and whose files are gone.")
 @sure
-@deployed(datacentre="Whose event store; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the event store; may be left out if there is one.")
 @audited
 def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes: bool) -> int:
     """Give up primary logs whose files are gone for good. Events no longer wait for them.
@@ -153,7 +153,7 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
     Exit codes: 0 done, or it can be done; 1 some of the logs cannot be given up, 2 wrong usage.
     """
     if bool(logs) == every:
-        raise UsageError("name the logs, or say --all; photon status eventstore shows them")
+        raise UsageError("name the logs, or give --all; photon status eventstore shows them")
     must_be_said("giving up logs", dry_run=dry_run, yes=yes)
 
     def forgotten(apply: bool) -> Forgotten:

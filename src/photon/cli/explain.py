@@ -105,7 +105,7 @@ STEPS = (
 
 
 def shown(story: Mapping[str, Any]) -> Iterator[str | Part]:
-    """``story``: see ``Story.as_json``."""
+    """Yields the lines and tables of a story (``Story.as_json``)."""
     if story["upstream"]:
         yield f"join     {story['join']}"
     yield f"event    {story['event_id']}"

@@ -86,7 +86,7 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="Time to wait for missing events.")
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
-    """Compare outputs with the truth of a stopped stream. It must have been stopped cleanly.
+    """Compare outputs with the truth of a stream. The stream must have been stopped cleanly.
 
     \b
     Example:

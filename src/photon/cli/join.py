@@ -53,7 +53,7 @@ NAMED = 3  # largest number of unread logs to name
               help="Exit with code 3 if more records than this are rejected.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @formatted
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--stages", type=PATH, help="Write a profile of the stages to this file.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def join(

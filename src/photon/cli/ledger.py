@@ -32,7 +32,7 @@ def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: fl
     """
     named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
     if name is not None and (named or at.datacentre is not None):
-        raise UsageError("NAME and --config with --datacentre say the same; name one of them")
+        raise UsageError("name the ledger by either NAME or --config with --datacentre, not by both")
     output = None if name is None else Path(name)
     look = _looking(at, output)
     if watch:

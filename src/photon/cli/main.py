@@ -241,9 +241,10 @@ def main(debug: bool) -> None:
 @click.command()
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--tls", "certificates", type=click.Path(path_type=Path), envvar="PHOTON_HEALTH_TLS", show_envvar=True,
-              help="Directory with ca.crt and the process's own pair; without it plain text.")  # fmt: skip
-@click.option("--identity", metavar="NAME", help="The pair of --tls, if it has several.")
-@click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
+              help="Directory with ca.crt, and a certificate with its key; without --tls: plain text.")  # fmt: skip
+@click.option("--identity", metavar="NAME", help="Name of the certificate, if the directory of --tls has several.")
+@click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True,
+              help="Seconds to wait for an answer.")  # fmt: skip
 @click.option("--alive", is_flag=True, help="Succeed if the process answers at all. For liveness: restarting a "
                                            "replica without a majority does not help.")  # fmt: skip
 @formatted

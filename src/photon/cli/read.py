@@ -115,7 +115,7 @@ def _named_place(output: Path | None, config: Path | None, datacentre: str | Non
             raise UsageError("name an output of photon join, or --config FILE")
         return place_at(output)
     if output is not None:
-        raise UsageError("OUTPUT and --config say the same; name one of them")
+        raise UsageError("name the output by either OUTPUT or --config, not by both")
     from photon.library.output import output_place
 
     return output_place(config, datacentre)

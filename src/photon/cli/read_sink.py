@@ -77,7 +77,7 @@ class OutputSink:
         return done
 
     def _writable(self, deadline: float | None) -> bool:
-        """Waits until it can be written; False if a stop is requested first, or time is up."""
+        """Waits until the output can be written; False if a stop is requested first, or time is up."""
         if self._is_file:
             return True
         if deadline is None:

@@ -136,7 +136,7 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
                 out.show({"run": str(directory), done: chosen}, f"{done}: {', '.join(chosen)}")
             return DONE
 
-        whose = click.option("--datacentre", metavar="NAME", help="Only those of this datacentre.")
+        whose = click.option("--datacentre", metavar="NAME", help="Only processes of this datacentre.")
         return added(audited(formatted(headed)), [WORDS, whose, run_option, TIMEOUT, dry_run])
 
     return add
@@ -144,7 +144,7 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
 
 @click.command()
 @_on_processes("restarted")
-@click.option("--at-once", is_flag=True, help="Restart all of them together.")
+@click.option("--at-once", is_flag=True, help="Restart all processes at the same time.")
 def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
     """Restart processes that photon up keeps running, one after the other.
 
@@ -230,7 +230,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     states = tell(directory, "ps")
     if not names and datacentre is None:
         raise UsageError(
-            f"{verb}: of what? name processes, a kind, or --datacentre; photon status processes shows them"
+            f"{verb}: nothing is named; name processes, a kind, or --datacentre; photon status processes shows them"
         )
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:
@@ -420,7 +420,7 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
 @deployed(file=True)
 @run_option
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
-              help="Seconds until all must have ended.")  # fmt: skip
+              help="Seconds in which all processes must end.")  # fmt: skip
 @dry_run
 @audited
 def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:

@@ -40,11 +40,12 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--datacentre", metavar="NAME", help="The datacentre; may be left out if there is only one.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
-              help="Format of its log on standard error.")  # fmt: skip
+              help="Format of the log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Where to listen; default: --address (joiner, dispatcher), else the file's address.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where others reach it, if not in the file; "
-                                                     "auto:PORT: this machine's host name.")  # fmt: skip
+              help="Listen here; default: --address (joiner, dispatcher), else the file's address.")  # fmt: skip
+@click.option("--address", metavar="HOST:PORT",
+              help="Joiner, dispatcher: address for other processes, if it is not in the file; "
+              "auto:PORT uses this machine's host name.")  # fmt: skip
 @click.option(
     "--accept-damaged-log",
     is_flag=True,
@@ -57,12 +58,12 @@ COMMON = "kind config overrides stop_with_parent log_format"
     help="Relay: continue after messages that a topic lost before they were read (docs/kafka.md).",
 )
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
-              help="Dispatcher: where to begin in existing logs without state; TIME: 2h (ago), ISO, "
+              help="Dispatcher without state: where to begin in existing logs; TIME: 2h (ago), ISO, "
               "epoch seconds.")  # fmt: skip
-@click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
+@click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: the join.")
 @click.option("--primary", type=PLACE, help="Event store without --datacentre: the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")
-@click.option("--once", is_flag=True, help="Event store: the logs will not grow.")
+@click.option("--once", is_flag=True, help="Event store: assume that the logs will not grow.")
 @click.option("--may-be-empty", is_flag=True, help="With --once: succeed even without any primary record.")
 @click.option("--stages", type=PATH, help="Event store: write samples of each stage to this file.")
 def serve(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NAME = click.option(
     "--name", default="photon", show_default=True,
-    help="Name of this sink: each output into the same place needs its own, and keeps it.",
+    help="Name of this sink: unique among the sinks of one target, and never changed.",
 )  # fmt: skip
 _COMMIT_AGE = click.option(
     "--commit-age", type=DURATION, default="1s", show_default=True,
@@ -74,22 +74,22 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Only cleared records: valid even if a slot is retired; a little later."),
     ]  # fmt: skip
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-                    datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+                    datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
     return added(head(headed), [click.argument("output", type=PLACE, required=False), *options])
 
 
 @click.command()
 @_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
-              help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names the valid ones.")  # fmt: skip
+              help="Directory for KIND/NUMBER.parquet, and manifest.jsonl, which names the valid files.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["struct", "flat"]),
               help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
               "Default: as in DIR; structs in a new one.")  # fmt: skip
 @click.option("--schema", "schema_file", type=PATH, metavar="FILE",
-              help="TOML with types of the payloads, [foreign] amount = \"float\". "
-              "Default: as in DIR; found in a new one.")  # fmt: skip
+              help="TOML file with types of payload fields: [foreign] amount = \"float\". "
+              "Default: as in DIR; inferred in a new one.")  # fmt: skip
 @click.option("--partition", type=click.Choice(["hour"]),
-              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC. Default: as in DIR.")  # fmt: skip
+              help="Use DIR/KIND/date=YYYY-MM-DD/hour=HH, by event time in UTC. Default: as in DIR.")  # fmt: skip
 @click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
               help="Close a file after this many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
@@ -210,13 +210,13 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 @click.command()
 @click.argument("output", type=PATH, required=False)
 @deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+          datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
 @click.option(
     "--into",
     type=PLACE,
     required=True,
     metavar="URL",
-    help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which names the valid ones.",
+    help="Write URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which names the valid files.",
 )
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
@@ -247,7 +247,7 @@ def objects(
     from photon.sinks.objects import follow as follow_output
 
     if not isinstance(into, ObjectPath):
-        raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+        raise UsageError(f"--into {into}: is not the URL of an object store; write for instance s3://BUCKET/PREFIX")
     if removable and follow:
         raise UsageError("--removable and --follow contradict each other; give one of them")
     place = named_place(output, at.given, at.datacentre, follow=follow)

@@ -107,7 +107,7 @@ def _state(row: SlotRow) -> str:
 
 
 def _here(field: str) -> Callable[[dict[str, Any]], Any]:
-    """Of the files of a slot that are on this machine and can be read."""
+    """Reads ``field`` of a slot's files; `None` unless they are on this machine and can be read."""
     return lambda row: row["disk"][field] if row["disk"] and not row["disk"]["unreadable"] else None
 
 

@@ -180,7 +180,7 @@ def _web(at: Deployed, listen: str) -> None:
 
 
 def _show(at: Deployed, look: Look, every: float | None) -> int:
-    """Shows it once, or with ``every`` (seconds) repeatedly."""
+    """Shows the overview once, or every ``every`` seconds."""
     from photon.status.parts import overview
 
     def shown() -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHOWN = 1000
 
 _database = click.option(
-    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of what the deployment's [tables] names."
+    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of the tables that the deployment names."
 )
 
 
@@ -43,7 +43,7 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
     from photon.tables.tables import Tables
 
     if database is not None and at.given is not None:
-        raise UsageError("--database and --config say the same; name one of them")
+        raise UsageError("name the tables by either --database or --config, not by both")
     if database is None:
         base, settings = at.config.parent, at.settings.tables
         if settings is not None and not settings.thrift:
@@ -103,7 +103,7 @@ def init(at: Deployed, not_durable: bool) -> int:
 @click.argument("table", required=False)
 @click.argument("row", required=False)
 @click.argument("names", nargs=-1, metavar="[COLUMN]...")
-@click.option("--locks", is_flag=True, help="Instead of rows: locks, of all tables or of TABLE.")
+@click.option("--locks", is_flag=True, help="Instead of rows: show locks, of TABLE or of all tables.")
 @click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
 @click.option("--to", "end", metavar="ROW", help="End before this key.")
 @click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
@@ -250,7 +250,8 @@ def _text(value: Any) -> str:
 # -- observe ---------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Observers at a time.")
+@click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True,
+              help="Observers that run at once.")  # fmt: skip
 @click.option("--once", is_flag=True, help="End when nothing is left to do.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics at this address, for Prometheus (plain HTTP).")
 @click.option(

@@ -34,7 +34,7 @@ def show(at: Deployed) -> int:
 @click.command()
 @click.option("--slot", "slots", multiple=True, metavar="NAME", help="Only this slot; may be repeated.")
 @sure
-@deployed(datacentre="Whose slots; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the slots; may be left out if there is one.")
 @audited
 def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Acknowledge the alarms that stand. They stay in the slots' alarms.jsonl, marked as ended.

@@ -497,7 +497,8 @@ class Engine:
     def _route_to(
         self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
-        """``keep_own``: drop records for other owners, which read the same input."""
+        """Groups own records by key, and sends others to their owners; with ``keep_own`` drops those, as their owners
+        read the same input."""
         keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
@@ -539,7 +540,7 @@ class Engine:
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
     def _targets(self, *, others: bool) -> list[str]:
-        """``others``: include owners of other intervals."""
+        """The published streams, and, with ``others``, the owners of other intervals."""
         named = [each.id for each in self._intervals.all if each.id != self.id] if others else []
         return named + [PUBLISH + stream for stream in self._topology.published]
 

@@ -46,7 +46,7 @@ class Entries(Protocol):
     def put(self, part: str, entry: str, data: bytes | None) -> None: ...
 
     def scan(self, part: str) -> Iterator[tuple[str, bytes]]:
-        """In the order of their names."""
+        """Entries of a part, in the order of their names."""
         ...
 
 

@@ -220,7 +220,7 @@ def furthest(positions: Iterable[bytes | None]) -> bytes:
 
 
 def position_of(cursors: Mapping[str, Cursor]) -> bytes:
-    """``cursors``: the cursor of each place, by name."""
+    """Encodes the cursors of all places, by name."""
     return msgspec.json.encode(_Position({name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)}))
 
 

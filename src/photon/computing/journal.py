@@ -95,9 +95,9 @@ class PublishedWatermark:
         self._late: Counter[str] = Counter()  # slot -> number of its records reported as late
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """``marks``: of all owners, each for the records it had published by then. The end of time is not journaled,
-        as it applies to one run only: a later run continues, so nothing is known beyond it. Raises PublishedDamaged,
-        OSError."""
+        """Journals the least of the watermarks of all owners, each for the records it had published by then. The end
+        of time is not journaled, as it applies to one run only: a later run continues, so nothing is known beyond it.
+        Raises PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
             None if NEVER_NS in each or ENDED_NS in each else min(each)

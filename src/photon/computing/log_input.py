@@ -47,7 +47,7 @@ class _Position(msgspec.Struct, frozen=True, tag_field="photon_logs", tag=1):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where logs are, and how they are read.
+    """The location of logs, and their form.
 
     ``base``: directory of paths in ``side``; see ``Topology.log`` for the others.
     """

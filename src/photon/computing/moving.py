@@ -28,8 +28,8 @@ NewStore = Callable[[Interval], Store]  # makes an empty store, even if an earli
 
 
 def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tuple[Interval, Interval]:
-    """``at``: the first hash of the second half; ``ids``: of the halves, never used before. Raises ComputingError,
-    Fenced; then nothing was changed."""
+    """Splits an interval at ``at``, the first hash of the second half. ``ids``: new ids for the halves. Raises
+    ComputingError, Fenced; then nothing was changed."""
     interval = old.interval
     if not interval.low < at < interval.high:
         raise ComputingError(f"{at:#010x} does not split the interval {interval.id}")

@@ -104,7 +104,7 @@ class Outbox:
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
-        """Returns the first items that fit into a message, and whether these are all."""
+        """Returns the first items that fit into a message, and True if these are all."""
         out: list[Item] = []
         size = 0
         for item in items:

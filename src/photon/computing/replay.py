@@ -1,13 +1,13 @@
 """A replay: a topology's computations repeated from the beginning of its sources, into separate streams.
 
-The replay NAME of the state STATE has the state STATE.NAME, and publishes DIRECTORY.NAME for each DIRECTORY of the
-topology, records from a time on. Two files, one line of JSON each, decide what is valid::
+The replay NAME of the state STATE has the state STATE.NAME. For each DIRECTORY of the topology it publishes
+DIRECTORY.NAME, with records from a given time on. Two files, one line of JSON each, decide what is valid::
 
     STATE.NAME/replay.json    {"photon_replay":1,"of":"spend","from_ns":…}
     STATE/placed.json         {"photon_placed":1,"names":["fix1","fix2"]}    put in place, in this order
 
-``placed.json`` is the moment of a change: from then on the last one of its names is run in place of all others. The
-streams before it are marked as retired after that, at its next start at the latest.
+Writing ``placed.json`` puts a replay in place: from then on only the last of its names runs. The streams that it
+replaces are marked as retired after that, when it starts next at the latest.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class Replay:
             )
 
     def directory(self, named: Path) -> Path:
-        """Where it publishes the topology's stream of directory ``named``."""
+        """The directory in which the replay publishes the stream of directory ``named``."""
         return state_of(named, self.name)
 
     def place(self) -> None:
-        """Puts it in place. Durable when it returns. Raises OSError."""
+        """Puts the replay in place. Durable when it returns. Raises OSError."""
         if self.name not in self.order:
             names = (*self.order[1:], self.name)
             self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")
 
     def retire(self, named: Path) -> None:
-        """Marks the stream that it replaces, if any, once it is in place."""
+        """Marks the stream that the replay replaces, if any, once the replay is in place."""
         if self.name not in self.order[1:]:
             return
         before = state_of(named, self.order[self.order.index(self.name) - 1])
@@ -108,7 +108,7 @@ def current(disk: Disk, state: Path) -> Path:
 def begin(disk: Disk, first: Path, name: str, from_ns: int | None) -> Path:
     """Returns the state of a replay. ``from_ns``: may be ``None`` if it has already begun. Raises UsageError."""
     if _NAME.fullmatch(name) is None:
-        raise UsageError(f"--name {name}: letters, digits, _ and - make a name")
+        raise UsageError(f"--name {name}: write letters, digits, _ and -")
     if not disk.exists(first):
         raise UsageError(f"{first}: no state of computations, so there is nothing to replay; create it with "
                          "photon compute run")  # fmt: skip

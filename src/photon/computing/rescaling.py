@@ -80,7 +80,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
 
 
 def _made(site: Site, intervals: Intervals, move: Move) -> str:
-    """Carries it out. Returns why it was not made; empty if it was."""
+    """Carries out a move. Returns the reason if it was not made, else empty."""
     with ExitStack() as closing:
 
         def opened(interval: Interval) -> Store:

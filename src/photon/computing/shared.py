@@ -64,7 +64,7 @@ class _Id(msgspec.Struct, frozen=True):
 
 
 def read_place(disk: Disk, state: Path) -> Place | None:
-    """Reads the place; `None` if the state is in this directory. Raises UsageError."""
+    """Reads where in HBase the state is; `None` if it is in this directory. Raises UsageError."""
     path = state / FILE_NAME
     if not disk.exists(path):
         return None
@@ -100,7 +100,7 @@ class Shared:
         return _decoded(cell.value, _Id).id if cell else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
-        """Gives them to this machine, regardless of who had them."""
+        """Gives intervals to this machine, even if another one owns them."""
         new = msgspec.json.encode(Given(machine=self.place.machine, name=name))
         for each in intervals:
             row = self._row(each, b"g")
@@ -123,7 +123,7 @@ class Shared:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """Checks that an interval continues in its former output directory, which has its numbers. Raises UsageError
+        """Checks that an interval goes on publishing in the directory that has its numbers so far. Raises UsageError
         for another."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:

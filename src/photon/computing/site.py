@@ -193,7 +193,7 @@ class Site:
         return self.reads(source, self.base, self.replay.first / "upstream" / source.stream)
 
     def _relay(self, place: LogPlace) -> Callable[[], Copier] | None:
-        """Returns what opens a topic's relay; `None` for a replay, as the run in place has it."""
+        """Returns the function that opens a topic's relay; `None` for a replay, as the run in place has the relay."""
         address = place.topic
         if address is None or not self.relays or self.replay.name != self.replay.order[-1]:
             return None

@@ -53,8 +53,8 @@ def run(
     key: str | Callable[[Record], str] = "key",
     now_ns: int = 0,
 ) -> Ran:
-    """Runs all records, then the watermarks in turn. ``key``: of a record, or the field of its value. ``now_ns``: the
-    wall clock for the whole run."""
+    """Runs all records, then the watermarks in turn. ``key``: function of a record, or field of its value.
+    ``now_ns``: the wall clock for the whole run."""
     return run_steps(computation, [*records, *watermarks], outputs=outputs, key=key, now_ns=now_ns)
 
 
@@ -75,7 +75,7 @@ def run_steps(
 
 
 def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, now_ns: int = 0) -> Ran:
-    """``inputs``: by source, run in turn. The result has the productions of every stream."""
+    """``inputs``: source -> input, run in turn. The result has the productions of every stream."""
     published = topology.published
     topology.published = {stream: "" for part in topology.parts.values() for stream in part.outputs}
     intervals = even(1)

@@ -1,4 +1,4 @@
-"""A topic as the logs of a source: its relay, run next to the state, a pass at a time.
+"""Reads a topic as the logs of a source: runs its relay next to the state, one pass at a time.
 
 A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, so all
 bytes before a committed position are durable.
@@ -97,7 +97,7 @@ class TopicFiles:
 
 
 def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *, copies: bool) -> None:
-    """Raises UsageError if files lack bytes that were read of them: copied again they would count again. Finished
+    """Raises UsageError if files lack bytes that were read from them: a new copy would be counted again. Finished
     files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun.
     """
     begun = (directory / f".{topic}.offsets").exists()

@@ -125,9 +125,9 @@ class Topology:
         outputs: Iterable[str] = (),
         watermark: str = PERCENTILE,
     ) -> None:
-        """``inputs``: stream -> function that returns a record's key, a non-empty str, or the name of the field that
-        is the key. ``watermark``: the sources' watermark that moves its timers, EXACT or PERCENTILE. Raises
-        TopologyError."""
+        """Adds a computation. ``inputs``: stream -> function that returns a record's key, a non-empty str, or the
+        name of the field that is the key. ``watermark``: the sources' watermark that moves its timers, EXACT or
+        PERCENTILE. Raises TopologyError."""
         name = name_of(computation)
         if "/" in name:
             raise TopologyError(f"computation {name!r}: its name must not contain /")

@@ -116,8 +116,8 @@ def _middle(bucket: int) -> float:
 # -- windows
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``every_ns``: from the start of a window to that of the next; 0 means a session, which ends ``size_ns`` after
-    its last record."""
+    """``every_ns``: time from the start of a window to that of the next; 0 means a session, which ends ``size_ns``
+    after its last record."""
 
     size_ns: int
     every_ns: int
@@ -132,7 +132,8 @@ class Shape:
 
 
 def tumbling(size_ns: int, offset_ns: int = 0) -> Shape:
-    """Consecutive windows. ``offset_ns``: from 1970, UTC, to the start of one, as for days of a time zone."""
+    """Consecutive windows. ``offset_ns``: time from 1970, UTC, to the start of a window, as for days of a time
+    zone."""
     return _checked(Shape(size_ns, size_ns, offset_ns))
 
 
@@ -173,7 +174,7 @@ class Windows(Computation):
         lateness_ns: int = 0,
         early_ns: int = 0,
     ) -> None:
-        """``aggregates``: by the field of the window's record. ``lateness_ns``: how long after its end, by the
+        """``aggregates``: field of the window's record -> aggregate. ``lateness_ns``: how long after its end, by the
         watermark, a window is kept for corrections. ``early_ns``: unfinished windows with new records are produced
         whenever the watermark passes a multiple of it; 0: never. Raises TopologyError."""
         if taken := {"key", "from_ns", "to_ns", "waiting", "replaces"} & set(aggregates):

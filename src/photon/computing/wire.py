@@ -31,7 +31,7 @@ class Watermark(NamedTuple):
 class Input(NamedTuple):
     """Records of a source, in order. ``begin``: the engine must be at this position (None means that it has none
     yet), otherwise the batch is a repetition and dropped; ``end``: the position after the records. Positions are
-    opaque. ``watermark``: of the source, sampled *before* the records were read up to ``end``."""
+    opaque. ``watermark``: that of the source, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None

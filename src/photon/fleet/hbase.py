@@ -55,7 +55,7 @@ def check(settings: Settings) -> list[str]:
         other = tables.setdefault((table.thrift, table.table), name)
         if other != name:
             raise UsageError(
-                f"datacentre.{name}.hbase.table: {table.table} is that of datacentre {other}; each needs its own"
+                f"datacentre.{name}.hbase.table: {table.table} belongs to datacentre {other}; each needs its own"
             )
         notes.append(
             f"to be created once, if missing: table {table.table} in HBase at {table.thrift} "

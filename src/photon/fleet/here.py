@@ -181,7 +181,7 @@ class TablesHere:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Without a deployment, only ``machine`` and ``mistakes``."""
+    """Facts about this machine; without a deployment, only ``machine`` and ``mistakes``."""
 
     machine: Machine
     datacentres: Sequence[str] = ()  # on this machine, as far as can be told
@@ -485,8 +485,9 @@ def topology_mistakes(settings: Settings, base: Path) -> list[str]:
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
 def ports(wanted: Mapping[str, Process], ours: Sequence[str]) -> list[Port]:
-    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer. If a
-    process has no such answer, any listener counts as the right one, provided that others of ours answer."""
+    """Checks ports. ``wanted``: host:port -> the process that is to listen there. ``ours``: addresses at which the
+    right processes answer. If a process has no such answer, any listener counts as the right one, provided that
+    others of ours answer."""
     return [
         _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
         for address, each in wanted.items()

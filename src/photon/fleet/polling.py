@@ -55,7 +55,7 @@ class Gatherer:
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
-        """Asks them and answers in their order. Closes channels to others."""
+        """Returns the answers of ``processes``, in order. Closes channels to other processes."""
         wanted = list(dict.fromkeys(processes))
         for gone in self._channels.keys() - set(wanted):
             await self._channels.pop(gone).close(None)

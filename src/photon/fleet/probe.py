@@ -97,7 +97,7 @@ def _ask(connection: socket.socket, address: str) -> bytes:
                     return message[5:]
             elif kind == _HEADERS and stream == _STREAM and flags & _END_STREAM:
                 return b""  # an error instead of a message
-    raise Unhealthy(f"{address}: answers with more than {ANSWER_BYTES_MAX} bytes; it is no health service")
+    raise Unhealthy(f"{address}: answers with more than {ANSWER_BYTES_MAX} bytes; it is not a health service")
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:

@@ -252,7 +252,7 @@ def identities(settings: Settings) -> list[str]:
 
 
 def survives(settings: Settings) -> list[str]:
-    """One sentence for the replica count, and for each datacentre and region that holds replicas."""
+    """Sentences about the losses that the registry survives: of replicas, and of each datacentre and region."""
     replicas = settings.registry.replicas
     if not replicas:
         return []

@@ -106,7 +106,7 @@ def _said(datacentre: str, join: str, state: Path, heard: Heard) -> DatacentreWa
 
 
 def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
-    """When the last pair's percentile was first reported, and its exact time."""
+    """Times at which the last pair's percentile and exact watermarks were first reported."""
     last = pairs[-1] if pairs else None
     if last is None:
         return 0, 0

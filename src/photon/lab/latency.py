@@ -48,7 +48,7 @@ def _from(directory: Path, name: str, at: int) -> bytes:
 
 
 class Latencies:
-    """From the write of a click's line to the moment its joined record was made."""
+    """Times from the write of a click's line to the moment its joined record was made."""
 
     def __init__(self, outputs: Iterable[Path], arrived_ns: Mapping[str, int]) -> None:
         """``outputs``: ``joined/`` directories. ``arrived_ns``: click id -> wall time, filled by the feed."""

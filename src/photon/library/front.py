@@ -116,11 +116,11 @@ def join(
     if keep_pending and following:
         raise UsageError("keep_pending goes with once; followed joins keep them anyway")
     if kinds is not None and unmatched:
-        raise UsageError("unmatched and kinds say the same; give one of them")
+        raise UsageError("give either unmatched or kinds, not both")
     if unmatched == "inline":
         more = {**more, "unmatched": unmatched}
     elif not isinstance(unmatched, bool):
-        raise UsageError(f'unmatched={unmatched!r}: it is True, False or "inline"')
+        raise UsageError(f'unmatched={unmatched!r}: must be True, False or "inline"')
     check_logs(primary, foreign)
     words = said_words(
         config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time, format=format,
@@ -185,7 +185,7 @@ class Pairs(Records):
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Waits until it ends by itself. Problems to check (rejected records, logs not read to their end) are a
+        """Waits until the join ends by itself. Problems to check (rejected records, logs not read to their end) are a
         RuntimeWarning, once. Raises TimeoutError (it still runs), JoinStopped, UsageError."""
         if self._how is None:
             self._how = self._join.wait(timeout_s)
@@ -194,7 +194,7 @@ class Pairs(Records):
         return self._how
 
     def close(self) -> None:
-        """Stops it and removes temporary files. Loops over it end, or raise an error that it is closed."""
+        """Stops the join and removes temporary files. Loops over it end, or raise an error that it is closed."""
         if self._closed.alive:
             _stop(self._join)
             with contextlib.suppress(PhotonError, OSError):

@@ -115,12 +115,12 @@ class Join:
         return self
 
     def running(self) -> bool:
-        """True if its process is running."""
+        """True if the join's process is running."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Waits until it ends by itself: with ``once`` when every event has a verdict, else when it was stopped or
-        failed.
+        """Waits until the join ends by itself: with ``once`` when every event has a verdict, else when it was stopped
+        or failed.
 
         Raises TimeoutError (it still runs), JoinStopped, UsageError (a configuration or a directory is wrong).
         """
@@ -139,14 +139,14 @@ class Join:
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
-        """Asks it to end after the current work, and waits. Raises like ``wait``; also JoinStopped if, with ``once``,
-        some events have no verdict yet."""
+        """Asks the join to end after the current work, and waits. Raises like ``wait``; also JoinStopped if, with
+        ``once``, some events have no verdict yet."""
         self._started()
         self._hang_up()
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """Ends it at once. Nothing is lost: the next run continues."""
+        """Ends the join at once. Nothing is lost: the next run continues."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

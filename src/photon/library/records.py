@@ -56,7 +56,7 @@ class Record(Mapping[str, Any]):
 
     @property
     def key(self) -> str | bytes | None:
-        """As ``event_id``."""
+        """Like ``event_id``."""
         return self._text("key")
 
     @property
@@ -195,7 +195,7 @@ class Records:
         schema: Mapping[str, Any] | None = None,
         flatten: bool = False,
     ) -> None:
-        """As ``photon.read``. Raises UsageError."""
+        """The parameters are those of ``photon.read``. Raises UsageError."""
         self._output = output
         self._kinds = output.checked_kinds(kinds)
         self._start = output.cursor_of(cursor)

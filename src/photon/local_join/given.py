@@ -65,7 +65,7 @@ def given(side: str, path: Path) -> Given:
 
 
 def _files(side: str, path: Path) -> Given:
-    """Raises UsageError, LogDirectoryError, OSError."""
+    """Returns the log files that a directory, file or glob names. Raises UsageError, LogDirectoryError, OSError."""
     if path.is_dir():
         return Given(path)
     if path.is_file():
@@ -122,7 +122,7 @@ def _log_patterns(name: str) -> tuple[str, ...]:
 
 
 def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
-    """``sides``: those that are not standard input. Raises UsageError."""
+    """Checks the use of standard input. ``sides``: those that are not standard input. Raises UsageError."""
     if not sides:
         raise UsageError(
             "--primary - and --foreign -: only one side can be standard input; name the logs of the other"

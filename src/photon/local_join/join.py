@@ -410,7 +410,7 @@ def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
 
 
 def _first_records(follower: Follower) -> Iterator[tuple[LogFile, bytes]]:
-    """Of SAMPLE_BYTES, read as far as they are asked for."""
+    """Yields records of the first SAMPLE_BYTES, reading no further than they are asked for."""
     read = 0
     while read < SAMPLE_BYTES and (blocks := follower.poll(SAMPLE_STEP_BYTES, final=True)):
         read += sum(len(block.data) for block in blocks)

@@ -1,4 +1,4 @@
-"""The event store of a ``photon join``: in the command's own process, or in a separate one, with its own core, if it
+"""The event store of a ``photon join``, in the command's own process, or in a separate one, with its own core, if it
 has much to read."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapt
 
 
 def may_be_apart(options: JoinOptions) -> bool:
-    """False if it surely is not, as far as files tell before the configuration is read."""
+    """False if the files show, before the configuration is read, that the event store is in this process."""
     directory = options.primary
     if not options.once or is_final(directory) or not directory.is_dir():
         return True

@@ -29,7 +29,7 @@ Field = str | Mapping[str, Any]  # a name, or a table as in a configuration
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The user's words about the logs; everything else is inferred.
+    """The options in which the user describes the logs; everything else is inferred.
 
     Keys are fields in order, by name or as tables.
     """
@@ -48,7 +48,7 @@ class Words:
     def check(self) -> None:
         """Raises UsageError for words that contradict each other."""
         if self.key and (self.primary_key or self.foreign_key):
-            raise UsageError("key is for both sides; give it, or primary_key and foreign_key")
+            raise UsageError("key is for both sides; give either key, or primary_key and foreign_key")
         if isinstance(self.format, Mapping) and (unknown := set(self.format) - set(SIDES)):
             raise UsageError(f"format: {', '.join(sorted(unknown))} is not a side; use primary or foreign")
         if self.unit is not None and not isinstance(self.time, str):

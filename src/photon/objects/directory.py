@@ -32,7 +32,7 @@ class Bucket:
         self.directories: dict[str, ObjectDirectory] = {}  # prefix -> it
 
     def meta(self, key: str) -> Meta:
-        """From a listing, else by a request. Raises FileNotFoundError, OSError."""
+        """Returns an object's meta from a listing, or by a request. Raises FileNotFoundError, OSError."""
         for directory in list(self.directories.values()):
             if (known := directory.known(key)) is not None:
                 return known
@@ -195,7 +195,7 @@ def _number(text: str) -> int:
 
 
 def open_object(path: ObjectPath, *, places: bool = False) -> ObjectFile:
-    """``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
+    """Opens an object. ``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
     return opened(path, bucket_of(path).meta(path.key), places=places)
 
 

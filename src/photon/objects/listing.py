@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from photon.objects.api import PAGE_KEYS, Meta
 
 NEW_S = 2.0  # interval of listings of keys after the last one
-ALL_S = 10.0  # least interval of complete listings Plus this per page, so that listings take at most some 1.5
-# requests a second, regardless of the number of objects
+ALL_S = 10.0  # least interval of complete listings
+# Plus this per page, so that listings take at most some 1.5 requests a second, regardless of the number of objects.
 PAGE_S = 1.0
 OBJECTS_MAX = 1_000_000  # below one prefix; each takes some 300 bytes of memory
 

@@ -31,7 +31,7 @@ class ObjectPath(PosixPath):
 
     @property
     def key(self) -> str:
-        """Without the bucket; empty for all of it."""
+        """The path below the bucket; empty for the bucket itself."""
         return "/".join(self.parts[2:])
 
     # A prefix need not be created, and has no links: so that code for directories of logs works with it.

@@ -71,10 +71,10 @@ def below(path: ObjectPath, files_max: int = FILES_MAX) -> dict[str, Meta]:
 @contextmanager
 def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
     """Yields a new directory for the caller to create; then writes its files below ``to``, the one with the name
-    ``last`` last. Raises UsageError if that exists already, ObjectsUnavailable."""
+    ``last`` last. Raises UsageError if that already exists, ObjectsUnavailable."""
     with told(to):
         if last in below(to):
-            raise UsageError(f"{to}: exists already: name a new one")
+            raise UsageError(f"{to}: already exists: name a new one")
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         made = Path(temporary) / "made"
         yield made
@@ -83,7 +83,7 @@ def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
 
 
 def upload(directory: Path, to: ObjectPath, last: str) -> None:
-    """Writes its files below ``to``, the one with the name ``last`` last. Raises OSError."""
+    """Writes a directory's files below ``to``, that with the name ``last`` last. Raises OSError."""
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: (name == last, name)):
         put_file(directory / name, to / name)

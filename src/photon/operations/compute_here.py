@@ -127,8 +127,8 @@ def _check_complete(site: Site, from_ns: int, *, once: bool) -> None:
     low_ns = min(mark.percentile_ns for each in found for mark in each.watermarks.values())
     if not once and low_ns < from_ns:
         upto = "nothing" if low_ns == NEVER_NS else f"records before {utc(low_ns)}"
-        raise UsageError(f"{site.state}: only {upto} are complete, so the replay must be --from an earlier time; "
-                         "or with --once, if everything is published")  # fmt: skip
+        raise UsageError(f"{site.state}: only {upto} are complete, so the replay needs an earlier --from; or "
+                         "--once, if everything is published")  # fmt: skip
 
 
 async def _apart(

@@ -1,4 +1,4 @@
-"""``photon compute run --on spark``: from a topology's file to a run of ``spark/computing``."""
+"""``photon compute run --on spark``: runs a topology's file with ``spark/computing``."""
 
 from __future__ import annotations
 

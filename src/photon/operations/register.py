@@ -94,7 +94,7 @@ def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
 
 
 def blocks(file: OutputFile, cleared: int) -> Iterator[tuple[bytes, bool]]:
-    """(whole lines, whether they were cleared). A torn last line is left out."""
+    """(whole lines, True if they were cleared). A torn last line is left out."""
     with _opened(file) as opened:
         at, rest = 0, b""
         while True:

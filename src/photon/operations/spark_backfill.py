@@ -1,4 +1,4 @@
-"""``photon spark backfill``: from a deployment file to a run of ``spark/backfill``."""
+"""``photon spark backfill``: runs ``spark/backfill`` as the deployment file says."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def backfill(
     check_output(wish.output)
     if isinstance(wish.output, ObjectPath) and wish.compare_below:
         raise UsageError(
-            f"--output {wish.output}: there is no --below-boundary compare below a URL; name a directory that driver "
-            "and executors have mounted"
+            f"--output {wish.output}: --below-boundary compare does not work below a URL; name a directory that "
+            "driver and executors have mounted"
         )
     name, pipeline = pipeline_named(settings, wish.datacentre)
     _check_range(wish, _decided_s(settings, base, pipeline.join))

@@ -1,4 +1,4 @@
-"""``photon spark join``: from a deployment file to an application of ``spark/pipeline``."""
+"""``photon spark join``: sets up and runs ``spark/pipeline`` as the deployment file says."""
 
 from __future__ import annotations
 

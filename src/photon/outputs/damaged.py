@@ -86,7 +86,7 @@ def _damage(
 
 
 def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """In order of file and place; adjacent and overlapping ranges are merged, with the reason of the first."""
+    """Orders ranges by file and place; merges adjacent and overlapping ones, with the reason of the first."""
     found: list[DamagedRange] = []
     for each in sorted(ranges, key=lambda each: (each.file, each.start)):
         if found and found[-1].file == each.file and each.start <= found[-1].end:

@@ -100,7 +100,7 @@ class WholeLines:
 
 
 def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
-    """The members of a gzip stream, up to where it is damaged; a wrong checksum ends only its own member."""
+    """The members of a gzip stream, up to its damage; a wrong checksum ends only its own member."""
     packed = b""
     inflate = zlib.decompressobj(GZIP)
     begun = False

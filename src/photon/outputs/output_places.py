@@ -55,9 +55,8 @@ class OutputPlace:
     state: Path  # holds slots/ and exports/
     # Directories in which other datacentres keep copies of its slots: sealed ones are read if the slot's own is gone.
     copies: tuple[Path, ...] = ()
-    live: bool = (
-        False  # Read copies even before they are sealed: as the slots' own directories are on another machine.
-    )
+    # Read copies even before they are sealed, as the slots' own directories are on another machine.
+    live: bool = False
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:

@@ -261,5 +261,5 @@ class SlotListing:
 
 
 def ordered(files: dict[str, OutputFile]) -> tuple[OutputFile, ...]:
-    """By kind and number."""
+    """Orders files by kind and number."""
     return tuple(sorted(files.values(), key=lambda file: (file.kind, file.number)))

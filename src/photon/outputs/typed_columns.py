@@ -138,7 +138,7 @@ class LineTypes:
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
     def unfit(self) -> list[str]:
-        """A line for each given type that some value did not fit, once."""
+        """New lines since the last call: one for each type in the schema that some value did not fit."""
         new = list(self._unfit.items())[self._unfit_told :]
         self._unfit_told = len(self._unfit)
         counts = [f" ({count:,} values so far)" if (count := self.unfit_counts[path]) > 1 else "" for path, _ in new]

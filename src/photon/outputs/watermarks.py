@@ -13,7 +13,7 @@ of their own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
 
-``end``: of the last of these records, in uncompressed bytes.
+``end``: the end of the last of these records, in uncompressed bytes.
 """
 
 from __future__ import annotations

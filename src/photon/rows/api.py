@@ -81,7 +81,7 @@ class Rows(Protocol):
     def round_trips(self) -> int: ...  # number of round trips to servers
 
     def create(self) -> bool:
-        """Creates HBase's table. False if it exists already, or if the file did when it was opened. Raises
+        """Creates HBase's table. False if it already exists, or if the file did when it was opened. Raises
         RowsFailed."""
         ...
 

@@ -338,7 +338,7 @@ class ParquetSink:
         self._files[at].write_group()
 
     def tick(self) -> None:
-        """Rolls if it is time. Call it regularly while no records arrive."""
+        """Rolls if a roll is due. Call it regularly while no records arrive."""
         if self._rolling.due(self._monotonic()):
             self.roll()
 

@@ -48,7 +48,7 @@ class PostgresTarget:
     """One connection. Raises like ``Target``, also in its constructor; ExtraMissing."""
 
     def __init__(self, address: str, table: str, name: str, kinds: Sequence[str]) -> None:
-        """``address``: in libpq's form. ``table``: may name its schema."""
+        """``address``: in libpq's form. ``table``: with or without its schema."""
         self._psycopg = needed("psycopg", "postgres")
         self._sql = needed("psycopg.sql", "postgres")
         given = self._given(address)

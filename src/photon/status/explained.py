@@ -32,7 +32,7 @@ class Explained:
         self._busy = False
 
     async def answer(self, query: str) -> Answer:
-        """``query``: the text after the question mark."""
+        """Answers a query, the text after the question mark."""
         try:
             question = _question(query)
         except UsageError as error:
@@ -70,7 +70,7 @@ def _failed(why: str, status: int) -> Answer:
 
 
 def explained(settings: Settings, base: Path, who: str) -> Explained:
-    """``who``: the identity that the deployment is asked as."""
+    """Returns the handler of /explain.json. ``who``: the identity under which it asks the deployment."""
 
     async def ask(question: Question) -> dict[str, Any]:
         asked = "photon.fleet.explain.inquiry:explained_for", who, settings, base, question, EXPLAIN_S

@@ -91,7 +91,7 @@ class HttpServer:
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """``address``: host:port; port 0 for a free one. Raises CannotListen."""
+        """Listens at ``address``, host:port; port 0 means a free one. Raises CannotListen."""
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(self._accepted, host.strip("[]") or None, int(port))

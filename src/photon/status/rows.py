@@ -216,7 +216,7 @@ def _table_alarms(look: Look) -> Iterator[dict[str, str]]:
 
 
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """Each output that a join reads from other joins, as its relay copies it."""
+    """The rate and the lag of each relay that copies another join's output as logs of a join."""
     return [
         {
             **sample.labels,

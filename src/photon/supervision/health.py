@@ -88,7 +88,7 @@ Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Reads them from the kernel.
+    """Reads the turns of a process's threads from the kernel.
 
     `None` if unavailable (no /proc, or one without schedstat), or if the process is gone.
     """
@@ -131,9 +131,9 @@ class Answers:
         self._turns: Sequence[Turns | None] = ()
 
     def heard(self, health: Health, now_s: float, gap_max_s: float, turns: Sequence[Turns | None] = ()) -> None:
-        """Counts the time between two checks as silent only up to ``gap_max_s``: as the supervisor itself may have
-        been stopped for a while. ``turns``: of the process and of the supervisor, while the
-        process is silent; `None` if unavailable."""
+        """Notes one check. The time between two checks counts as silent only up to ``gap_max_s``, as the supervisor
+        itself may have been stopped. ``turns``: of the process and of the supervisor, while the process is silent;
+        `None` if unavailable."""
         if health is not Health.SILENT or not self.was_up:
             self.silent_s = self.ran_s = self.starved_s = 0.0
             self._known, self._turns = True, ()

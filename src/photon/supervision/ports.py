@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
                 _drawn.extend(ports)
                 return ports
     raise NoFreePort(
-        f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end the processes that use them"
+        f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free; end processes that use them"
     )
 
 

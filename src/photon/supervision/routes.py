@@ -74,13 +74,13 @@ def _check(path: Path, rows: Sequence[Route]) -> None:
                 raise RoutesError(f"{where}: {field}: {error}") from None
         for field, region in (("source", row.source), ("destination", row.destination)):
             if not re.fullmatch(NAME, region):
-                raise RoutesError(f"{where}: {field}: {region!r} is no region's name; names match {NAME}")
+                raise RoutesError(f"{where}: {field}: {region!r} is not a region's name; names match {NAME}")
         if row.source == row.destination:
             raise RoutesError(
                 f"{where}: source and destination are both {row.source!r}; a route connects two regions"
             )
         if row.listen in seen:
-            raise RoutesError(f"{where}: {row.listen} is where route {seen[row.listen]} listens; use another port")
+            raise RoutesError(f"{where}: route {seen[row.listen]} also listens at {row.listen}; use another port")
         seen[row.listen] = number
 
 

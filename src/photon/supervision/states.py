@@ -61,9 +61,8 @@ def summary(states: list[ServiceState]) -> str:
 class RestartPolicy:
     waits_s: tuple[float, ...]  # wait before the n-th consecutive restart; then the last value
     usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: as a person must fix something first
-    jitter: float = (
-        0.0  # up to this share is added, so that processes that failed together restart at different times
-    )
+    # Up to this share is added, so that processes that failed together restart at different times.
+    jitter: float = 0.0
     gives_up: bool = True  # a failing service ends the supervisor's owner; else it is retried forever
 
 
@@ -99,6 +98,6 @@ class Restarts:
         return self._policy.waits_s[0]
 
     def came_up(self) -> None:
-        """Notes that it is healthy, so its failure is over; the waits keep growing until it is steady."""
+        """Notes that the process is healthy, so its failure is over; the waits keep growing until it is steady."""
         self._failures = 0
         self.failing = False

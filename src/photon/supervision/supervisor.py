@@ -203,7 +203,7 @@ class Supervisor:
         return [self._state(running) for running in self._running.values()]
 
     def kill(self, name: str, *, hold: bool = False) -> int | None:
-        """Kills it with SIGKILL. ``hold``: it stays down until release(). Returns the pid, or `None` if it was
+        """Kills a process with SIGKILL. ``hold``: it stays down until release(). Returns the pid, or `None` if it was
         down."""
         running = self._running[name]
         if hold:
@@ -211,7 +211,7 @@ class Supervisor:
         return self._signal(running, signal.SIGKILL, told=True)
 
     def hold(self, name: str, patience_s: float = STOP_S) -> int | None:
-        """Ends it gracefully; it stays down until release(). ``patience_s``: between SIGTERM and SIGKILL."""
+        """Ends a process gracefully; it stays down until release(). ``patience_s``: between SIGTERM and SIGKILL."""
         self._zygote = None
         running = self._running[name]
         running.free.clear()
@@ -221,8 +221,9 @@ class Supervisor:
         self._running[name].free.set()
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
-        """Ends it gracefully and starts it again at once, even if it is waiting for its restart. ``environment``: its
-        variables in addition to the supervisor's own from then on; `None` keeps the previous ones."""
+        """Ends a process gracefully and starts it again at once, even if it is waiting for its restart.
+        ``environment``: its variables in addition to the supervisor's own from then on; `None` keeps the previous
+        ones."""
         running = self._running[name]
         if environment is not None:
             running.environment = dict(environment)
@@ -232,7 +233,7 @@ class Supervisor:
         return self._end_soon(running)
 
     def pause(self, name: str) -> int | None:
-        """Sends SIGSTOP: it does not answer but keeps its state, like a frozen machine."""
+        """Sends SIGSTOP: the process does not answer but keeps its state, like a frozen machine."""
         running = self._running[name]
         running.paused = running.alive()
         return self._signal(running, signal.SIGSTOP)

@@ -81,8 +81,8 @@ class Child(Protocol):
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
-    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: in addition to our
-    own.
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: variables in
+    addition to our own.
 
     Raises OSError.
     """
@@ -144,7 +144,7 @@ class ForkedChild:
         self._ended.set()
 
     async def wait(self) -> int:
-        """Waits until it has ended. Returns its exit code, or minus the signal's number."""
+        """Waits until the process has ended. Returns its exit code, or minus the signal's number."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode

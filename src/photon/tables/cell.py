@@ -71,7 +71,7 @@ def rolled_back(before: Commit) -> bytes:
 
 
 def primary_line(primary: Cell) -> bytes:
-    """For ``lock_meta``, once for all locks of a transaction."""
+    """Encodes the parameter ``primary`` of ``lock_meta``, once for all locks of a transaction."""
     return orjson.dumps([*primary])
 
 

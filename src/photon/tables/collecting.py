@@ -48,8 +48,9 @@ class Collector:
                 stop.wait(min(keep_s, self._around.limits.patience_s))
 
     def step(self, seen: int, safe_point: int) -> int:
-        """``safe_point``: a timestamp that is old enough now; ``seen``: the published value before it was taken.
-        Returns the number of versions removed. Raises StoreFailed."""
+        """Moves the safe point to ``safe_point``, a timestamp that is old enough now, and collects. ``seen``: the
+        published value before that timestamp was taken. Returns the number of versions removed. Raises
+        StoreFailed."""
         moved = move_safe_point(self._around, self._system, safe_point, seen)
         return remove(self._around, self._resolver, moved) if moved > seen else 0
 

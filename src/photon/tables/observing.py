@@ -424,7 +424,7 @@ class Worker:
             self._failed.clear()
         self._failed[key] = self._around.clock.monotonic() + wait_s, failures
         self._around.counts["observers_failed"] += 1
-        self._log.warning("an observer fails", cell="/".join(key), error=error.cells[0], again_s=wait_s)
+        self._log.warning("an observer failed", cell="/".join(key), error=error.cells[0], again_s=wait_s)
 
 
 def _cells(page: Iterable[Notification]) -> list[Dirty]:

@@ -103,5 +103,5 @@ class Watch:
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """Seconds since it was last moved; if it never was, since this watch began."""
+        """Seconds since the safe point was last moved; if it never was, since this watch began."""
         return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

@@ -56,7 +56,7 @@ class Store:
         return self._rows.round_trips
 
     def create(self) -> bool:
-        """Creates HBase's table; False if it exists already, or the file did when it was opened."""
+        """Creates HBase's table; False if it already exists, or the file did when it was opened."""
         return self._asked(self._rows.create)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
@@ -104,8 +104,7 @@ class Store:
         return [(_row(key), _held(cells)) for key, cells in found]
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell with timestamps above ``after``, with their timestamps, in any order. Rarely
-        used."""
+        """All versions of a cell that are newer than ``after``, with their timestamps, in any order."""
         read = api.Read(_key(cell.table, cell.row), [_VERSIONS + cell.column.encode()], every=True)
         [found] = self._asked(lambda: self._rows.read([read]))
         return [(each.version, each.value) for each in found if each.version > after]
@@ -140,7 +139,7 @@ class Store:
         self._asked(lambda: self._rows.delete(gone))
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
+        """Removes, in up to ``limit`` rows from ``begin`` on, the versions of each column that are older than its
         newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
         done)."""
         found = self._scan(_key(table, begin), _end(table), (_VERSIONS,), limit + 1, upto=safe_point, every=True)
@@ -226,7 +225,7 @@ class AtomicStore(Store):
         return None if isinstance(done, RowsFailed) else done
 
     def _step(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> api.Answer:
-        """As ``commit``, after taking a new range of timestamps if necessary."""
+        """Like ``commit``, after taking a new range of timestamps if necessary."""
         taken = 0
 
         def made(cells: list[api.Cell]) -> list[Change]:

@@ -119,7 +119,7 @@ class SystemView:
             raise TooOld(f"a snapshot of {start} is older than the safe point")
 
     def let_go(self, start: int) -> None:
-        """Raises StoreFailed."""
+        """Ends the hold on ``start``. Raises StoreFailed."""
         self.change(
             lambda state: msgspec.structs.replace(
                 state, held={each: until for each, until in state.held.items() if each != str(start)}

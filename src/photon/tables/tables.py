@@ -196,8 +196,7 @@ class Tables:
     @contextmanager
     def snapshot(self, *, hold_s: float = 0.0) -> Iterator[Snapshot]:
         """All tables at this moment, read only. Old versions are kept for it like for others (``keep`` of
-        ``[tables]``, an hour); ``hold_s``: for this long instead, while it is open. Raises TooOld, TablesError,
-        StoreFailed."""
+        ``[tables]``, an hour), or for ``hold_s`` while it is open. Raises TooOld, TablesError, StoreFailed."""
         raw = Transaction(self.around, self.resolver, self.system)
         if not hold_s:
             yield Snapshot(raw)

@@ -40,8 +40,8 @@ from photon.tables.system import SystemView
 
 CELLS_MAX = 10_000  # limit of cells written by a transaction
 AT_ONCE = 64  # cells that are locked in one call
-SCAN_ROWS = 200  # rows per page of a scan Scanned rows that a transaction remembers; further ones are read again when
-# needed.
+SCAN_ROWS = 200  # rows per page of a scan
+# Scanned rows that a transaction remembers; further ones are read again when needed.
 ROWS_KEPT = 10_000
 
 
@@ -298,7 +298,7 @@ class Transaction:
         *,
         primary: Cell,
     ) -> None:
-        """``uncertain``: cells whose prewrite was sent with an unknown outcome."""
+        """Locks cells. ``uncertain``: cells whose prewrite was sent with an unknown outcome."""
         patience = Patience(self._around)
         token = self._around.liveness.token.encode()
         while cells:

@@ -35,7 +35,7 @@ SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 @dataclass
 class SourceRecord:
-    """A raw record and where it was read now. The file has the name that the line gives it."""
+    """A raw record and the place it was read from now. The file has the name that the line gives it."""
 
     record: bytes
     file: LogFile
@@ -58,7 +58,7 @@ class SourceRecord:
 
 
 def are_foreign(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
-    """For each record whether it has its line's id; notes the records' headers."""
+    """True for each record that has its line's id; notes the records' headers."""
     guard = Guard(adapter)
     headers: object = None
     files = {source.file for source in sources}
@@ -73,7 +73,7 @@ def are_foreign(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequen
 
 
 def are_primary(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
-    """For each record whether its line names its key."""
+    """True for each record whose key its line names."""
     records = Records.of([PrimaryRecord(source.record, source.file, source.offset) for source in sources])
     keys = primary_keys_of(Guard(adapter), records)
     return [names(adapter, line.key, key) for line, key in zip(lines, keys, strict=True)]

@@ -25,7 +25,7 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version",
 
     @property
     def oldest_ns(self) -> int | None:
-        """When the oldest id was first seen owned; ``None`` if nothing is owned."""
+        """Time at which the oldest id was first seen owned; ``None`` if nothing is owned."""
         return min(self.since_ns.values(), default=None)
 
 

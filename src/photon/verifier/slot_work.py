@@ -167,7 +167,7 @@ class Looked(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 @dataclass(eq=False)
 class KeptStep:
-    """Looks at intervals whether output files, also those verified long ago, are as they were published.
+    """Checks at intervals that output files, also those verified long ago, are as they were published.
 
     A look asks the file system for each file. A final file that changed since the last look, by its inode's time, is
     read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
@@ -234,7 +234,7 @@ class KeptStep:
         return found, Looked(at_ns)
 
     def _changed(self, slot: SlotOutput, file: OutputFile) -> tuple[int, Path] | None:
-        """When a file, plain or compressed, last changed, and its plain path; ``None`` if it has just gone."""
+        """Time of a file's last change, plain or compressed, and its plain path; ``None`` if it has just gone."""
         plain = (slot.output or self.output) / file.path
         for path in (plain, plain.with_name(gzip_name(plain.name))):
             with suppress(FileNotFoundError):

@@ -264,7 +264,7 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
     def may_be_gone(self, name: str, written_ns: int | None, before_ns: int | None) -> bool:
         """True if the log that a line was made from may have been deleted.
 
-        ``name``: of the log. ``written_ns``: when the line was made, if it says so; its record was read at most
+        ``name``: that of the log. ``written_ns``: when the line was made, if it says so; its record was read at most
         ``before_ns`` earlier (``None``: unknown).
         """
         if name not in self.present:

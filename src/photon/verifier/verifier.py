@@ -149,7 +149,7 @@ class Verifier:
             report = await self.run_once()
             if report.refused or report.unreadable:
                 log.error(
-                    "output records that the registry does not know as owned",
+                    "the output has records that are unreadable, or do not own their ids in the registry",
                     refused=report.refused, unreadable=report.unreadable, first="".join(report.examples[:1]),
                 )  # fmt: skip
             await until(stop, self.limits.period_s)

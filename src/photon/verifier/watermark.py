@@ -84,7 +84,7 @@ class Lateness:
     _at_s: float = float("-inf")
 
     def add(self, late_ns: I64, now_s: float) -> None:
-        """``late_ns``: 0 or less if a record is not behind."""
+        """Adds the lateness of records; 0 or less if a record is not late."""
         self._forget(now_s)
         seconds = np.maximum(late_ns, 0) / NS_PER_S
         buckets = np.minimum(np.ceil(np.log2(seconds + 1) * STEPS_A_DOUBLING), BUCKETS - 1).astype(np.int64)

@@ -64,7 +64,7 @@ class WatermarkKeeper:
         self._said = ""
 
     def open(self) -> None:
-        """Call it once no other process keeps these. Raises OSError."""
+        """Opens the journal. Call it once no other process keeps these watermarks. Raises OSError."""
         self._journal = Journal(self._disk, self._state)
         entries = self._journal.begin()
         late = [each for each in entries if isinstance(each, Late)]

@@ -44,7 +44,7 @@ def test_time_of_the_line_and_everything_else_of_the_content(name: str) -> None:
     assert found[:2] == [header, BadRecord(NOT_CRI)]
     assert isinstance(found[2], BadRecord)
     assert found[2].reason.startswith("id ")
-    assert found[3] == BadRecord("the line's time = '2024-13-01T10:00:00.931087621Z' is no date")
+    assert found[3] == BadRecord("the line's time = '2024-13-01T10:00:00.931087621Z' is not a date")
     with pytest.raises(BadRecord, match="is not a line of a CRI log"):
         it.foreign_header(content, FILE)
 

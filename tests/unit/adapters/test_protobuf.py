@@ -130,7 +130,7 @@ def test_unknown_fields_survive(base: Path, newer: dict[str, Any]) -> None:
         ({"descriptor": "part.pb"}, "descriptor is incomplete"),
         ({"key": "key.nam"}, "'key.nam' is not a field of test.Event"),
         ({"key": "text.x"}, "'text.x' is not a field of test.Event"),
-        ({"key": "keys.name"}, "passes a repeated field"),
+        ({"key": "keys.name"}, "leads through a repeated field"),
         ({"key": "key"}, "cannot be the key"),
         ({"key": "seconds"}, "cannot be the key"),
         ({"message": None}, "message is missing"),

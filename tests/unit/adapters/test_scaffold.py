@@ -39,7 +39,7 @@ def test_every_file_is_what_it_should_be(name: str) -> None:
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     made = make_package("mine", tmp_path / "new")
     (made / "README.md").write_text("mine")
-    with pytest.raises(AdapterError, match="is there already"):
+    with pytest.raises(AdapterError, match="already exists"):
         make_package("mine", tmp_path / "new")
     assert (made / "README.md").read_text() == "mine"
     (tmp_path / "file").write_text("")

@@ -114,7 +114,7 @@ def test_the_date_in_a_files_name_gives_the_nearest_year() -> None:
 
 def test_a_leap_day_is_one_only_in_its_year() -> None:
     assert of(b"Dec  1 00:00:00", b"Feb 29 00:00:00", 2023) == "2024-02-29"
-    with pytest.raises(ValueError, match="is no date"):
+    with pytest.raises(ValueError, match="is not a date"):
         of(b"Dec  1 00:00:00", b"Feb 29 00:00:00", 2024)
 
 

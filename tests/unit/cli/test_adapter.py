@@ -251,7 +251,7 @@ def test_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.exit_code == 0
     assert "next: cd acme && pip install -e" in made.output
     assert "src/other/adapter.py" in orjson.loads(photon("adapter", "init", "other", "-o", "json").output)["files"]
-    assert "is there already" in refused(photon("adapter", "init", "acme"))
+    assert "already exists" in refused(photon("adapter", "init", "acme"))
 
 
 def test_an_adapter_that_hangs_is_told_and_ends(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_no_ledger_is_said_with_where_it_is(deployment: Path) -> None:
         ([], "or --config FILE"),
         (["--datacentre", "east"], "or --config FILE"),
         (["--config", deployment / "photon.toml", "--datacentre", "west"], "there are: east"),
-        ([deployment, "--config", deployment / "photon.toml"], "name one of them"),
+        ([deployment, "--config", deployment / "photon.toml"], "not by both"),
     ):
         assert says in refused(ledger(*arguments))
     (deployment / "state" / "east" / "dispatcher.db").unlink()

@@ -56,7 +56,7 @@ def test_whose_output(tmp_path: Path) -> None:
     for arguments, said in (
         ((None, None, None), "name an output"),
         ((None, config, "west"), "there are: east"),
-        ((tmp_path, config, None), "say the same"),
+        ((tmp_path, config, None), "not by both"),
         ((tmp_path, None, "east"), "goes with --config"),
     ):
         with pytest.raises(UsageError, match=said):

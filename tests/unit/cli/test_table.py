@@ -198,7 +198,7 @@ def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
     assert "name the deployment file" in table("scan").stderr
     file = tmp_path / "photon.toml"
     file.write_text("[tables]\n")
-    assert "say the same" in table("scan", "--database", database, "--config", file).stderr
+    assert "not by both" in table("scan", "--database", database, "--config", file).stderr
     assert "no such file" in table("scan", "--database", tmp_path / "none.db").stderr
 
 

@@ -54,7 +54,7 @@ def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
         begin(DISK, first, "fix1", 10)
     first.mkdir()
     (tmp_path / "spend.mine").mkdir()
-    for name, at, why in (("a/b", 1, "make a name"), ("mine", 1, "is not a replay"), ("fix1", None, "--from TIME")):
+    for name, at, why in (("a/b", 1, "write letters"), ("mine", 1, "is not a replay"), ("fix1", None, "--from TIME")):
         with pytest.raises(UsageError, match=why):
             begin(DISK, first, name, at)
     begin(DISK, first, "fix1", 10)

@@ -278,4 +278,4 @@ async def test_that_none_serves_is_said_once_it_lasts(monkeypatch: pytest.Monkey
         await shell.until(1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert (logs[0]["event"], logs[0]["problem"].partition(";")[0]) == ("joiners: trouble", "no joiner serves")
+    assert (logs[0]["event"], logs[0]["problem"].partition(";")[0]) == ("joiners: problem", "no joiner serves")

@@ -57,12 +57,12 @@ def test_what_lasts_is_said_once_and_its_end_once(lines: Lines) -> None:
     troubles = Troubles(lines)
     for at in range(30):
         troubles.met("store", "away", float(at))
-    assert lines.said == ["store: trouble"]
+    assert lines.said == ["store: problem"]
     troubles.well("store", 29.0 + CALM_S / 2)
     assert len(lines.said) == 1
     troubles.well("store", 29.0 + CALM_S)
     troubles.well("store", 50.0 + CALM_S)
-    assert lines.said == ["store: trouble", "store: well again"]
+    assert lines.said == ["store: problem", "store: problem solved"]
 
 
 def test_one_shard_of_many_is_a_trouble_that_lasts(lines: Lines) -> None:
@@ -70,7 +70,7 @@ def test_one_shard_of_many_is_a_trouble_that_lasts(lines: Lines) -> None:
     for at in range(20):
         troubles.met("registry", "no leader", float(at))
         troubles.well("registry", at + 0.5)
-    assert lines.said == ["registry: trouble"]
+    assert lines.said == ["registry: problem"]
 
 
 def test_two_short_ones_far_apart_are_not_one_that_lasts(lines: Lines) -> None:

@@ -51,7 +51,7 @@ def test_rows_that_would_go_first_are_refused(retention: float | None) -> None:
 
 
 def test_two_pipelines_do_not_share_a_table() -> None:
-    with pytest.raises(UsageError, match=r"west\.hbase\.table: photon_x is that of datacentre east"):
+    with pytest.raises(UsageError, match=r"west\.hbase\.table: photon_x belongs to datacentre east"):
         hbase.check(settings(**{n: {"thrift": "h:1", "table": "photon_x"} for n in ("east", "west")}))
 
 

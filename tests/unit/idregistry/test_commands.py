@@ -14,7 +14,7 @@ GOOD = batch([Row(1), Row(2)])
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"digests": b"x" * 33}, "no multiple of 16"),
+        ({"digests": b"x" * 33}, "not a multiple of 16"),
         ({"digests": b"x" * 16}, "callers"),
         ({"times": b"x" * 8}, "times"),
         ({"tokens": b"x" * 15}, "tokens"),

@@ -41,8 +41,8 @@ def test_columns_are_parsed() -> None:
         ("user string from record.user", "NAME TYPE from"),
         ("user string from foreign.user price double from primary.p", "NAME TYPE from"),
         ("user date from foreign.user", "the type must be one of string, bigint"),
-        ("a string from foreign.a, a string from foreign.b", "there is such a column already"),
-        ("key string from foreign.a", "there is such a column already"),
+        ("a string from foreign.a, a string from foreign.b", "another column has this name"),
+        ("key string from foreign.a", "another column has this name"),
     ],
 )
 def test_columns_that_are_none_are_refused(text: str, why: str) -> None:

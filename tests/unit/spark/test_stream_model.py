@@ -290,7 +290,7 @@ def test_a_checkpoint_without_watermarks_goes_on_with_them(tmp_path: Path, strea
 
 
 def test_a_watermark_is_of_a_stream(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="watermark 'about': is exact or percentile"):
+    with pytest.raises(UsageError, match="watermark 'about': must be exact or percentile"):
         read_options({"path": str(tmp_path), "watermark": "about"})
 
 

@@ -40,10 +40,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ([GOOD | {"target": "r2.west:70010"}], "route 0: target: 'r2.west:70010' must be host:port"),
         ([GOOD | {"target": "::1:7001"}], "brackets"),
         ([GOOD | {"target": ":7001"}], "must be host:port"),
-        ([GOOD | {"source": "West Coast"}], "route 0: source: 'West Coast' is no region's name"),
-        ([GOOD | {"source": ""}], "route 0: source: '' is no region's name"),
+        ([GOOD | {"source": "West Coast"}], "route 0: source: 'West Coast' is not a region's name"),
+        ([GOOD | {"source": ""}], "route 0: source: '' is not a region's name"),
         ([GOOD | {"source": "west"}], "route 0: source and destination are both 'west'"),
-        ([GOOD, GOOD | {"source": "north"}], "route 1: 127.0.0.1:7101 is where route 0 listens"),
+        ([GOOD, GOOD | {"source": "north"}], "route 1: route 0 also listens at 127.0.0.1:7101"),
         ([GOOD | {"listen": f"a:{port}"} for port in range(1, ROUTES_MAX + 2)], "at most 1024"),
     ],
 )

@@ -30,12 +30,12 @@ GROUP = (Column(">group"), Column(">entry", "index"), Column(">ids"))
 @click.argument("directory", type=PLACE)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Back up all groups to DIRECTORY or a URL. It must be new; traffic goes on.
+    """Back up all groups to a new DIRECTORY or URL. Traffic goes on.
 
     \b
-    It includes everything acknowledged before the command began. DIRECTORY appears once it is complete and verified;
-    an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is written
-    last; without it there is no backup. A backup has digests, not event ids.
+    A backup includes everything acknowledged before the command began. DIRECTORY appears once it is complete and
+    verified; an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is
+    written last; without it there is no backup. Backups have digests, not event ids.
     Examples:
       photon registry backup --config photon.toml backups/2026-11-21
       photon registry backup --config photon.toml s3://backups/2026-11-21
@@ -94,7 +94,7 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 @click.option(
     "--timeout", type=DURATION, default="60s", show_default=True, help="With --shards: seconds to wait for an answer."
 )
-@deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
+@deployed(required=False, unless=["backup"], help="The deployment file, to compare its live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
     """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; replicas (--config) while traffic
     runs.

@@ -28,7 +28,7 @@ PAUSE = 0.1
 @click.argument("old")
 @click.argument("new")
 @sure
-@click.option("--wait", is_flag=True, help="Wait until all run in the new epoch and nothing lags.")
+@click.option("--wait", is_flag=True, help="Wait until all replicas run in the new epoch and have caught up.")
 @click.option("--timeout", default=120.0, show_default=True, help="With --wait: seconds to wait.")
 @deployed()
 @audited
@@ -54,7 +54,7 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
     from photon.idregistry.operate.replacing import survivors
 
     if wait and (dry_run or yes):
-        raise UsageError("--wait comes after the restarts: a call of its own")
+        raise UsageError("--wait goes in a call of its own, after the restarts")
     if not wait:
         must_be_said(f"replacing {old}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     kept = survivors(at.with_registry.registry.replicas, old, new)

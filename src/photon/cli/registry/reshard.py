@@ -30,7 +30,8 @@ TRY_SECONDS = 10.0
 @click.option("--shards", "count", type=click.IntRange(min=1), metavar="N", help="Number of shards for new events.")
 @click.option("--abort", is_flag=True, help="Instead of --shards: end the change under way, unless it is "
                                             "activated.")  # fmt: skip
-@click.option("--change", type=click.IntRange(min=1), metavar="NUMBER", help="With --abort: only this change.")
+@click.option("--change", type=click.IntRange(min=1), metavar="NUMBER",
+              help="With --abort: do nothing unless this change is under way.")  # fmt: skip
 @click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s).")
 @dry_run
 @click.option(
@@ -38,18 +39,19 @@ TRY_SECONDS = 10.0
 )
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
               help="Number of attempts, if a shard already has events later than the start.")  # fmt: skip
-@click.option("--limit", type=DURATION, help="Longest wait for its end (a minute after it takes effect).")
+@click.option("--limit", type=DURATION,
+              help="Longest wait for the end of the change (a minute after it takes effect).")  # fmt: skip
 @deployed()
 @audited
 def reshard(
     at: Deployed, count: int | None, abort: bool, change: int | None, lead: float | None, dry_run: bool,
     no_wait: bool, tries: int, limit: float | None,
 ) -> int:  # fmt: skip
-    """Change the number of shards for new events. Everything goes on; waits until it is done.
+    """Change the number of shards for new events. Nothing stops; the command waits until the change is settled.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
     it shows when the change would take effect and why not sooner. Progress goes to standard error. Interrupting
-    the command ends the waiting, not the change. photon status shards shows it.
+    the command ends the wait, not the change, which photon status shards shows.
 
     \b
     Examples:

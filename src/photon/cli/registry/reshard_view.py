@@ -25,7 +25,7 @@ def moment(ns: int) -> str | None:
 
 
 def _at(name: str, ns: int) -> dict[str, str | int | None]:
-    """As text and as nanoseconds; both null for the ends of time."""
+    """A time as text and in nanoseconds; both null for the ends of time."""
     said = moment(ns)
     return {name: said, f"{name}_ns": None if said is None else ns}
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
-@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
+@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only the directory of this replica.")
 @click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
-              help="With --register-again: only its output; default: all on this machine.")  # fmt: skip
+              help="With --register-again: only outputs of this datacentre (default: of all).")  # fmt: skip
 @click.option("--open", "open_", is_flag=True,
               help="Open the shards: everything registered since the backup was registered again.")  # fmt: skip
 @click.option(
@@ -48,8 +48,8 @@ def restore(
     """Restore BACKUP into a new deployment. Makes its directories, registers outputs again, opens its shards.
 
     \b
-    1. restore BACKUP writes the (empty) directory of every replica of the file, or with --replica, on its own
-       machine, of that one. Then start all replicas. Their shards are closed: inserts wait.
+    1. restore BACKUP writes the (empty) directories of all replicas of the file, or only that of --replica, on
+       its machine. Then start all replicas. Their shards are closed: inserts wait.
     2. restore --register-again, on each machine that has outputs, while the joiners are stopped: every line names
        its event and its token, under which it is registered. It may be repeated. Records that are only in a redo log
        are registered by the joiner itself, once the shards are open. Re-reads of these lines count as duplicates
@@ -64,7 +64,7 @@ def restore(
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
     Exit codes: 0 done, 1 damaged backup, directory not empty, no answer, or an output that cannot be read, 2 wrong
-    usage, 3 some ids of outputs have another owner in the backup or no token: their records may be there twice.
+    usage, 3 some ids of outputs have another owner in the backup or no token: their records may exist twice.
     """
     from contextlib import nullcontext
 

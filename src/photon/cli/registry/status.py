@@ -66,7 +66,7 @@ def _group(row: GroupRow) -> dict[str, Any]:
 
 
 def _of_shard(field: str) -> Callable[[dict[str, Any]], Any]:
-    """Only shards have ids: the config group, 0, has none."""
+    """Reads ``field`` of a shard; `None` for the config group, 0, which has no ids."""
     return lambda row: row[field] if row["group"] else None
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("transfer-leader")
 @deployed()
-@click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="This group; may be repeated.")
+@click.option("--group", "groups", type=click.IntRange(0), multiple=True,
+              help="Move the leadership of this group; may be repeated.")  # fmt: skip
 @click.option("--from", "source", metavar="REPLICA", help="Move every group that this replica leads.")
 @click.option("--to", "to", metavar="REPLICA", default="", help="The new leader; default: the most up-to-date one.")
 @dry_run

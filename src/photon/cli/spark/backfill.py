@@ -33,15 +33,15 @@ WORDS = {
 
 
 @click.command("backfill")
-@deployed(datacentre="Whose logs; required if there are several.")
+@deployed(datacentre="Datacentre of the logs; required if there are several.")
 @click.option(
     "--from",
     "since",
     metavar="TIME",
     required=True,
-    help="Event times from here on: 2026-11-21T09:00, epoch seconds, or 2d (ago).",
+    help="First event time: 2026-11-21T09:00, epoch seconds, or 2d (ago).",
 )
-@click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
+@click.option("--to", "until", metavar="TIME", required=True, help="Event time to stop before.")
 @click.option("--output", type=PLACE, required=True,
               help="Directory shared by driver and executors, or a URL; one for each backfill.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")

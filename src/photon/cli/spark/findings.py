@@ -26,16 +26,16 @@ CLASSES = click.Choice([str(kind) for kind in Class])
 
 @click.command("problems")
 @click.argument("report", type=PLACE)
-@click.option("--class", "classes", type=CLASSES, multiple=True, metavar="CLASS", help="Only of this class.")
-@click.option("--file", metavar="FILE", default="", help="Only of this raw log or output file.")
-@click.option("--event", metavar="ID", help="Only of this event.")
+@click.option("--class", "classes", type=CLASSES, multiple=True, metavar="CLASS", help="Only findings of this class.")
+@click.option("--file", metavar="FILE", default="", help="Only findings in this raw log or output file.")
+@click.option("--event", metavar="ID", help="Only findings about this event.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N",
               help=f"Number of rows; default: {SHOWN} in a table, all with -o json; 0: all.")  # fmt: skip
 @formatted
 def problems(
     report: Path, classes: tuple[str, ...], file: str, event: str | None, limit: int | None, out: Printed
 ) -> int:
-    """List the findings of REPORT. It is a directory or URL of photon spark verify.
+    """List the findings of REPORT. REPORT is a directory or URL of photon spark verify.
 
     \b
     With -o json one JSON object a line. Needs neither Spark nor the deployment.
@@ -121,9 +121,9 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 @click.option("--event", metavar="ID", help="The event whose finding is accepted.")
 @click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of that finding.")
 @click.option("--all-of", type=CLASSES, metavar="CLASS", help="Accept all findings of this class in REPORT.")
-@click.option("--who", metavar="NAME", help="Name of the person who reviewed it.")
+@click.option("--who", metavar="NAME", help="Name of the person who accepts it.")
 @click.option("--why", metavar="TEXT", help="Reason for accepting it.")
-@click.option("--list", "listed", is_flag=True, help="Show what was acknowledged.")
+@click.option("--list", "listed", is_flag=True, help="List the accepted findings.")
 @click.option("--work", type=PATH, metavar="DIR",
               help="The --work of photon spark verify; default: next to REPORT. Required with a URL.")  # fmt: skip
 @dry_run

@@ -26,13 +26,13 @@ WORDS = {
 
 
 @click.command("join")
-@deployed(datacentre="Whose logs; required if there are several.")
+@deployed(datacentre="Datacentre of the logs; required if there are several.")
 @click.option("--once/--follow", default=False, help="Join the existing logs and end, or follow them as they grow.")
 @click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
               help="Minimum interval between two scans of the logs.")  # fmt: skip
 @on_spark
 def join(at: Deployed, **given: Any) -> int:
-    """Join a datacentre's logs on Spark. It takes the place of a dispatcher and joiners.
+    """Join a datacentre's logs on Spark. Spark takes the place of a dispatcher and joiners.
 
     \b
     It registers every id first, so it may run in parallel with the services of any datacentre. The event store of its

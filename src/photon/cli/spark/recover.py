@@ -53,7 +53,7 @@ WORDS = {
 @click.option("--report", type=PLACE, required=True, help="Directory, or URL, of a verification's report.")
 @sure
 @click.option("--also-unmatched", is_flag=True,
-              help="Also give unmatched events whose primary event exists a second, joined line.")  # fmt: skip
+              help="Also write a second, joined line for unmatched events whose primary event exists.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Maximum number of ids per second.")  # fmt: skip
 @click.option("--gone", multiple=True, metavar="SLOT",

@@ -83,7 +83,7 @@ def judge(model: Mapping[str, float] | None, count: int) -> tuple[dict[str, floa
 
 
 def made(config: str | None = None, out: str = "out", watermark: str = "exact") -> Topology:
-    """``config``: the deployment file; ``out``: the directory for published streams."""
+    """Makes the topology. ``config``: the deployment file; ``out``: the directory for published streams."""
     found = Topology("zeitgeist")
     joined = found.joined(config or os.environ.get("PHOTON_CONFIG", "photon.toml"))
     found.add(

@@ -64,7 +64,7 @@ class ForeignLogs:
 
 
 def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
-    """Finds the event's record, and tells whether its log has been read that far."""
+    """Finds the event's record, and tells if its log has been read that far."""
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
@@ -306,7 +306,7 @@ def _of_event(event: ForeignEvent, first_read_ns: int) -> Waiting:
 
 
 def places_on_spark(directory: Path) -> dict[str, int] | None:
-    """Like ``read_places``, of a join on Spark. ``directory``: its journal's."""
+    """Like ``read_places``, for a join on Spark. ``directory``: that of its journal."""
     try:
         standing = read_standing(RealDisk(), directory, lambda file, rows: None)
     except (PhotonError, OSError):
@@ -333,7 +333,8 @@ def read_places(path: Path) -> dict[str, int] | None:
 
 
 def foreign_logs(settings: Settings, base: Path, datacentre: str, directory: Path, state: Path) -> ForeignLogs:
-    """``state``: the pipeline's state directory. Raises UsageError if the join's adapter cannot be loaded."""
+    """Returns a datacentre's foreign logs. ``state``: the pipeline's state directory. Raises UsageError if the join's
+    adapter cannot be loaded."""
     pipeline = settings.datacentre[datacentre]
     join = pipeline.join
     configured = settings.join[join]

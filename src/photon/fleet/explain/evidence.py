@@ -17,9 +17,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int
     length: int
     durable: bool  # it stands below the published length
-    cleared: bool | None = (
-        None  # the verifier has read it; None means that it is a dispatcher's record, which is not cleared
-    )
+    # True if the verifier has read it; ``None`` means a dispatcher's record, which is never cleared.
+    cleared: bool | None = None
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None

@@ -1,4 +1,4 @@
-"""From evidence to the story of one event: what happened, when, where, and what its verdict is. Pure."""
+"""Turns evidence into the story of one event: what happened, when, where, and its verdict. Pure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Story:
 
 
 def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, registry: str) -> Story:
-    """``traced``: `None` if the registry was not asked, and ``registry`` says why; empty if it is not involved."""
+    """Tells the story. ``traced``: `None` if the registry was not asked; ``registry`` says why, or is empty if it is
+    not involved."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
     written = {(place, record.slot, record.token) for place, record in records}

@@ -100,7 +100,7 @@ class Target(Protocol):
         """Resumes suspended processes."""
 
     async def restart(self, name: str) -> None:
-        """Ends it gracefully and starts it again."""
+        """Ends a process gracefully and starts it again."""
 
     async def directions(self) -> Sequence[DirectionNow]:
         """The state of each direction between regions; none without a proxy between them."""

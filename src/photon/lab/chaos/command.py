@@ -117,9 +117,9 @@ def one_fault(
     PhotonError."""
     kind = Do(do)
     if kind is Do.CLOCK and lasts is None:
-        raise WrongScenario("clock: say --for; afterwards the process starts again with a right clock")
+        raise WrongScenario("clock: give --for; afterwards the process starts again with the right clock")
     if kind is Do.LOSS and lasts is None:
-        raise WrongScenario("loss: say --for; connections are reset again and again as long as this command runs")
+        raise WrongScenario("loss: give --for; connections are reset again and again as long as this command runs")
     # A kill without a time is over at once; other faults stay until healed.
     step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
 

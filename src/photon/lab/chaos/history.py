@@ -22,7 +22,7 @@ class History:
     """Appends to the history. Use it as a context manager."""
 
     def __init__(self, path: Path, **about: Any) -> None:
-        """Creates a file, whose first line holds ``about``. Raises ChaosFailed if it exists already."""
+        """Creates a file, whose first line holds ``about``. Raises ChaosFailed if it already exists."""
         try:
             self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115
         except OSError as error:

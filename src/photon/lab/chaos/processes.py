@@ -111,14 +111,14 @@ class ProcessesTarget:
             raise ChaosFailed(str(error)) from None
 
     async def fill(self, name: str) -> None:
-        """Fills its replica's directory, or the state of its datacentre."""
+        """Fills the disk with a replica's directory, or with the state of the process's datacentre."""
         await asyncio.to_thread(disks.fill, self._directory(name))
 
     async def empty(self, name: str) -> None:
         await asyncio.to_thread(disks.empty, self._directory(name))
 
     async def skew(self, name: str, seconds: float | None) -> None:
-        """Restarts it with libfaketime, or without."""
+        """Restarts a process with libfaketime; without it if ``seconds`` is `None`."""
         if seconds is None:
             await self._ask("restart", [name], environment={})
             return

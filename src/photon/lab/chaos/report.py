@@ -49,7 +49,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From the write of an event (and of its primary event) to the moment its line is readable in an output."""
+    """Time from the write of an event (and of its primary event) to the moment its line is readable in an output."""
 
     overall: Spread
     during: Spread  # latencies of events written during a fault
@@ -70,7 +70,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
 
 
 def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
-    """``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
+    """Computes latencies. ``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
     joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
     unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
     during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]

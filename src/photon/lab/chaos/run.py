@@ -87,8 +87,8 @@ def partial(steps: Sequence[Step]) -> frozenset[str]:
 def ledgers_against_truth(
     ledgers: Mapping[str, Mapping[str, int]], truth: Truth, partial: frozenset[str]
 ) -> list[str]:
-    """``partial``: datacentres that skipped events or read them twice because of the run; their ledgers must balance,
-    but the sums prove nothing."""
+    """Returns differences of ledgers. ``partial``: datacentres that skipped events or read them twice because of the
+    run; their ledgers must balance, but the sums prove nothing."""
     if not partial:
         return ledger_problems(ledgers, truth)
     problems = [f"the ledger of {name} does not balance: {dict(ledger)}" for name, ledger in ledgers.items()

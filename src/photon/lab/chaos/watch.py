@@ -88,10 +88,10 @@ class Watching:
 
 
 class Watch(Watching):
-    """For processes on this machine: also samples their dispatchers, registry and outputs."""
+    """Watches processes on this machine, and samples their dispatchers, registry and outputs."""
 
     def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
-        """With ``follower`` ``None`` the outputs are not read during the run."""
+        """``follower``: ``None`` means that the outputs are not read during the run."""
         super().__init__(target)
         self._site, self._follower = site, follower
         tls = tls_of(site.settings, site.file.parent, OPERATOR)
@@ -176,7 +176,7 @@ class Processes:
 
 
 class Containers:
-    """For docker-compose. Its logs are written by the service ``generator``, which knows the truth."""
+    """Watches containers of docker-compose, whose service ``generator`` writes the logs and knows the truth."""
 
     def __init__(self, project: str, target: ContainersTarget, datacentres: list[str]) -> None:
         self._project = project

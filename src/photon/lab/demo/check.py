@@ -39,7 +39,7 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
-    """``outputs``: the output directory of each datacentre; an unreadable line is rejected once in each.
+    """Compares outputs, one directory per datacentre, with the truth; an unreadable line is rejected once in each.
 
     ``forgotten``: those whose dispatcher lost its state, and exported its rejected lines again.
     """

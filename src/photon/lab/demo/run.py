@@ -70,7 +70,7 @@ def _made(ledger: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Duration, volume, and whether anything is killed."""
+    """The duration and volume of a demo; ``kill``: with a failure."""
 
     directory: Path
     seconds: float = 20.0
@@ -217,7 +217,7 @@ class _Run:
         await asyncio.sleep(max(0.0, began + share * self._options.seconds - time.monotonic()))
 
     async def _victim(self) -> tuple[str, bool]:
-        """Returns the datacentre to kill, and whether it has the registry's leader. Odd seeds prefer the leader's."""
+        """Returns the datacentre to kill, and True if it has the registry's leader. Odd seeds prefer the leader's."""
         leading = REPLICAS.get(await self._observer.leader() or "")
         chosen = random.Random(self._options.seed).choice(DATACENTRES)
         if self._options.seed % 2 and leading in self._demo.places:

@@ -7,13 +7,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 CHUNK_OVERHEAD = 128  # memory overhead of a chunk in bytes, so that small chunks count too
-SLACK_S = (
-    0.0005  # up to this much too early counts as on time, as the event loop's timers have steps of a millisecond
-)
+# Up to this much too early counts as on time, as the event loop's timers have steps of a millisecond.
+SLACK_S = 0.0005
 
 
 class End(enum.IntEnum):
-    """How one side ended; it travels after the bytes."""
+    """The way one side ended; sent on after its bytes."""
 
     FINISHED = 1  # it will send no more (FIN)
     BROKEN = 2  # it is gone (RST)
@@ -53,7 +52,7 @@ class DelayLine:
         self._floor = now
 
     def due_at(self, delay_s: float) -> float | None:
-        """When the first chunk is due; ``None`` means the line is empty."""
+        """Time at which the first chunk is due; ``None`` means the line is empty."""
         return max(self._items[0][0], self._floor) + delay_s if self._items else None
 
     @property

@@ -48,7 +48,7 @@ class ListUnusable(PhotonError):
 
 
 def listed(page: EntryPage, event_ids: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, Listed]]:
-    """(digest, line) for each entry of a page. ``event_ids``: by digest, the known ones."""
+    """(digest, line) for each entry of a page. ``event_ids``: digest -> id, of the known ones."""
     names = {int(kind): directory for kind, directory in DIRECTORY_OF.items()}
     columns = (page.times.tolist(), page.kinds.tolist(), page.tokens.tolist())
     for at, (time, kind, token) in enumerate(zip(*columns, strict=True)):

@@ -286,8 +286,8 @@ def _digester(here: Here, slot: KnownSlot) -> Digester | None:
 
 
 async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
-    """Datacentres whose dispatchers read the slot's join, and whether all of them answer: they give the ids verdicts
-    again."""
+    """Datacentre -> True if all its dispatchers answer, for those that read the slot's join: they give its ids
+    verdicts again."""
     pipeline = here.pipeline(slot.datacentre)
     if pipeline is None:
         return {}

@@ -1,4 +1,4 @@
-"""A surviving copy of a lost slot's output, and how it is sealed (protocol rule 14).
+"""Seals a surviving copy of a lost slot's output (protocol rule 14).
 
 The copy is a byte-wise prefix of the slot's output. Sealing makes its whole lines durable, clears each id in it by
 compare on the token, and then publishes it: readers continue in it at their old offsets. All of that precedes the
@@ -333,7 +333,7 @@ def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: boo
         before = begun_with(disk, state)
         if named != (None if before is None else str(before)):
             how = f"with --copy {before}" if before else "without a copy"
-            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only continue like that")
+            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and must be continued that way")
         return
     if already and named is not None:
         raise CopyRefused(

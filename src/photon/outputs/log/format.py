@@ -112,7 +112,7 @@ def name_of(kind: str, slot: str, number: int, suffix: str = PLAIN_SUFFIX) -> st
 
 
 def gzip_name(name: str) -> str:
-    """The name of a file's compressed form; ``name``: of its plain one, with or without its directory."""
+    """The name of a file's compressed form. ``name``: the plain one, with or without its directory."""
     return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
 
 

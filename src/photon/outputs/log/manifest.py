@@ -15,7 +15,7 @@ from photon.outputs.log.format import MANIFEST_NAME, ManifestEntry
 
 
 class Manifest:
-    """For the single process that writes it."""
+    """The manifest, for the single process that writes it."""
 
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk, self._path = disk, state / MANIFEST_NAME

@@ -115,8 +115,8 @@ class LogWriter:
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def expect(self, upto: int, where: str) -> None:
-        """Call before ``recover``. ``upto``: the number of the last published row according to ``where``. Raises
-        NotOfThisState if readers see less.
+        """Checks, before ``recover``, that readers see at least ``upto``, the last row published according to
+        ``where``. Raises NotOfThisState if they see less.
         """
         if self.upto >= upto:
             return

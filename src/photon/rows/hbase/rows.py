@@ -69,7 +69,7 @@ class HBaseRows:
         return self.servers.round_trips
 
     def create(self) -> bool:
-        """Creates the HBase table; False if it exists already. Raises RowsFailed."""
+        """Creates the HBase table; False if it already exists. Raises RowsFailed."""
         return self.servers.create(self._table, self._families)
 
     # -- reading -----------------------------------------------------------------------------------------------------

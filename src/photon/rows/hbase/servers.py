@@ -65,7 +65,7 @@ class Servers:
         """Creates a table. ``table``: may be NAMESPACE:NAME, and both are created; ``families``: name, versions;
         ``ttl_s``: seconds that cells live; ``splits``: first rows of all regions but the first.
 
-        False if it exists already. Raises RowsFailed.
+        False if it already exists. Raises RowsFailed.
         """
         types = self.types
         namespace, _, name = table.rpartition(b":")
@@ -88,7 +88,7 @@ class Servers:
         return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """Creates it; False if it existed."""
+        """Creates a table or namespace; False if it existed."""
         try:
             self.once(question)
         except Exception as error:

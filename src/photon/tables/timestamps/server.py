@@ -74,7 +74,7 @@ class TimestampServer:
         return pb.TakeReply(first=first)
 
     def read(self, into: Readings) -> None:
-        """Puts its metrics."""
+        """Reports the oracle's metrics."""
         state = self._group.state()
         into.put_all(
             PREFIX,

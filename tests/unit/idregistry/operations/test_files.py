@@ -125,7 +125,7 @@ def test_a_backup_is_written_and_read(tmp_path: Path) -> None:
     assert [(each.group, each.index, each.term) for each in manifest.groups] == [(0, 7, 3), (1, 50, 3)]
     assert [(each.group, each.ids, each.slots) for each in check_backup(DISK, backup)] == [(0, 0, 0), (1, 40, 2)]
     assert os.listdir(tmp_path) == ["b"]
-    with pytest.raises(BackupRefused, match="exists already"):
+    with pytest.raises(BackupRefused, match="already exists"):
         written(backup)
 
 

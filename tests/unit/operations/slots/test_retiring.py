@@ -177,7 +177,7 @@ async def test_a_copy_that_comes_after_ids_were_given_up_is_not_published(tmp_pa
     async with lost_slot(tmp_path, IDS) as lost:
         await lost.retirement().run()
         root = lost.saved(IDS[:25])
-        with pytest.raises(sealing.CopyRefused, match="was begun without a copy, and can only continue like that"):
+        with pytest.raises(sealing.CopyRefused, match="was begun without a copy, and must be continued that way"):
             await lost.retirement(copy=root, already=True).run()
         (lost.state / "retiring.json").unlink()  # begun on another machine
         with pytest.raises(sealing.CopyRefused, match="was retired before without this copy"):
