@@ -394,7 +394,7 @@ class DispatcherEngine:
             self._tail.scan()
             self._claims.scanned(self._follower.seen_ns(begun_ns))
             now = self._clock.monotonic()
-            self._core.queues.look_first = self._look_first(now)
+            self._look_at_backlog(now)
         took = False
         while (
             self._core.intake.room()
@@ -415,15 +415,19 @@ class DispatcherEngine:
         self._caught_up = self._follower.caught_up()
         return took
 
-    def _look_first(self, now: float) -> bool:
-        policy = self._options.look_ups
-        if self._registry is None or policy is LookUpPolicy.NEVER:
-            return False
+    def _look_at_backlog(self, now: float) -> None:
+        if self._registry is None or self._options.look_ups is LookUpPolicy.NEVER:
+            return
         read, known = self._follower.backlog()
         caught_up = self._caught_up and not self._core.queues.long
         head_start_s = self._homes.head_start.seconds if self._homes is not None else 0.0
         self._is_behind = self._behind.look(known - read, caught_up, now, head_start_s)
-        return self._is_behind or policy is LookUpPolicy.ALWAYS
+        self._choose_look_first()
+
+    def _choose_look_first(self) -> None:
+        """Decides if events are looked up before they are sent."""
+        asks = self._is_behind and (self._homes is not None or self._backlog.worth.pays)
+        self._core.queues.look_first = asks or self._options.look_ups is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
         """Parses blocks, and sends ready events in between, so that joiners have work while the rest is parsed."""
@@ -562,6 +566,7 @@ class DispatcherEngine:
         found = await self._look_ups.look_up(question.events.digests, question.events.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
+        self._choose_look_first()
 
     async def _settle_repeated(self, question: Batch) -> None:
         """Looks up reread events. None is sent before the counted ones are known."""

@@ -33,7 +33,7 @@ class LookUpPolicy(enum.StrEnum):
     """Decides when events just read are looked up. Those left to another datacentre are always looked up."""
 
     NEVER = "never"  # one datacentre and a fresh state: there are no verdicts yet
-    BACKLOG = "backlog"  # while there is a backlog (``Behind``)
+    BACKLOG = "backlog"  # while there is a backlog (``Behind``), and asking pays if one datacentre works alone
     ALWAYS = "always"
 
 
@@ -141,14 +141,19 @@ def divergences(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, i
 
 
 class Worth:
-    """Decides if looking up whole stretches first pays: it does if most events have a verdict."""
+    """Decides if looking up events first pays: it does if most of them have a verdict."""
 
     def __init__(self) -> None:
         self._share = 1.0
         self._passed = 0
 
+    @property
+    def pays(self) -> bool:
+        return self._share >= WORTH
+
     def next(self) -> bool:
-        if self._share >= WORTH:
+        """True for the next stretch, also to probe if it pays again."""
+        if self.pays:
             return True
         self._passed += 1
         if self._passed < PROBE_EVERY:
@@ -191,7 +196,7 @@ class Backlog:
     ) -> None:
         """Like ``lookups.settle``; the other events go on to a joiner."""
         left = settle(self._core, question, found, now_ns, now, waiting)
-        self._core.queues.take(left, now)
+        self._core.queues.take(left, now, asked=True)
         for stretch in question.stretches:
             stretch.whole = True
             self._core.logs.weigh(stretch, -EVENT_BYTES * (stretch.events - stretch.left))

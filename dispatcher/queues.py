@@ -226,7 +226,11 @@ class Queues:
         return room if room >= SMALL_EVENTS else 0  # a few are not worth a query
 
     # -- in ----------------------------------------------------------------------------------------------------------
-    def take(self, rows: RowIndexes, now: float) -> None:
+    def take(self, rows: RowIndexes, now: float, *, asked: bool = False) -> None:
+        """``asked``: they were just looked up. Another datacentre may still take them before they are sent."""
+        if asked and self._homes is None:
+            self.asked(rows, 0, now)
+            return
         for line, some in self._parted(rows):
             if self._asks(now):
                 line.unasked.add(some)
@@ -309,6 +313,9 @@ class Queues:
         due, waited = self._leaving.due(now)
         self._due.add(due)
         self._waited.add(waited)
+        if self._homes is None and not self.look_first:
+            for line in (self._live, self._behind):
+                line.ready.add(line.unasked.take(len(line.unasked)))
         if self._fresh and self._asks(now):
             self._live.unasked.add(self._fresh.take(len(self._fresh)))
         if self._asking + len(self._live.ready) >= READY_BATCHES * self.batch_events:

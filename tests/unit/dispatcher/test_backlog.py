@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, OversizedRecord
 from photon.batch.verdicts import Verdicts
-from photon.dispatcher import lookups
+from photon.dispatcher import engine, lookups
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.ledger import Verdict
@@ -282,26 +282,46 @@ def test_a_line_that_went_on_is_another_line(high: int, counted_to: int, end: by
 
 
 class Knows(FakeLookUps):
-    """Nine of ten events were registered by another datacentre."""
+    """The first ``known`` of ten events were registered by another datacentre."""
+
+    known = 9
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.asked += len(times)
         await asyncio.sleep(0)
-        present = np.arange(len(times)) % 10 != 0
+        present = np.arange(len(times)) % 10 < self.known
         return looked_up(np.where(present, Answer.PRESENT, Answer.ABSENT), 1, names=(OTHER,))
 
 
-async def test_a_joiner_gets_what_the_registry_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def behind(directory: Path, monkeypatch: pytest.MonkeyPatch, files: int, known: int) -> tuple[World, Knows]:
+    """A dispatcher that finds ``files`` files of 1500 events each, and works alone."""
     monkeypatch.setattr(lookups, "BACKLOG_BYTES", 20_000)
-    here = World(tmp_path)
-    here.look_ups = Knows(here)
+    here = World(directory)
+    here.look_ups = knows = Knows(here)
+    knows.known = known
     options = replace(here.policy.options, look_ups=LookUpPolicy.BACKLOG, look_up_timeout_s=5.0)
     here.policy = replace(here.policy, options=options)
-    here.write("a.log", lines(0, 1500) + b"bad\n")
-    here.write("b.log", lines(1500, 3000))
+    for number in range(files):
+        here.write(f"{number}.log", lines(number * 1500, (number + 1) * 1500))
+    return here, knows
+
+
+async def test_a_joiner_gets_what_the_registry_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, knows = behind(tmp_path, monkeypatch, files=2, known=9)
+    here.write("bad.log", b"bad\n")
     total = await here.once()
     counts = total.as_dict()
     assert (total.read, counts["pending"]) == (3001, 0)
-    assert counts["elsewhere"] >= 2700
-    assert len(here.joiners[0].seen) == 3000 - counts["elsewhere"] > 0
-    assert here.look_ups.asked >= 3000
+    assert counts["elsewhere"] == 2700
+    assert len(here.joiners[0].seen) == 300
+    assert knows.asked == 3000
+
+
+async def test_who_works_alone_stops_asking_a_registry_that_knows_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "POLL_BYTES", 1)  # a file at a time
+    here, knows = behind(tmp_path, monkeypatch, files=6, known=1)
+    total = await here.once()
+    assert (total.read, total.as_dict()["pending"]) == (9000, 0)
+    assert 0 < knows.asked < 6000
