@@ -187,7 +187,7 @@ def test_what_cannot_be_used_is_one_line(certs: Path, spoil: Callable[[Path], No
 
 
 @pytest.mark.parametrize(
-    ("days", "message"), [(366, "expired on 2031-01-01"), (-1, "is valid from 2030-01-01 11:00")]
+    ("days", "message"), [(366, "expired on 2031-01-01"), (-1, "is not valid before 2030-01-01 11:00")]
 )
 def test_a_certificate_out_of_time_is_refused(certs: Path, days: int, message: str) -> None:
     with pytest.raises(CertificateError, match=message):

@@ -250,5 +250,5 @@ def test_csv_without_header_keeps_its_first_record(tmp_path: Path) -> None:
 def test_the_documentation_has_these_counts(guesses: Guesses) -> None:
     counts = Counter(verdict(guess, each.key, each.time) for each, guess in guesses[0])
     total = ", ".join(f"{counts[word]} {word}" for word in ("right", "refused", "wrong"))
-    assert f"On the {counts.total()} made sets" in (text := (ROOT / "docs" / "inference.md").read_text())
+    assert f"On the {counts.total()} generated sets" in (text := (ROOT / "docs" / "inference.md").read_text())
     assert f": {total}." in text
