@@ -134,7 +134,7 @@ class ShardKeeper:
             return self.status()
         if ask.action is Action.VERIFY:
             await self._caught_up(min(timeout / 2, BEHIND_S))
-            found = await problems(self.config.changes, self.shards)
+            found = await problems(self.config, self.shards)
             return self.status(problems=tuple(found))
         state = self.config_group.state()
         if not state.is_leader:
@@ -269,11 +269,12 @@ def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = Fals
     return Change(of.config, of.starts_ns, of.shards, of.added, of.leaving, stage, reason, settled)
 
 
-async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> list[str]:
+async def problems(config: ConfigMachine, shards: Mapping[int, ShardServer]) -> list[str]:
     """Contradictions between a replica's content and the shard config: an id outside its shard, a shard behind.
 
     For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
     """
+    changes = config.changes
     found = list(_behind(changes, shards))
     for number in changes.live:
         if (server := shards.get(number)) is None:
@@ -284,8 +285,9 @@ async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> list[
             await asyncio.sleep(0)
         if misplaced:
             found.append(f"shard {number} holds {misplaced} ids that belong to other shards")
+    known = {*changes.live, *config.changes.live}  # a change may have been activated meanwhile
     for number, server in shards.items():
-        if number not in changes.live and server.machine.ids:
+        if number not in known and server.machine.ids:
             found.append(f"shard {number} is not in the config but holds {server.machine.ids} ids")
     return found
 

@@ -40,10 +40,14 @@ class Links:
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
         self._out: dict[str, queue.Queue[bytes | None]] = {}
         self._listening: list[socket.socket] = []
+        self._heard: set[socket.socket] = set()  # connections from peers
         self._closed = False
-        if set(everywhere) - set(here):
-            for interval in here:
+        try:
+            for interval in here if set(everywhere) - set(here) else ():
                 self._listen(interval)
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, interval: str, frame: Frame) -> None:
         if interval in self._inboxes:
@@ -75,11 +79,13 @@ class Links:
                     waiting.get_nowait()
 
     def close(self) -> None:
-        """Closes all sockets; another process may listen then."""
+        """Closes all sockets. Peers connect to the next listener then, in this process or another one."""
         self._closed = True
-        for each in self._listening:
+        self.rewire(())
+        for each in (*self._listening, *self._heard.copy()):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)  # otherwise a thread waiting in it keeps it open
+        for each in self._listening:
             each.close()
 
     def _put(self, interval: str, frame: Frame) -> None:
@@ -122,13 +128,15 @@ class Links:
             threading.Thread(target=self._hear, args=(connection, interval), daemon=True).start()
 
     def _hear(self, connection: socket.socket, interval: str) -> None:
+        self._heard.add(connection)  # before it looks at ``_closed``, so that ``close`` cannot miss it
         with connection, contextlib.suppress(OSError, EOFError, PhotonError):
-            while True:
+            while not self._closed:
                 length, kind = _HEAD.unpack(_exactly(connection, _HEAD.size))
                 if length > FRAME_BYTES_MAX:
                     raise ComputingError(f"a frame of {length} bytes")
                 body = _exactly(connection, length)
                 self._put(interval, decode_message(body) if kind == _MESSAGE else decode_ack(body))
+        self._heard.discard(connection)
 
     def _carry(self, interval: str, waiting: queue.Queue[bytes | None]) -> None:
         connection: socket.socket | None = None

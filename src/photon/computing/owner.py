@@ -85,7 +85,7 @@ class Owner:
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``where``, ``since_ns``: see Publisher; ``once``: stop at the
         data that is present now, or was when an earlier such run began; ``tell``: receives one line for
-        each fault of a computation."""
+        each fault of a computation. After an error everything is closed, ``injectors`` too."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
         self.upto: Mapping[str, bytes] = {}  # source -> read no further than this position
@@ -100,9 +100,13 @@ class Owner:
         self.faults: list[str] = []
         self._told_ns: dict[str, int] = {}
         self._ended: set[tuple[Path, str]] = set()  # directory, sender: known to have ended there
-        for stream in publish:
-            self._publisher(stream, interval)
-        engine.retry(clock.now_ns())
+        try:
+            for stream in publish:
+                self._publisher(stream, interval)
+            engine.retry(clock.now_ns())
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def injectors(self) -> list[Reading]:

@@ -81,12 +81,12 @@ class Publisher:
         if held is None:
             raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
         self._lock = held
-        # The same for all senders, which may start at once
-        drawn = sha256(f"{state} {directory}".encode()).hexdigest()
-        identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
         # The number of late records, the oldest, and the number up to which they are counted.
         self._late: tuple[int, int, int] | None = None
         try:
+            # The same for all senders, which may start at once
+            drawn = sha256(f"{state} {directory}".encode()).hexdigest()
+            identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
             self._log = LogWriter(disk, directory, self._state, sender, [KIND], roll_bytes=roll_bytes)
             self._log.load()
             self._check(state, where, committed, shown)

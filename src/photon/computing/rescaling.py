@@ -121,13 +121,15 @@ def _level(site: Site, move: Move) -> None:
 def _sweep(site: Site) -> None:
     """Removes stores of former intervals, or of refused ones, and reports of owners now on other machines. Not while
     a move is pending, which may lack only the table's update."""
+    # Listed before the table is read: the stores of a move that begins afterwards are not among them
+    stores, reports = list(site.state.glob("*.db")), list(site.state.glob(f"*{STATUS_SUFFIX}"))
     if site.table.look().move is not None:
         return
     known = site.here()
-    for path in site.state.glob("*.db"):
+    for path in stores:
         if path.stem not in known:
             _remove(site, path.stem)
-    for path in site.state.glob(f"*{STATUS_SUFFIX}"):
+    for path in reports:
         if path.name.removesuffix(STATUS_SUFFIX) not in known:
             path.unlink(missing_ok=True)
 

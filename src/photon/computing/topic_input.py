@@ -1,7 +1,7 @@
 """Reads a topic as the logs of a source: runs its relay next to the state, one pass at a time.
 
-A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, so all
-bytes before a committed position are durable.
+A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, and bytes
+that a killed process left are first made durable, so all bytes before a committed position are durable.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from photon.adapters.logs.api import LogPosition
 from photon.config.clock import NS_PER_S, Clock, utc
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs.log.copier import Copier, whole_ns
 from photon.outputs.topic_relay import TopicUnreachable
@@ -98,8 +99,8 @@ class TopicFiles:
 
 def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *, copies: bool) -> None:
     """Raises UsageError if files lack bytes that were read from them: a new copy would be counted again. Finished
-    files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun.
-    """
+    files may have been moved away. ``copies``: False if only another run copies the topic, which it must have begun;
+    otherwise bytes not read yet are made durable. Raises OSError."""
     begun = (directory / f".{topic}.offsets").exists()
     if not begun and not copies:
         raise UsageError(
@@ -112,3 +113,8 @@ def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *
             f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore it as old as "
             "the state, or begin with another stream or --state"
         )
+    if begun and copies:
+        disk = RealDisk()
+        for path in directory.glob(f"{topic}-*.log"):
+            disk.rewrite(path, paths.get(path, 0))
+        disk.sync_dir(directory)

@@ -146,6 +146,8 @@ class TopicRelay(Copier):
             self._check(partition, place, there)
         if new := ends.keys() - self._reading:
             self._reading |= new
+            self._place = self._read_to()
+            self.save()  # before a file exists: its name may depend on the oldest offset, which moves
             self._topic.seek({each: self._places[each].next for each in self._reading})
         self._ends = ends
         return ends

@@ -388,7 +388,8 @@ class Supervisor:
         if health is not Health.SILENT and not answers.was_up and service.address is not None:
             health = health if listens(process.pid, service.address) else Health.SILENT
         if health is Health.SERVING and not answers.was_up:
-            running.restarts.came_up()
+            if service.address is not None:  # without a health service, being alive does not show that it works
+                running.restarts.came_up()
             running.start_s = asyncio.get_running_loop().time() - running.since_s
             self._tell(service.name, "is up")
         gap_max_s = CHECK_GAPS * watching.every_s + timeout_s

@@ -194,13 +194,20 @@ class Worker:
             begin = page[-1][0] + "\0"
 
     def run(self, stop: threading.Event, *, threads: int = 4) -> None:
-        """Runs until ``stop`` is set. Raises StoreFailed only from ``publish``."""
+        """Runs until ``stop`` is set, which an unexpected error of a thread also does. Raises that error, and
+        StoreFailed only from ``publish``."""
         self.publish()
         self._threads = threads
-        workers = [
-            threading.Thread(target=self._until, args=(stop,), name=f"observer-{n}", daemon=True)
-            for n in range(threads)
-        ]
+        unexpected: list[Exception] = []
+
+        def running() -> None:
+            try:
+                self._until(stop)
+            except Exception as error:
+                unexpected.append(error)
+                stop.set()
+
+        workers = [threading.Thread(target=running, name=f"observer-{n}", daemon=True) for n in range(threads)]
         for each in workers:
             each.start()
         stop.wait()
@@ -211,6 +218,8 @@ class Worker:
             self._log.warning(
                 "some observers did not return and are abandoned; their rows will run again", threads=left
             )
+        if unexpected:
+            raise unexpected[0]
 
     def _until(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -371,7 +380,6 @@ class Worker:
             return False, _decided(held, raw)
         face = TransactionFace(raw)
         self._call(observer, raw, face, face.table(observer.table).row(row))
-        raw.write(observer.table, row, observer.acknowledged, orjson.dumps(raw.start))
         raw.commit()
         self._around.counts["observed"] += 1
         return True, _decided(held, raw)
@@ -387,6 +395,7 @@ class Worker:
             with guard:
                 guard.count += 1
                 observer.run(face, row)
+            raw.write(observer.table, row.key, observer.acknowledged, orjson.dumps(raw.start))
         except (Conflict, OutcomeUnknown, TooOld, StoreFailed):
             raise
         except Hung:

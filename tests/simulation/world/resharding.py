@@ -138,7 +138,7 @@ def misplaced(world: RaftWorld) -> list[str]:
     async def collect() -> None:
         for each in replicas(world):
             server = each.server
-            found.extend([f"{each.name}: {why}" for why in await problems(server.config.changes, server._shards)])
+            found.extend([f"{each.name}: {why}" for why in await problems(server.config, server._shards)])
 
     work = collect()
     with suppress(StopIteration):

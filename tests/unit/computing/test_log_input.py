@@ -323,6 +323,24 @@ def test_once_a_topic_that_cannot_be_read_is_an_error(topics: Topics) -> None:
         list(injector.read())
 
 
+def test_files_that_a_killed_process_left_are_durable_before_they_are_read(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut would leave files older than the state, though the topic still has the messages."""
+    topics.topic.write(1, 2)
+    with closing(TopicRelay(RealDisk(), topics.topic, topics.directory)) as killed:
+        next(killed.step())
+    durable = list[tuple[str, int]]()
+    monkeypatch.setattr(RealDisk, "rewrite", lambda disk, path, offset: durable.append((path.name, offset)))
+    topics.topic.away, name = "no answer", f"clicks-0-{0:020d}.log"
+    with closing(topics.opened()) as injector:
+        assert durable == [(name, 0)]
+        assert topics.read(injector) == [1, 2]
+        position = injector.position()
+    topics.opened(position).close()
+    assert durable[1:] == [(name, (topics.directory / name).stat().st_size)]
+
+
 def test_messages_that_are_gone_end_it_with_one_line(topics: Topics) -> None:
     topics.topic.write(1, 2)
     with closing(topics.opened()) as injector:

@@ -199,6 +199,30 @@ def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> Non
     owner.close()
 
 
+def test_an_owner_that_cannot_start_leaves_its_streams_free(tmp_path: Path) -> None:
+    """So that another start gives the same reason, and succeeds once that is gone."""
+    places = {"first": tmp_path / "first", "second": tmp_path / "second"}
+
+    def start() -> Owner:
+        made = _topology()
+        made.add(Pass2(), {"out": lambda record: record.value}, list(places))
+        for stream in places:
+            made.publish(stream, stream)
+        engine = Engine(made, in_memory(even(1).all[0]), even(1))
+        return Owner("i0", engine, [], places, disk=RealDisk(), clock=ManualClock(), links=LossyLinks(tmp_path))
+
+    blocks = [tmp_path / "second", tmp_path / "second/.photon/output.json.i0/file"]
+    for block in blocks:
+        block.parent.mkdir(parents=True, exist_ok=True)
+        block.write_text("")
+        for _ in range(2):
+            with pytest.raises(OSError, match="second"):
+                start()
+        block.unlink()
+    blocks[-1].parent.rmdir()
+    start().close()
+
+
 class Again(Pass):
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.produce("again", record.value)

@@ -24,7 +24,7 @@ from photon.computing.rescaling import carry_out, make
 from photon.computing.running import Running
 from photon.computing.site import Busy, Site
 from photon.computing.store import Store
-from photon.computing.table import Table
+from photon.computing.table import Known, Table
 from photon.config.errors import PhotonError, UsageError
 from tests.integration.commands import until
 from tests.unit.computing.test_running import _feed, _read, _topology
@@ -277,6 +277,25 @@ def test_an_owner_that_waited_for_a_split_does_not_begin_from_nothing(
     with pytest.raises(UsageError, match="has no interval i0"):
         Running(site, ["i0"])
     assert sorted(path.stem for path in site.state.glob("*.db")) == ["i1", "i2"]
+
+
+def test_the_store_of_a_move_that_has_just_begun_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process begins it while this one looks for the stores of former intervals."""
+    site, other = _site(tmp_path), _site(tmp_path)
+    site.intervals(1)
+    (site.state / "former.db").touch()
+    look = site.table.look
+
+    def looked() -> Known:
+        known = look()
+        if known.move is None:
+            other.table.begin(_move(other, split="i0"))
+            (site.state / "i1.db").touch()
+        return known
+
+    monkeypatch.setattr(site.table, "look", looked)
+    rescaling._sweep(site)
+    assert [path.name for path in site.state.glob("*.db")] == ["i1.db"]
 
 
 def test_parts_are_added_and_taken_out_while_it_runs(tmp_path: Path) -> None:

@@ -216,6 +216,31 @@ def test_links_between_processes(tmp_path: Path) -> None:
     b.close()
 
 
+def test_links_made_again_in_one_process_get_what_a_connected_peer_sends(tmp_path: Path) -> None:
+    """After an error, and after a split or merge of another interval of the process."""
+    before = set(threading.enumerate())
+    a, b = Links(tmp_path, ["a"], ["a", "b"]), Links(tmp_path, ["b"], ["a", "b"])
+    got: list[object] = []
+
+    def comes(number: int) -> bool:
+        b.send("a", Ack("a", "b", number))
+        a.send("b", Ack("b", "a", number))
+        got.extend(a.received("a"))
+        return Ack("a", "b", number) in got
+
+    until(lambda: comes(1), 20, "it is connected")
+    a.close()
+    a = Links(tmp_path, ["a"], ["a", "b"])
+    until(lambda: comes(2), 20, "it is connected again")
+    a.close()
+    b.close()
+    (tmp_path / "b.sock").unlink()
+    (tmp_path / "b.sock").mkdir()
+    with pytest.raises(OSError, match=r"b\.sock"):
+        Links(tmp_path, ["a", "b"], ["a", "b", "c"])
+    until(lambda: set(threading.enumerate()) <= before, 20, "no thread is left")
+
+
 FAULTY = """
 from photon.computing import Computation, Topology
 

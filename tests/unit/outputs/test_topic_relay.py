@@ -140,5 +140,30 @@ def test_what_a_failing_client_had_taken_is_read_again(tmp_path: Path) -> None:
     assert files(tmp_path) == expected(topic)
 
 
+def test_messages_copied_before_a_client_failed_are_durable(tmp_path: Path) -> None:
+    class Failing(FakeTopic):
+        def read(self, wait_s: float) -> list[Message]:
+            if self.at[0] > 2:
+                raise TopicUnreachable("away")
+            return super().read(wait_s)
+
+    topic = Failing({0: [(number, b"%d" % number) for number in range(8)]})
+    with closing(relay(tmp_path, topic)) as copying:
+        with pytest.raises(TopicUnreachable):
+            copying.pass_on()
+        assert list(files(tmp_path).values()) == [b"0\n1\n2\n"]
+    assert b'"next":3' in (tmp_path / ".clicks.offsets").read_bytes()
+
+
+def test_the_beginning_of_the_first_file_is_saved_before_it_exists(tmp_path: Path) -> None:
+    """After a kill, the topic may begin later, and its files must go on where they began."""
+    topic = FakeTopic({0: [(number, b"%d" % number) for number in range(5)]})
+    with closing(relay(tmp_path, topic)) as killed:
+        next(killed.step())
+    topic.first[0] = 2
+    with pytest.raises(OffsetsGone, match="offsets 0 to 1 are gone"):
+        passed_on(tmp_path, topic)
+
+
 def test_a_message_is_one_line() -> None:
     assert line_of(b'{"a":\n1}\r\n') == b'{"a": 1}\n'

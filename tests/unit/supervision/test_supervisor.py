@@ -9,13 +9,14 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
+from photon.supervision import supervisor as supervision
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import write_routes
-from photon.supervision.states import LONG_RUN
+from photon.supervision.states import FAILURES_MAX, LONG_RUN
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
 from photon.supervision.zygote import Zygote, zygote
 from tests.unit.supervision.lightest import MODULES
@@ -354,6 +355,20 @@ async def test_one_that_cannot_be_started_again_is_a_failure(tmp_path: Path, mon
             assert keeper is not None
             await asyncio.wait({keeper})
         assert supervisor.failure() == "store cannot be started again: [Errno 24] Too many open files"
+
+
+async def test_errors_of_one_without_health_add_up_though_it_was_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin(arguments: object, log: BinaryIO, environment: object) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.2; echo damaged >&2; exit 1", stderr=log)
+
+    monkeypatch.setattr(supervision, "begin", begin)
+    service = Service("owner", (), tmp_path / "logs" / "owner.log")
+    async with _supervising([service], watching=Watching(every_s=0.02)) as supervisor:
+        await _until(supervisor.failure, "failing")
+        assert supervisor.failure() == "owner cannot continue: damaged"
+        assert supervisor.starts("owner") == FAILURES_MAX
 
 
 async def test_who_was_given_variables_says_so_until_a_restart_without(

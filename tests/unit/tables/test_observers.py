@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from photon.tables import Conflict, Tables, TablesError, Worker, observer, observing, retrying
+from photon.tables import Conflict, Tables, TablesError, Worker, observer, observing, retrying, transaction
 from photon.tables.api import Cell, Mutation
 from photon.tables.cell import lock_meta, primary_line, read_meta, rolled_back
 from photon.tables.observing import BATCH, ObserverFailed
@@ -252,6 +252,38 @@ def test_an_observer_costs_its_own_cell_only(tables: Tables, breaks: Callable[[]
     broken.clear()
     Worker(tables).drain()
     assert done("first") == "abmz"
+
+
+def test_an_observer_without_a_cell_left_for_its_acknowledgement_has_failed(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "CELLS_MAX", 5)
+
+    @observer(tables, table="clicks", column="campaign")
+    def much(t: Any, row: Any) -> None:
+        for n in range(5):
+            t.table("much").row(row.key).set(f"n{n}", n)
+
+    click(tables, "k", "c")
+    worker = Worker(tables)
+    assert (worker.step(), tables.counts["observers_failed"]) == (0, 1)
+    with pytest.raises(ObserverFailed, match=r"the observer much of clicks/k/campaign raises .*more than 5 cells"):
+        worker.drain()
+
+
+def test_an_unexpected_error_of_a_thread_ends_the_worker(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its process is restarted, rather than counted as up with fewer threads."""
+
+    @observer(tables, table="clicks", column="campaign")
+    def nothing(t: Any, row: Any) -> None: ...
+
+    stop, worker = threading.Event(), Worker(tables)
+    monkeypatch.setattr(worker, "step", lambda: 1 / 0)
+    late = threading.Timer(10, stop.set)
+    late.start()
+    with pytest.raises(ZeroDivisionError):
+        worker.run(stop, threads=2)
+    late.cancel()
 
 
 def test_the_time_of_the_store_is_not_the_observer_s(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,12 @@ class Copier(ABC):
     def pass_on(self, now_ns: int | None = None, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Copies everything published now, durably, unless ``is_over`` ends it first; returns True if it was
         everything. ``now_ns``: also records, once a second, the time up to which everything is there; only if nothing
-        else is copied into the directory. Raises like ``step``."""
-        whole = not any(is_over() for _ in self.step())
+        else is copied into the directory. Raises like ``step``; after a PhotonError, the copied part is durable."""
+        try:
+            whole = not any(is_over() for _ in self.step())
+        except PhotonError:  # not OSError: after a failed sync, another one may report success for lost bytes
+            self.save()
+            raise
         self.save()
         if whole and now_ns is not None and now_ns >= self._said_ns + SAID_NS:
             say_whole(self._disk, self._directory, now_ns)

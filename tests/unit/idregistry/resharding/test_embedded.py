@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
@@ -127,11 +129,18 @@ async def test_a_shard_may_open_while_a_replica_is_verified(tmp_path: Path) -> N
     keeper = registry.replica._keeper
     try:
         assert set(await insert(registry, 0, 1, SystemClock().now_ns())) == {Answer.COMMITTED}
-        shards = dict(keeper.shards)
-        asyncio.get_running_loop().call_soon(shards.setdefault, 3, shards[1])
-        found = await problems(keeper.config.changes, shards)
-        assert 3 in shards, "it opened meanwhile"
-        assert all("shard 3 is not in the config" in each for each in found)
+        loop, config = asyncio.get_running_loop(), copy(keeper.config)
+        (range_,) = config.changes.ranges
+        more = replace(config.changes, ranges=(replace(range_, shards=(*range_.shards, 3)),))
+        for activate in (False, True):
+            shards = dict(keeper.shards)
+            loop.call_soon(shards.setdefault, 3, shards[1])
+            if activate:
+                loop.call_soon(setattr, config, "changes", more)
+            found = await problems(config, shards)
+            assert 3 in shards, "it opened meanwhile"
+            assert [each for each in found if "shard 3 is not in the config" in each] == found
+            assert bool(found) is not activate
     finally:
         await registry.close()
 
