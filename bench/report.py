@@ -57,11 +57,11 @@ CATCH_UP_TEXT = """\
 
 Finished logs, joined from nothing, start-up included: queries of 280 bytes and a tenth as many clicks as JSON Lines
 in 20 files a side. 2 % of the clicks name no existing query, 1 % of their lines come twice, 5 % come before their
-query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU and memory of all processes. With
-three replicas it is `photon up` until the last joined line is in the output; others run until they end. Everybody
-parses both sides and writes whole pairs; each output is compared with the truth. `photon join --once` of two files of
-50 lines takes 0.69 s, 0.66 s of CPU. `python -m bench.catch_up --systems NAME` runs one system; its scripts are in
-`bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
+query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU and memory of all processes.
+With three replicas it is `photon up` until the last joined line is in the output; others run until they end.
+Everybody parses both sides and writes whole pairs; each output is compared with the truth. `photon join --once` of
+two files of 50 lines takes 0.69 s, 0.66 s of CPU. `python -m bench.catch_up --systems NAME` runs one system; its
+scripts are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
 """
 LIVE_TEXT = """\
 ## Latency
