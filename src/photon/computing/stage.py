@@ -19,7 +19,7 @@ from photon.computing.entries import changed_type
 from photon.computing.errors import Misused
 from photon.computing.guarding import Guard, failed, reason_of
 from photon.computing.intervals import hash_of
-from photon.computing.model import Context, Production, Record, Timer
+from photon.computing.model import Context, Production, Record, Timer, unfit
 from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
@@ -496,7 +496,9 @@ class Stage:
         for record, value in failed:
             said |= {"stream": record.stream, "record": rows.value_of(value)}
             time_ns = record.time_ns
-        self.made.append((self._errors, time_ns, rows.encode(said)))
+        if why := unfit(data := rows.encode(said), published=True):
+            data = rows.encode(said | {"record": f"left out, as it {why}"})
+        self.made.append((self._errors, time_ns, data))
 
     def _reason(self, error: BaseException) -> str:
         return reason_of(error, self.part.computation, self._guard)
