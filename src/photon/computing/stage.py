@@ -28,6 +28,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 
 NOWHERE = ""  # the key under which records without a key are set aside
 LAST = (ENDED_NS, "")
+CHUNK_BYTES = 4 << 20  # of records set aside: a retry writes all of a key's again, and a row's size is limited
 _decode, _encode = rows.decode, rows.encode
 
 
@@ -475,12 +476,15 @@ class Stage:
 
     def _put_aside(self, key: str, body: Body, records: Sequence[Taken], reason: str) -> None:
         body.blocked = reason
-        if records:
-            chunk = rows.empty()
-            chunk.kept = [Kept(each.stream, each.time_ns, value) for each, value in records]
-            name = rows.chunk(self.name, body.chunks)
-            self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(records))
-            body.chunks += 1
+        chunk, size = rows.empty(), 0
+        for n, (each, value) in enumerate(records, 1):
+            chunk.kept.append(Kept(each.stream, each.time_ns, value))
+            size += len(value)
+            if size >= CHUNK_BYTES or n == len(records):
+                name = rows.chunk(self.name, body.chunks)
+                self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(chunk.kept))
+                body.chunks += 1
+                chunk, size = rows.empty(), 0
         self._keep(key, body)
         self.aside[key] = self.aside.get(key, 1) + len(records)
 

@@ -10,7 +10,18 @@ import msgspec
 import orjson
 import pytest
 
-from photon.computing import MINUTE_NS, SECOND_NS, Computation, Context, Limits, Record, Timer, Topology, minutes
+from photon.computing import (
+    MINUTE_NS,
+    SECOND_NS,
+    Computation,
+    Context,
+    Limits,
+    Record,
+    Timer,
+    Topology,
+    minutes,
+    stage,
+)
 from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
 from photon.computing.intervals import even
@@ -301,7 +312,8 @@ def test_one_that_is_killed_on_the_way_goes_on_and_its_stream_waits() -> None:
     assert [mark for mark in marks if mark > 0] == [35]
 
 
-def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
+def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "CHUNK_BYTES", 10)
     mended = False
 
     class Waits(Computation):
@@ -330,6 +342,7 @@ def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
     again.retry(0)
     again.commit()
     assert again.counts().aside == 51
+    assert max(len(row.data or b"") for row in store.scan()) < 150, "not all of them in one row"
     mended = True
     again.retry(0)
     again.commit()
