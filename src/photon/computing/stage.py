@@ -35,17 +35,18 @@ _decode, _encode = rows.decode, rows.encode
 class Fault(NamedTuple):
     """A fault of a computation and key.
 
-    The key's input, including later records, is set aside until it is retried.
+    The key's input, including later records, is set aside until it is retried, unless ``end`` says otherwise.
     """
 
     computation: str
     key: str
     reason: str
+    end: str = "put aside, to be retried"
 
     @property
     def line(self) -> str:
         what = f"key {self.key!r}" if self.key else "a record without key"
-        return f"computation {self.computation}, {what}: {self.reason}; put aside, to be retried"
+        return f"computation {self.computation}, {what}: {self.reason}; {self.end}"
 
 
 class Tally:

@@ -446,6 +446,25 @@ def test_what_the_code_fails_on_is_a_stream_of_errors_once_for_each_failure() ->
     assert [each["key"] for _, each in errors(again)] == ["a", "", "a", ""]
 
 
+def test_a_record_without_a_key_of_an_input_that_was_removed_is_dropped() -> None:
+    made, without = Topology("t"), Topology("t")
+    made.add(Picky(), {made.source("in"): "who", made.source("old"): "who"}, ["paid"])
+    without.add(Picky(), {without.source("in"): "who"}, ["paid"])
+    store = in_memory(even(1).all[0])
+    engine = Engine(made, store, even(1))
+    for stream in ("in", "old"):
+        engine.take(Input(stream, None, b"1", [Record({"cents": 1}, 1, stream)]), 0)
+    engine.commit()
+    again = Engine(without, store, even(1))
+    again.retry(0)
+    again.commit()
+    assert again.counts()[-2:] == (1, 2)
+    assert [fault.line for fault in again.faults()] == [
+        "computation picky, a record without key: KeyError: 'who'; put aside, to be retried",
+        "computation picky, a record without key: its input old was removed; dropped",
+    ]
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
