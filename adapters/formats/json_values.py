@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -16,6 +17,9 @@ from photon.adapters.formats.json_scan import escaped_spelling
 REASON_CHARS_MAX = 200
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLAIN_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+LEVELS = 200  # of a parsed line. It can be written within several others, as orjson writes ORJSON_LEVELS at most.
+ORJSON_LEVELS = 254
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]|-?[0-9][-+.0-9eE]*', re.DOTALL)
 MISSING = object()  # the value of a field that a record does not have
 
 
@@ -34,6 +38,42 @@ def parse_object(record: bytes) -> dict[str, Any]:
     if type(value) is dict:
         return value
     raise BadRecord(f"is {kind_of(value)}, not a JSON object")
+
+
+def parse_line(line: bytes) -> Any:
+    """Parses JSON that ``is_json`` accepts, or an output line that contains it. JSON and msgpack can hold the result.
+
+    Integers beyond 64 bits become floats. Numbers beyond the range of a float (1e999), and values more than
+    ``LEVELS`` deep, become the text of their JSON: infinity could not be written again. Raises ValueError if it is
+    not JSON.
+    """
+    try:
+        value = orjson.loads(line)
+        if line.count(b"[") + line.count(b"{") > LEVELS:  # otherwise it is not deep
+            probe = value
+            for _ in range(ORJSON_LEVELS - LEVELS):
+                probe = [probe]
+            orjson.dumps(probe)  # raises if it is too deep: much faster than counting here
+        return value
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return orjson.loads(_with_text(line))
+
+
+def _with_text(line: bytes) -> bytes:
+    """Quotes the numbers and values of which ``parse_line`` makes text. Raises ValueError."""
+    out: list[bytes] = []
+    level = begin = done = 0
+    for token in _TOKEN.finditer(line):
+        sign, (start, end) = token[0][:1], token.span()
+        level += (sign in b"[{") - (sign in b"]}")
+        if sign in b"[{" and level == LEVELS + 1:
+            begin = start
+        is_deep = sign in b"]}" and level == LEVELS
+        if is_deep or (level <= LEVELS and sign not in b'"[{]}' and math.isinf(float(token[0]))):
+            begin = begin if is_deep else start
+            out += line[done:begin], orjson.dumps(line[begin:end].decode())
+            done = end
+    return b"".join((*out, line[done:]))
 
 
 def find(fields: dict[str, Any], name: str, parse: Callable[[bytes], dict[str, Any]] = parse_object) -> Any:

@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped, Unpaired
 from photon.adapters.formats.base import Stop
+from photon.adapters.formats.json_values import parse_line
 from photon.adapters.testkit import Report, Sample, Samples, examine
 from photon.adapters.testkit.answers import asked, methods
 from photon.adapters.testkit.samples import read_samples
@@ -176,7 +175,7 @@ def _as_json(each: Tried) -> dict[str, Any]:
         out |= {"event_time_ns": each.time_ns, "event_time": rfc3339_us(each.time_ns)}
         out |= {"event_id": None} if each.event_id is None else _text("event_id", each.event_id)
     if each.payload is not None:
-        out["fields"] = orjson.loads(each.payload)
+        out["fields"] = parse_line(each.payload)
     else:
         out |= _text("record", each.record)
     return out

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
-import orjson
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -22,6 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from photon.adapters.containment import Watched
+from photon.adapters.formats.json_values import parse_line
 from photon.computing import guarding
 from photon.computing.errors import ComputingError
 from photon.computing.model import Computation, Record
@@ -182,7 +182,7 @@ class Operator(StatefulProcessor):
         yield from self._run(key[0].removeprefix(KEY_PREFIX), [], timerValues, expired_ms)
 
     def _value(self, item: Item) -> Any:
-        return orjson.loads(item.value) if item.stream in self._sources else _unpacked(item.value)
+        return parse_line(item.value) if item.stream in self._sources else _unpacked(item.value)
 
     def _taken(self, item: Item) -> Taken:
         value = self._value(item)

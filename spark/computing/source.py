@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from photon.adapters.formats.json_values import parse_line
 from photon.computing.errors import ComputingError
 from photon.computing.model import Record
 from photon.computing.wire import ENDED_NS
@@ -195,7 +195,7 @@ def _records(work: RangeWork, at: int, data: bytes, stream: str) -> tuple[list[R
     records = []
     for line in raw:
         try:
-            value = orjson.loads(line)
+            value = parse_line(line)
             records.append(Record(value, value["event_time_ns"], stream))
         except (ValueError, TypeError, KeyError):
             raise PhotonError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from photon.adapters.formats.json_values import parse_line
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.config.words import many
@@ -227,7 +228,7 @@ def _shown(data: bytes) -> str:
 def _fields(payload: bytes | None) -> str:
     if payload is None:
         return "not UTF-8: base64 of the record"
-    value = orjson.loads(payload)
+    value = parse_line(payload)
     if not isinstance(value, dict):
         return _shown(payload)[:FIELD_CHARS_MAX]
     return " ".join(f"{name}={_short(each)}" for name, each in value.items())

@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     timers: int = 0
     past: int = 0  # timers that were set in the past
     produced: int = 0
-    dropped: int = 0  # sent to computations that were removed
+    dropped: int = 0  # sent to computations that were removed, or without key and of an input that was removed
     aside: int = 0  # records and timers set aside now
 
 
@@ -61,7 +61,6 @@ class Engine:
         self._sequencer = store.acquire(owner)
         self._standing = standings.decode(store.standing(), self.id)
         self._outbox = Outbox(self.id, store.chunks(), limits.message_items, limits.message_bytes)
-        self._faults: list[Fault] = []
         self._repeated = self._produced = self._dropped = 0
         self._changed = self._moved = self._more = False
         # Sender and owner of a message -> ids of weak productions.
@@ -209,7 +208,12 @@ class Engine:
             for key in list(stage.aside):
                 stage.retry(key, now_ns)
             for each in keyless:
-                self._route_to(stage, stage.part.inputs[each[0].stream], [each], keep_own=False)
+                key_of = stage.part.inputs.get(stream := each[0].stream)
+                if key_of is not None:
+                    self._route_to(stage, key_of, [each], keep_own=False)
+                    continue
+                self._dropped += 1
+                stage.faults.append(Fault(stage.name, NOWHERE, f"its input {stream} was removed", "dropped"))
         self._changed = True
         self._run(now_ns)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from photon.adapters.containment import Hung
+from photon.adapters.faults import printed
 from photon.computing.errors import Misused
 from photon.computing.model import Computation
 
@@ -54,5 +55,6 @@ def reason_of(error: BaseException, computation: Computation, guard: Guard) -> s
     ours = home == "photon"  # then include the functions passed to ``photon.computing.windows``
     own = [at for at, package in zip(frames, packages, strict=True) if (package == home) is not ours]
     where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in own[-1:])
-    what = str(error) if isinstance(error, Misused) else f"{type(error).__name__}: {error}"
-    return f"{what}{where}".replace("\n", " ")
+    what = printed(error) if isinstance(error, Misused) else f"{type(error).__name__}: {printed(error)}"
+    line = f"{what}{where}".replace("\n", " ")
+    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored

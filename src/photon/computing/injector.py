@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import msgspec
-import orjson
 
+from photon.adapters.formats.json_values import parse_line
 from photon.computing.model import Record
 from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.decoding import DECODE_ERRORS
@@ -186,7 +186,7 @@ class Injector:
         at = block.start
         for line in block.data.splitlines(keepends=True):
             try:
-                value = orjson.loads(line)
+                value = parse_line(line)
                 found.append(Record(value, value["event_time_ns"], self.stream))
             except (ValueError, TypeError, KeyError):
                 raise RecordUnreadable(

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import orjson
 
 from photon.adapters.configured import side_reader
 from photon.adapters.contract import LogFile, Skipped
+from photon.adapters.formats.json_values import parse_line
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.lag import ReadTo
@@ -198,7 +198,7 @@ class LogInjector:
         if block.oversized:
             self._tell_unreadable(block.file, len(block.oversized), "it is too long")
         return [
-            Record(as_text(line) if payload is None else orjson.loads(payload), time_ns, self.stream)
+            Record(as_text(line) if payload is None else parse_line(payload), time_ns, self.stream)
             for row, (line, payload, time_ns) in enumerate(zip(lines, payloads.payloads, headers.times, strict=True))
             if row not in bad
         ]

@@ -65,7 +65,7 @@ Timers = dict[tuple[int, str], None]  # (time, tag), in the order in which they 
 Production = tuple[str, int, bytes]  # Stream, time, value as msgpack: later changes to the value have no effect.
 PRODUCTION_BYTES_MAX = 1 << 20  # bytes of one encoded value: several must fit into a message
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
-JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+_JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
 
 def as_text(value: object) -> str:
@@ -78,6 +78,25 @@ def as_text(value: object) -> str:
         from base64 import b64encode
 
         return b64encode(value).decode()
+
+
+def line_of(fields: dict[str, Any]) -> bytes:
+    """The line of a published record. Raises TypeError."""
+    return orjson.dumps(fields, as_text, _JSON_OPTIONS)
+
+
+def unfit(data: bytes, *, published: bool) -> str:
+    """Returns why an encoded value cannot be a production; empty if it can. Found before the commit, as afterwards
+    each start would fail on it. Raises what ``msgspec`` raises if it cannot be decoded."""
+    if len(data) > PRODUCTION_BYTES_MAX:
+        return f"has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}"
+    value = _decode(data)
+    try:
+        if published:
+            line_of({"foreign": value})
+    except TypeError as error:
+        return f"cannot be written as JSON: {error}"
+    return ""
 
 
 class Context:
@@ -146,13 +165,8 @@ class Context:
         if not _is_time(time_ns):
             raise Misused(f"the time of its production to {stream!r} is not an int of nanoseconds: {time_ns!r}")
         data = _encode(value)
-        if len(data) > PRODUCTION_BYTES_MAX:
-            raise Misused(f"its production has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
-        if stream in self._published:  # must be encodable before the commit, as it is then published
-            try:
-                orjson.dumps(_decode(data), as_text, JSON_OPTIONS)
-            except TypeError as error:
-                raise Misused(f"its production to {stream!r} cannot be written as JSON: {error}") from None
+        if why := unfit(data, published=stream in self._published):
+            raise Misused(f"its production to {stream!r} {why}")
         self.produced.append((stream, time_ns, data))
 
     def set_timer(self, tag: str, time_ns: int) -> None:

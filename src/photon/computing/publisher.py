@@ -22,7 +22,7 @@ from pathlib import Path
 
 import orjson
 
-from photon.computing.model import JSON_OPTIONS, as_text
+from photon.computing.model import line_of
 from photon.computing.wire import NEVER_NS, Item
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
@@ -149,16 +149,14 @@ class Publisher:
         self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:
-        return orjson.dumps(
+        return line_of(
             {
                 "event_id": f"{self._sender}:{item.number}",
                 **({"key": item.key} if item.key else {}),
                 "event_time_ns": item.time_ns,
                 "foreign": item.decoded(),
                 "source": {"file": self._sender, "offset": item.number},
-            },
-            as_text,
-            JSON_OPTIONS,
+            }
         )
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ aside in the key's row from the first one that fails.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile, zip_longest
 from operator import ne
@@ -19,7 +19,7 @@ from photon.computing.entries import changed_type
 from photon.computing.errors import Misused
 from photon.computing.guarding import Guard, failed, reason_of
 from photon.computing.intervals import hash_of
-from photon.computing.model import Context, Production, Record, Timer
+from photon.computing.model import Context, Production, Record, Timer, unfit
 from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
@@ -28,23 +28,25 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 
 NOWHERE = ""  # the key under which records without a key are set aside
 LAST = (ENDED_NS, "")
+CHUNK_BYTES = 4 << 20  # of records set aside: a retry writes all of a key's again, and a row's size is limited
 _decode, _encode = rows.decode, rows.encode
 
 
 class Fault(NamedTuple):
     """A fault of a computation and key.
 
-    The key's input, including later records, is set aside until it is retried.
+    The key's input, including later records, is set aside until it is retried, unless ``end`` says otherwise.
     """
 
     computation: str
     key: str
     reason: str
+    end: str = "put aside, to be retried"
 
     @property
     def line(self) -> str:
         what = f"key {self.key!r}" if self.key else "a record without key"
-        return f"computation {self.computation}, {what}: {self.reason}; put aside, to be retried"
+        return f"computation {self.computation}, {what}: {self.reason}; {self.end}"
 
 
 class Tally:
@@ -71,17 +73,18 @@ class _OfKey:
         self._since: dict[str, set[str]] = {}  # key -> names that have changed since the last commit
         self._read: dict[tuple[str, str], bytes | None] = {}  # values in the store
 
-    def begin(self, key: str) -> None:
+    def begin(self, key: str) -> dict[str, bytes | None]:
+        """Returns the changes of the call that begins, empty so far."""
         self._key = key
-        self._changed.clear()
+        self._changed = {}
+        return self._changed
 
-    def keep(self) -> None:
+    def keep(self, key: str, changed: dict[str, bytes | None]) -> None:
         """Keeps the changes of a successful call."""
-        if self._changed:
-            self._since.setdefault(self._key, set()).update(self._changed)
-            for name, data in self._changed.items():
-                self._dirty[name, self._key] = Row(name, self._key, data)
-            self._changed.clear()
+        if changed:
+            self._since.setdefault(key, set()).update(changed)
+            for name, data in changed.items():
+                self._dirty[name, key] = Row(name, key, data)
 
     def clear(self) -> None:
         """Drops the changes, which are committed."""
@@ -253,7 +256,7 @@ class Stage:
         held_ns = min(body.held_ns, self._low_of(key))  # may be earlier than the key's if the end of time was undone
         body.blocked, body.held_ns = "", 0
         records = self._taken_back(key, body)
-        self._keep(key, body)
+        self._set(self._row_of(key, body))
         self._context.now_ns = now_ns
         self._held_ns = held_ns
         self._each([(key, ())], held_ns, NEVER_NS)
@@ -272,7 +275,7 @@ class Stage:
         if row is None or row.data is None:
             return []
         records = self._taken_back(NOWHERE, self._body(row))
-        self._keep(NOWHERE, rows.empty())
+        self._set(self._row_of(NOWHERE, rows.empty()))
         return records
 
     def _taken_back(self, key: str, body: Body) -> list[Taken]:
@@ -313,18 +316,22 @@ class Stage:
     # -- one key
     def _each(self, groups: Sequence[tuple[str, Sequence[Taken]]], until_ns: int, wall_ns: int) -> None:
         self._load([key for key, _ in groups])
-        at, guard = 0, self._guard
+        at = 0
         while at < len(groups):
+            ran: list[Callable[[], None]] = []
+            failure: BaseException | None = None
             try:
-                with guard:
-                    while at < len(groups):
-                        key, records = groups[at]
-                        self._run(key, records, until_ns, wall_ns)
-                        at += 1
+                with self._guard:
+                    for n in range(at, len(groups)):
+                        ran.append(self._run(*groups[n], until_ns, wall_ns))  # noqa: PERF401 some, on failure
             except failed() as error:
-                if at < len(groups):
-                    self._one_by_one(*groups[at], until_ns, wall_ns, error)
-                    at += 1
+                failure = error
+            for keep in ran:
+                keep()
+            at += len(ran)
+            if failure is not None and at < len(groups):
+                self._one_by_one(*groups[at], until_ns, wall_ns, failure)
+                at += 1
 
     def _one_by_one(
         self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, error: BaseException
@@ -336,7 +343,8 @@ class Stage:
             if len(records) > 1 or until_ns != NEVER_NS:
                 try:
                     with self._guard:
-                        self._run(key, [record], NEVER_NS, NEVER_NS)
+                        keep = self._run(key, [record], NEVER_NS, NEVER_NS)
+                    keep()
                     continue
                 except failed() as again:
                     error = again
@@ -352,24 +360,23 @@ class Stage:
                 if called > first + self._timers_of_key:
                     raise error
                 with self._guard:
-                    self._run(key, (), until_ns, wall_ns, most=1)
+                    keep = self._run(key, (), until_ns, wall_ns, most=1)
+                keep()
         except failed() as again:
             self._block(key, (), self._reason(again))
 
-    def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
-        """Runs the records, or raises and changes nothing."""
+    def _run(
+        self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0
+    ) -> Callable[[], None]:
+        """Runs the records. Returns a function that keeps their effect, to be called outside the guard: the time
+        limit may end this one at any line."""
         row = self.dirty.get(key) or self.cache.get(key)
         body = rows.empty() if row is None or row.data is None else _decode(row.data, self.name)
         if body.blocked or key == NOWHERE:
-            if records:
-                self._put_aside(key, body, records, body.blocked or "it has no key")
-            if key == NOWHERE:
-                for each in records:
-                    self._report(key, "it has no key", each)
-            return
+            return partial(self._keep_waiting, key, body, records)
         context, guard, process = self._context, self._guard, self.part.computation.process_record
         context.key = key
-        self._entries.begin(key)
+        changed = self._entries.begin(key)
         context.watermark_ns = low_ns = self._low_of(key)
         context.state = body.state
         context.events = events = dict.fromkeys(body.events)
@@ -391,12 +398,30 @@ class Stage:
             called += self._call(walls, wall_ns, True, most)
             if context.past:
                 called += self._call(events, low_ns, False)
-        self._keep(key, body, context.state, events, walls)
-        self._entries.keep()
-        if made:
-            self.made += made
-        self.tally.past += past + context.past
+        kept = self._row_of(key, body, context.state, events, walls)
+        return partial(self._keep_effect, key, kept, changed, made, past + context.past, called)
+
+    def _keep_effect(
+        self,
+        key: str,
+        row: Row | None,
+        changed: dict[str, bytes | None],
+        made: list[Production],
+        past: int,
+        called: int,
+    ) -> None:
+        self._set(row)
+        self._entries.keep(key, changed)
+        self.made += made
+        self.tally.past += past
         self.tally.timers += called
+
+    def _keep_waiting(self, key: str, body: Body, records: Sequence[Taken]) -> None:
+        if records:
+            self._put_aside(key, body, records, body.blocked or "it has no key")
+        if key == NOWHERE:
+            for each in records:
+                self._report(key, "it has no key", each)
 
     def _low_of(self, key: str) -> int:
         if self._held_ns is not None:
@@ -429,14 +454,15 @@ class Stage:
                     break  # it set an earlier one
         return called
 
-    def _keep(
+    def _row_of(
         self,
         key: str,
         body: Body,
         state: dict[Any, Any] | None = None,
         events: Iterable[tuple[int, str]] | None = None,
         walls: Iterable[tuple[int, str]] | None = None,
-    ) -> None:
+    ) -> Row | None:
+        """Returns the key's row; ``None`` if it is unchanged. Raises Misused."""
         if state is not None:
             body.state, body.events, body.walls = state, list(events or ()), list(walls or ())
             if type(state) is not dict:
@@ -446,11 +472,9 @@ class Stage:
             data = None
         elif state is not None and len(data or b"") > self._state_bytes:
             raise Misused(f"its state and timers have {len(data or b'')} bytes, more than {self._state_bytes}")
-        before = dirty = self.dirty.get(key)
-        if before is None:
-            before = self.cache.get(key)
+        before = self.dirty.get(key) or self.cache.get(key)
         if before is not None and before.data == data:
-            return
+            return None
         if state and (strange := changed_type(state)) is not None:
             raise Misused(
                 f"its state has a {strange.__name__}, which would be read back as another type; use only None, "
@@ -459,11 +483,17 @@ class Stage:
         event_ns = min(body.events)[0] if body.events and not body.blocked else None
         wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None
         aside = len(body.kept) + bool(body.blocked)
-        self.dirty[key] = Row(self.name, key, data, event_ns, wall_ns, aside)
-        if event_ns is not None and (dirty is None or dirty.event_ns != event_ns):
-            heapq.heappush(self._heaps[0], Due(event_ns, key))
-        if wall_ns is not None and (dirty is None or dirty.wall_ns != wall_ns):
-            heapq.heappush(self._heaps[1], Due(wall_ns, key))
+        return Row(self.name, key, data, event_ns, wall_ns, aside)
+
+    def _set(self, row: Row | None) -> None:
+        if row is None:
+            return
+        before = self.dirty.get(row.key)
+        self.dirty[row.key] = row
+        if row.event_ns is not None and (before is None or before.event_ns != row.event_ns):
+            heapq.heappush(self._heaps[0], Due(row.event_ns, row.key))
+        if row.wall_ns is not None and (before is None or before.wall_ns != row.wall_ns):
+            heapq.heappush(self._heaps[1], Due(row.wall_ns, row.key))
 
     def _block(self, key: str, records: Sequence[Taken], reason: str) -> None:
         self._tell(key, reason)
@@ -475,13 +505,16 @@ class Stage:
 
     def _put_aside(self, key: str, body: Body, records: Sequence[Taken], reason: str) -> None:
         body.blocked = reason
-        if records:
-            chunk = rows.empty()
-            chunk.kept = [Kept(each.stream, each.time_ns, value) for each, value in records]
-            name = rows.chunk(self.name, body.chunks)
-            self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(records))
-            body.chunks += 1
-        self._keep(key, body)
+        chunk, size = rows.empty(), 0
+        for n, (each, value) in enumerate(records, 1):
+            chunk.kept.append(Kept(each.stream, each.time_ns, value))
+            size += len(value)
+            if size >= CHUNK_BYTES or n == len(records):
+                name = rows.chunk(self.name, body.chunks)
+                self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(chunk.kept))
+                body.chunks += 1
+                chunk, size = rows.empty(), 0
+        self._set(self._row_of(key, body))
         self.aside[key] = self.aside.get(key, 1) + len(records)
 
     def _tell(self, key: str, reason: str) -> None:
@@ -496,7 +529,9 @@ class Stage:
         for record, value in failed:
             said |= {"stream": record.stream, "record": rows.value_of(value)}
             time_ns = record.time_ns
-        self.made.append((self._errors, time_ns, rows.encode(said)))
+        if why := unfit(data := rows.encode(said), published=True):
+            data = rows.encode(said | {"record": f"left out, as it {why}"})
+        self.made.append((self._errors, time_ns, data))
 
     def _reason(self, error: BaseException) -> str:
         return reason_of(error, self.part.computation, self._guard)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from photon.adapters.formats.json_values import parse_line
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.loader import load
@@ -46,8 +45,9 @@ class Batch:
         return self.data.splitlines()
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines parsed. Raises orjson.JSONDecodeError if an adapter has written invalid JSON."""
-        return [orjson.loads(line) for line in self.lines()]
+        """The lines parsed: numbers beyond a float's range, and values more than 200 levels deep, are the text of
+        their JSON. Raises ValueError if an adapter has written invalid JSON."""
+        return [parse_line(line) for line in self.lines()]
 
 
 class Output:

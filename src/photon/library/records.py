@@ -8,7 +8,6 @@ the running loop, or else of the newest one.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import warnings
 import weakref
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from photon.adapters.formats.json_values import parse_line
 from photon.config.errors import UsageError
 from photon.config.extras import needed
 from photon.library.output import POLL_S, Output
@@ -83,7 +83,7 @@ class Record(Mapping[str, Any]):
         if not isinstance(text, str) or not text.lstrip().startswith("{"):
             return None
         try:
-            return json.loads(text)
+            return parse_line(text.encode())
         except ValueError:
             return None
 
@@ -108,7 +108,7 @@ class Record(Mapping[str, Any]):
             try:
                 self._members = msgspec.json.decode(self._line, type=dict[str, Any])
             except UNREADABLE:
-                self._members = json.loads(self._line)
+                self._members = parse_line(self._line)
         return self._members
 
     def _text(self, name: str) -> str | bytes | None:

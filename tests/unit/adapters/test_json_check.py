@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.formats.json_check import are_json, is_json
+from photon.adapters.formats.json_values import LEVELS, parse_line
 
 VALUES = st.recursive(
     st.none()
@@ -47,6 +49,30 @@ def test_depth_is_bounded_as_by_the_parser(depth: int) -> None:
 
 def test_numbers_may_be_of_any_size() -> None:
     assert is_json(b'{"a":1e999,"b":' + b"9" * 400 + b"}")
+
+
+@pytest.mark.parametrize("levels", [1, LEVELS - 1, LEVELS, 250, 254, 255, 1000, 1022, 1024])
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"]":', b"}")])
+@pytest.mark.parametrize("inner", [b"1", b"1e999", b"-" + b"9" * 400, b'"\\\\\\"[{1e999"'])
+def test_what_it_accepts_can_be_parsed_and_written_again(levels: int, begin: bytes, end: bytes, inner: bytes) -> None:
+    text = begin * levels + inner + end * levels
+    assert levels >= 1000 or is_json(text)
+    found = parse_line(b'{"foreign":%b,"then":[1e-999,2e999]}' % text)
+    assert found["then"] == [0.0, "2e999"]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found)) == found
+    assert orjson.loads(orjson.dumps({"foreign": [found]}))["foreign"] == [found]
+    value, steps = found["foreign"], 0
+    while isinstance(value, dict | list):
+        (value,), steps = value.values() if isinstance(value, dict) else value, steps + 1
+    assert steps == min(levels, LEVELS - 1)
+    left = text[steps * len(begin) : len(text) - steps]
+    assert value == (parse_line(left) if levels < LEVELS else left.decode())
+
+
+@pytest.mark.parametrize("text", [b"", b"[1e999", b"1e9e9", b'{"a":1e999,}', b"[" * 300, b"NaN", b"\xff", b"]" * 300])
+def test_what_is_no_json_is_not_parsed(text: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 the parser's texts
+        parse_line(text)
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from photon.adapters.containment import Watched
-from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, standing
+from photon.adapters.containment import Hung, Watched
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, stage, standing
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, TopologyError
+from photon.computing.guarding import Unguarded
 from photon.computing.intervals import even
 from photon.computing.store import Commit, in_file, in_memory
 from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
 
 ONE = even(1)
+TraceFunction = Callable[[FrameType, str, object], object]
 
 
 class Count(Computation):
@@ -320,6 +324,69 @@ def test_a_computation_that_hangs_is_ended() -> None:
     (fault,) = engine.faults()
     assert "computation count, key 'b': it did not return within 0.05 s" in fault.line
     assert "test_engine.py" in fault.line
+
+
+class CutOff(Unguarded):
+    """Ends guarded code before the line of this number in stage.py."""
+
+    line = 0
+    on = False
+
+    def __enter__(self) -> None:
+        CutOff.on = True
+
+    def __exit__(self, *error: object) -> None:
+        CutOff.on = False
+
+    @staticmethod
+    def trace(frame: FrameType, event: str, arg: object) -> TraceFunction | None:
+        if frame.f_code.co_filename != stage.__file__ or frame.f_code.co_name == "keys_of":
+            return None  # a record without key may run after its key's timers
+        if CutOff.on and event == "line":
+            CutOff.line -= 1
+            if CutOff.line == 0:
+                raise Hung
+        return CutOff.trace
+
+
+def test_a_time_limit_at_any_line_leaves_all_effects_or_none() -> None:
+    waits = False
+
+    class Sees(Count):
+        name = "count"
+
+        def process_record(self, ctx: Context, record: Record) -> None:
+            if waits and ctx.key == "bad":
+                raise ValueError("broken")
+            super().process_record(ctx, record)
+            ctx.list_of("seen").append(ctx.state["n"])
+            ctx.produce("counts", [ctx.key, ctx.state["n"]])
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.produce("counts", [ctx.key, timer.time_ns, list(ctx.list_of("seen"))])
+
+    def ran(line: int) -> list[Any]:
+        nonlocal waits
+        waits = True
+        engine = Engine(topology(Sees()), in_memory(ONE.all[0]), ONE, guards=CutOff)
+        CutOff.line, before = line, sys.gettrace()
+        sys.settrace(CutOff.trace)
+        try:
+            feed(engine, ["a", "bad", "b", "a"])
+            feed(engine, ["bad", "a", "c"], 11)
+        finally:
+            sys.settrace(before)
+        waits = False
+        engine.retry(0)
+        engine.commit()
+        return sorted(values(engine), key=repr)
+
+    expected, line = ran(0), 0
+    assert ["a", 11, [1, 2, 3]] in expected
+    while CutOff.line <= 0:
+        line += 1
+        assert ran(line) == expected, f"cut off before line {line}"
+    assert line > 200
 
 
 def test_input_is_held_back_while_productions_are_not_acknowledged() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from photon.computing.injector import Injector, RecordUnreadable
 from photon.computing.publisher import Publisher
+from photon.computing.row import taken_of
 from photon.computing.wire import ENDED_NS, NEVER_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -17,6 +18,7 @@ from photon.outputs.damaged import add_damaged, tell_skipped
 from photon.outputs.output_places import SLOTS_DIRECTORY, OutputPlace
 from photon.outputs.published import DamagedRange
 from photon.outputs.watermarks import JOURNAL, Pair
+from tests.unit.outputs.helpers import WrittenSlot
 
 DISK = RealDisk()
 
@@ -134,6 +136,15 @@ def test_it_goes_on_where_its_position_was_stored(sites: dict[str, Site]) -> Non
         _injector({"east": sites["east"]}, again.position())
     with pytest.raises(UsageError, match="not a position"):
         _injector(sites, b"{}")
+
+
+@pytest.mark.parametrize("foreign", [b"1e999", b"[" * 1024 + b"]" * 1024])
+def test_a_record_with_any_number_and_depth_is_read(tmp_path: Path, foreign: bytes) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, b'{"event_time_ns":1,"foreign":{"n":%b}}\n' % foreign)
+    (batch,) = Injector(DISK, "joined", {"east": slot.place}, ["joined"], None).read()
+    ((record, _),) = taken_of(batch.records)
+    assert record.time_ns == 1
 
 
 def test_a_line_that_is_no_record_is_named(sites: dict[str, Site], tmp_path: Path) -> None:

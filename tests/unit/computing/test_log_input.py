@@ -14,6 +14,7 @@ import pytest
 from photon.assembly.computing import reads_of
 from photon.computing import SECOND_NS, Record, Topology, topic_input
 from photon.computing.log_input import LogInjector, LogPlace
+from photon.computing.row import taken_of
 from photon.computing.site import Site
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.disk import RealDisk
@@ -123,6 +124,14 @@ def test_lines_that_cannot_be_read_are_counted_and_told(logs: Logs) -> None:
     assert len(logs.told) == 1
     assert f"2 lines of {logs.directory / 'a.log'} cannot be read and are left out" in logs.told[0]
     assert "no JSON" in logs.told[0]
+
+
+@pytest.mark.parametrize("n", ["1e999", "-" + "9" * 400, "[" * 1023 + "]" * 1023])
+def test_lines_with_any_number_and_depth_are_records(logs: Logs, n: str) -> None:
+    logs.write("a.log", 1, end=f'\n{{"user":"u","at":2,"n":{n}}}\n')
+    _, found = logs.read(logs.opened())
+    taken_of([Record(found, 2, "log")])
+    assert logs.told == []
 
 
 def test_once_a_last_line_without_its_end_counts_if_its_file_is_at_rest(logs: Logs) -> None:

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import orjson
 import pytest
 
-from photon.computing import MINUTE_NS, SECOND_NS, Computation, Context, Limits, Record, Timer, Topology, minutes
+from photon.computing import (
+    MINUTE_NS,
+    SECOND_NS,
+    Computation,
+    Context,
+    Limits,
+    Record,
+    Timer,
+    Topology,
+    minutes,
+    stage,
+)
 from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
 from photon.computing.intervals import even
+from photon.computing.publisher import Publisher
 from photon.computing.row import decode
 from photon.computing.standing import decode as decode_standing
 from photon.computing.store import Commit, Store, in_memory
 from photon.computing.testkit import Ran, run, run_steps
 from photon.computing.wire import ENDED_NS, Ack, Input, Watermark
+from photon.config.disk import RealDisk
+from photon.library import Output
 
 
 class Spend(Computation):
@@ -69,6 +86,30 @@ class Does(Computation):
         ctx.produce("out", [ctx.key, timer.tag, timer.time_ns])
 
 
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def _unprintable(ctx: Context) -> None:
+    raise Unprintable
+
+
+def _unstorable(ctx: Context) -> None:
+    raise ValueError("\udcff" + "x" * (2 << 20))
+
+
+class Key(msgspec.Struct, frozen=True):
+    n: int
+
+
 def _raises(ctx: Context) -> None:
     ctx.state["n"] = 99
     raise ValueError("two\nlines")
@@ -87,6 +128,10 @@ ACTIONS: dict[str, Any] = {
     "object": lambda ctx: ctx.state.update(what=object()),
     "unsent": lambda ctx: ctx.produce("out", object()),
     "no JSON": lambda ctx: ctx.produce("out", {b"key": 1}),
+    "nested": lambda ctx: ctx.produce("out", _nested(254)),
+    "struct key": lambda ctx: ctx.produce("out", {Key(1): 1}),
+    "unprintable": _unprintable,
+    "unstorable": _unstorable,
     "much": lambda ctx: ctx.produce("out", "x" * (2 << 20)),
     "large": lambda ctx: ctx.state.update(what="x" * (2 << 20)),
     "tuple": lambda ctx: ctx.state.update(what=[1, {"a": (1, 2)}]),
@@ -125,7 +170,11 @@ def does(*steps: str | int) -> Ran:
         ("object", "TypeError: Encoding objects of type object is unsupported"),
         ("unsent", "TypeError: Encoding objects of type object is unsupported"),
         ("no JSON", "its production to 'out' cannot be written as JSON: Dict key must"),
-        ("much", "its production has 2097157 bytes, more than 1048576"),
+        ("nested", "its production to 'out' cannot be written as JSON: Recursion limit reached"),
+        ("struct key", "DecodeError"),
+        ("unprintable", "Unprintable: which cannot be printed"),
+        ("unstorable", "ValueError: \\udcffxxx"),
+        ("much", "its production to 'out' has 2097157 bytes, more than 1048576"),
         ("large", "bytes, more than 1048576"),
         ("recursive", "RecursionError"),
         ("no dict", "its state is a list, not a dict"),
@@ -148,9 +197,19 @@ def test_wrong_user_code_is_one_line_and_harms_its_key_only(what: str, said: str
     assert line.startswith("computation does, key 'k': ")
     assert said in line
     assert "\n" not in line
+    assert len(line) < 3000
     assert [each.value[1] for each in ran["out"] if each.value[0] == "k"] == ["first"]
     assert [each.value[1] for each in ran["out"] if each.value[0] == "other"] == ["", "", ""]
     assert ran.state["k"] == {"n": 1}
+
+
+def test_a_production_that_its_consumers_could_not_read_harms_its_key_only() -> None:
+    made = Topology("t")
+    made.add(Does(), {made.source("in"): "key"}, ["out"])
+    made.add(Spend(), {"out": lambda record: record.value[0]}, ["spend", "corrections"])
+    engine = Engine(made, in_memory(even(1).all[0]), even(1))
+    engine.take(Input("in", None, b"1", [Record({"key": "k", "do": "struct key"}, 1, "in")]), 0)
+    assert [(fault.computation, fault.key) for fault in engine.faults()] == [("does", "k")]
 
 
 def test_a_record_without_a_key_is_put_aside() -> None:
@@ -253,7 +312,8 @@ def test_one_that_is_killed_on_the_way_goes_on_and_its_stream_waits() -> None:
     assert [mark for mark in marks if mark > 0] == [35]
 
 
-def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
+def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "CHUNK_BYTES", 10)
     mended = False
 
     class Waits(Computation):
@@ -282,6 +342,7 @@ def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
     again.retry(0)
     again.commit()
     assert again.counts().aside == 51
+    assert max(len(row.data or b"") for row in store.scan()) < 150, "not all of them in one row"
     mended = True
     again.retry(0)
     again.commit()
@@ -383,3 +444,50 @@ def test_what_the_code_fails_on_is_a_stream_of_errors_once_for_each_failure() ->
     again = Engine(topology, store, even(1))  # what was not acknowledged, and what fails again
     again.retry(0)
     assert [each["key"] for _, each in errors(again)] == ["a", "", "a", ""]
+
+
+def test_a_record_without_a_key_of_an_input_that_was_removed_is_dropped() -> None:
+    made, without = Topology("t"), Topology("t")
+    made.add(Picky(), {made.source("in"): "who", made.source("old"): "who"}, ["paid"])
+    without.add(Picky(), {without.source("in"): "who"}, ["paid"])
+    store = in_memory(even(1).all[0])
+    engine = Engine(made, store, even(1))
+    for stream in ("in", "old"):
+        engine.take(Input(stream, None, b"1", [Record({"cents": 1}, 1, stream)]), 0)
+    engine.commit()
+    again = Engine(without, store, even(1))
+    again.retry(0)
+    again.commit()
+    assert again.counts()[-2:] == (1, 2)
+    assert [fault.line for fault in again.faults()] == [
+        "computation picky, a record without key: KeyError: 'who'; put aside, to be retried",
+        "computation picky, a record without key: its input old was removed; dropped",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({b"bytes": 1}, "left out, as it cannot be written as JSON: Dict key must"),
+        (_nested(252), "left out, as it cannot be written as JSON: Recursion limit reached"),
+        ("x" * (1 << 20), "left out, as it has 1048"),
+        (_nested(251), None),
+    ],
+)
+def test_a_record_that_cannot_be_published_is_left_out_of_the_stream_of_errors(
+    tmp_path: Path, other: object, said: str | None
+) -> None:
+    topology = Topology("test")
+    topology.add(Picky(), {topology.source("in"): "who"}, ["paid"])
+    topology.publish("picky.errors", "errors")
+    record = {"who": "a", "cents": 0, "other": other}
+    engine = Engine(topology, in_memory(even(1).all[0]), even(1))
+    engine.take(Input("in", None, b"1", [Record(record, 1, "in")]), 0)
+    engine.commit()
+    publisher = Publisher(RealDisk(), tmp_path, "i0")
+    assert [publisher.publish(message.items) for message in engine.outgoing()] == [1]
+    publisher.close()
+    (batch,) = Output.of_join(tmp_path).batches()
+    found = orjson.loads(batch.data)["foreign"]
+    assert "ZeroDivisionError" in found["reason"]
+    assert found["record"] == record if said is None else found["record"].startswith(said)

@@ -22,6 +22,15 @@ def test_batches_of_so_many_lines_have_the_cursor_behind_them(tmp_path: Path) ->
         assert rest == b"".join(each.data for each in batches[at + 1 :])
 
 
+def test_a_number_that_no_float_holds_is_loaded_as_text(tmp_path: Path) -> None:
+    slot, tables = WrittenSlot(tmp_path), Tables.open(":memory:")
+    slot.append(1, b'{"foreign":{"n":1e999}}\n')
+    work = lambda t, record: t.table("found").row("all").set("n", record["foreign"]["n"])  # noqa: E731
+    assert tables.load(Output(slot.place), work) == 1
+    with tables.snapshot() as now:
+        assert now.table("found").row("all").get("n") == "1e999"
+
+
 def test_an_output_is_loaded_exactly_once_however_often_it_is_begun(tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(1, lines(0, 250))

@@ -63,7 +63,10 @@ def test_a_record_is_an_object_and_a_mapping(slot: WrittenSlot) -> None:
     assert (unmatched.foreign, unmatched.primary, unmatched.reason) == ({"amount": 5000}, None, "why")
     odd = Record("rejected", b'{"reason":"no","record_raw_base64":"gA=="}')
     assert (odd.record, odd.event_id, odd.event_time, odd.foreign) == (b"\x80", None, None, None)
-    assert Record("joined", b'{"event_id_raw_base64":"gA==","foreign":1e400}').event_id == b"\x80"
+    beyond = Record("joined", b'{"event_id_raw_base64":"gA==","foreign":1e400}')
+    assert (beyond.event_id, beyond.foreign) == (b"\x80", "1e400")
+    deep = Record("unmatched", b'{"record":"{\\"a\\":%b}"}' % (b"[" * 1020 + b"]" * 1020))
+    assert isinstance(deep.foreign["a"], list)
 
 
 def test_it_goes_on_behind_any_record(slot: WrittenSlot) -> None:

@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
+from photon.adapters.formats.json_values import parse_line
 from photon.computing.model import Record
 from photon.computing.topology import Topology
 from photon.spark.computing.operator import OUT, Operator, stages_of
@@ -118,7 +118,7 @@ class FakeSpark:
         for number in consumers(topology, stream):
             stage = stages_of(topology)[number]
             keys = stage.keys_of(
-                stage.part.inputs[stream], [Record(orjson.loads(line), at, stream) for at, line in records]
+                stage.part.inputs[stream], [Record(parse_line(line), at, stream) for at, line in records]
             )
             rows += [
                 OUT(number, KEY_PREFIX + key, pack([Item(at, stream, line)]), None)

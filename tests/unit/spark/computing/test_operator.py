@@ -182,6 +182,15 @@ def test_what_fails_is_put_aside_and_tried_again_in_the_next_run(tmp_path: Path)
     assert not spark.left
 
 
+def test_a_number_that_no_float_holds_harms_its_key_only(tmp_path: Path) -> None:
+    file = tmp_path / "test.py"
+    faulty(file, "pass")
+    wrong = [(SECOND, b'{"k":"b","n":1e999}')]
+    rows = FakeSpark(file).batch("raw", records(1) + wrong, 6 * SECOND)
+    (told,) = [row["items"].decode() for row in rows if row.to == FAULT]
+    assert told.startswith("computation sum, key 'b': TypeError")
+
+
 def test_a_window_waits_for_records_put_aside(tmp_path: Path) -> None:
     """The exact watermark of what follows from them stays until they have run: as the engine's does."""
     file = tmp_path / "test.py"

@@ -17,7 +17,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.watermarks import Pair, pairs_of
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
-from photon.spark.computing.source import IDLE_S, ComputeStream
+from photon.spark.computing.source import IDLE_S, ComputeStream, _records
+from photon.spark.outputs import RangeWork
 from tests.kit.clock import ManualClock
 from tests.spark import recorded
 
@@ -65,6 +66,13 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
     assert later.latestOffset(told, LIMIT) == told
     (marker,) = {marker_of(row["items"]) for row in rows(later, moved, told)}
     assert (marker.mark_ns, marker.spark_ms) == (ENDED_NS, spark_ms + 1)
+
+
+def test_a_number_that_no_float_holds_is_read() -> None:
+    line = b'{"event_time_ns":1,"foreign":1e999}'
+    work = RangeWork("joined", "s", "joined/s-000001.jsonl", 36, True, False, "s-000001.jsonl", 0, 36)
+    records, lines = _records(work, 0, line + b"\n", "joined")
+    assert (records[0].value["foreign"], lines) == ("1e999", [line])
 
 
 def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
