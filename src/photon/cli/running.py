@@ -420,7 +420,7 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
 @deployed(file=True)
 @run_option
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
-              help="Seconds in which all processes must end.")  # fmt: skip
+              help="Time limit for the end of all processes, in seconds.")  # fmt: skip
 @dry_run
 @audited
 def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
