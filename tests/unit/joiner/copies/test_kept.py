@@ -7,7 +7,10 @@ from random import Random
 
 import pytest
 
+from photon.config.rpc import WireError
+from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.witness import Witness
+from photon.joiner.copies import wire
 from photon.joiner.copies.api import EMPTY, CopyOf, Extension, Part, Status
 from photon.joiner.copies.kept import CopyDamaged, KeptCopy
 from photon.joiner.slot.witness import PrefixHash
@@ -91,3 +94,10 @@ def test_a_copy_that_lost_acknowledged_bytes_says_so() -> None:
     disk.corrupt(FIRST, 1)
     with pytest.raises(CopyDamaged, match="acknowledged"):
         loaded(disk)
+
+
+def test_an_incarnation_that_no_slot_has_is_refused() -> None:
+    assert wire.incarnation_in((1 << INCARNATION_BITS) - 1)
+    for number in (0, 1 << INCARNATION_BITS):
+        with pytest.raises(WireError):
+            wire.incarnation_in(number)
