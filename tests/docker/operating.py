@@ -329,7 +329,7 @@ class Operating:
         self.stack.run("start", *replicas)
         self.photon("status", "registry", "--wait")
         for where in DATACENTRES:
-            self.photon("registry", "restore", "--register-again", "--yes", of=where)
+            self.photon("registry", "restore", "--register-again", "--datacentre", where, "--yes", of=where)
         self.photon("registry", "restore", "--open", "--yes")
         self.start(*callers)
 

@@ -1,23 +1,23 @@
 """Registers the ids of outputs again, in a registry that was restored from a backup and is closed.
 
 Each output line names its event and the token that it was written under. An id whose line the verifier had cleared
-becomes cleared again, any other becomes owned, so that the verifier clears it later.
+becomes cleared again, any other becomes owned, so that the verifier clears it later. All that readers see is
+registered, a retired slot's copy and the outputs of backfills too; not damaged ranges, whose events were given back.
 """
 
 from __future__ import annotations
 
-import gzip
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.decoding import DECODE_ERRORS
-from photon.config.disk import RealDisk
+from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded
 from photon.idregistry import registry_pb2 as pb
@@ -26,25 +26,41 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import split
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.outputs.log.format import Cleared
-from photon.outputs.published import PublishedDamaged, read_slot
+from photon.outputs.content import OutputMissing
+from photon.outputs.damaged import FilledContent
+from photon.outputs.log.format import Cleared, DamagedRange, gzip_name
+from photon.outputs.output_places import SLOTS_DIRECTORY
+from photon.outputs.published import SlotOutput, read_slot, slot_states
+from photon.spark.backfill.known import BackfillPaths, known_backfills, read_job
 
 BLOCK_BYTES = 4 << 20
 IDS_AT_ONCE = 8_192
-_NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<gz>\.gz)?")
+ALL_BYTES = sys.maxsize
+_NAME = re.compile(r"(?P<slot>.+)-[0-9]{6,18}\.jsonl(\.gz)?")
+_KINDS = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 
 
 class OutputUnreadable(PhotonError):
-    """A line that is not an output record; no later line of its file was registered. One line."""
+    """An output that is not there, or a line that is not an output record; no later line of its file was registered.
+    One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    path: Path
-    name: str  # relative to the output's root, as a plain file, as named by the verifier
+    path: Path  # of its plain form; it may be stored as .gz
+    name: str  # relative to the output's root, as named by the verifier
     slot: str
     kind: Kind
-    compressed: bool  # all its ids were cleared before it was compressed
+    cleared: int = 0  # bytes whose ids the verifier had cleared
+    published: int = 0  # bytes that readers were told of
+    end: int = ALL_BYTES  # nothing after this is read: a retired slot's ids were given back
+    damaged: tuple[DamagedRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFiles:
+    found: list[OutputFile]
+    archived: list[OutputFile]  # final ones that are gone: people may move them away
 
 
 @dataclass(slots=True)
@@ -63,70 +79,114 @@ class Registered:
         self.too_old += int(np.count_nonzero(column == Answer.BELOW_BOUNDARY))
 
 
-def output_files(root: Path) -> list[OutputFile]:
-    """All files of a pipeline, of all its slots.
+def datacentre_files(disk: Disk, base: Path, datacentre: str, join: str, output: Path, state: Path) -> OutputFiles:
+    """All files of a datacentre: of all its slots, and of its backfills. Raises OutputUnreadable, PublishedDamaged,
+    BackfillDamaged, OSError. ``base``: the directory of the deployment file."""
+    if not disk.exists(output):
+        raise OutputUnreadable(f"{output}: the output of {datacentre} is not there; mount it, or name others with "
+                               "--datacentre")  # fmt: skip
+    places = [(output, state / SLOTS_DIRECTORY)]
+    for path in known_backfills(disk, base, join, 0, ALL_BYTES):
+        paths = BackfillPaths(path)
+        job = read_job(disk, paths.job)
+        if job is not None and job.datacentre == datacentre:
+            places.append((paths.output, paths.state / SLOTS_DIRECTORY))
+    each = [output_files(disk, *place) for place in places]
+    return OutputFiles(
+        [file for some in each for file in some.found], [file for some in each for file in some.archived]
+    )
 
-    If a file exists both plain and compressed, the plain one is used.
+
+def output_files(disk: Disk, output: Path, slots: Path) -> OutputFiles:
+    """The published files of the slots with states below ``slots``, and all others of slots that are not retired.
+
+    Raises OutputUnreadable if one is gone, PublishedDamaged, OSError.
     """
-    found: dict[str, OutputFile] = {}
+    found, archived = dict[Path, OutputFile](), list[OutputFile]()
+    retired = set[str]()
+    for state in slot_states(disk, slots):
+        slot = read_slot(disk, state)
+        if slot.retired:
+            retired.add(slot.slot)
+        for file in _published(disk, slot, slot.output or output, _cleared(disk, state)):
+            if _is_there(disk, file.path):
+                found[file.path] = file
+            elif file.name in slot.removable:
+                archived.append(file)
+            elif file.published:
+                raise OutputUnreadable(f"{file.path}: was published, but is gone, even as .gz; mount or restore it")
     for kind, directory in DIRECTORY_OF.items():
-        for path in sorted((root / directory).glob("*.jsonl*")):
-            match = _NAME.fullmatch(path.name)
-            if match is None:
-                continue
-            name = f"{directory}/{path.name.removesuffix('.gz')}"
-            if match["gz"] is None or name not in found:
-                found[name] = OutputFile(path, name, match["slot"], kind, match["gz"] is not None)
-    return [found[name] for name in sorted(found)]
+        for name in disk.names(output / directory):
+            match = _NAME.fullmatch(name)
+            path = output / directory / name.removesuffix(".gz")
+            if match is not None and match["slot"] not in retired and path not in found:
+                plain = f"{directory}/{path.name}"
+                found[path] = OutputFile(path, plain, match["slot"], kind, 0 if disk.exists(path) else ALL_BYTES)
+    return OutputFiles([found[path] for path in sorted(found)], archived)
 
 
-def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
-    """Bytes of each file of a slot whose ids the verifier had cleared; for a final file all. Empty if unknown."""
+def _published(disk: Disk, slot: SlotOutput, root: Path, cleared: Mapping[str, int]) -> Iterator[OutputFile]:
+    for file in slot.files:
+        if (kind := _KINDS.get(file.kind)) is None:
+            continue
+        path = root / file.name
+        all_cleared = file.final or not disk.exists(path)  # only a final file is compressed
+        begin, end = file.readable(0)
+        yield OutputFile(
+            path, file.name, slot.slot, kind, ALL_BYTES if all_cleared else cleared.get(file.name, 0),
+            file.length if begin < end else 0, file.length if slot.retired else ALL_BYTES, file.damaged,
+        )  # fmt: skip
+
+
+def _is_there(disk: Disk, path: Path) -> bool:
+    return disk.exists(path) or disk.exists(path.with_name(gzip_name(path.name)))
+
+
+def _cleared(disk: Disk, slot_state: Path) -> Mapping[str, int]:
+    """Bytes of each growing file of a slot whose ids the verifier had cleared. Empty if unknown."""
     try:
-        files = decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
+        return decoded(disk.read(slot_state / "verifier" / "cleared.json"), Cleared).files
     except (OSError, *DECODE_ERRORS):
-        files = {}
-    try:
-        final = {file.name: file.length for file in read_slot(RealDisk(), slot_state).files if file.final}
-    except (OSError, PublishedDamaged):
-        final = {}
-    return files | final
+        return {}
 
 
-def blocks(file: OutputFile, cleared: int) -> Iterator[tuple[bytes, bool]]:
-    """(whole lines, True if they were cleared). A torn last line is left out."""
-    with _opened(file) as opened:
-        at, rest = 0, b""
-        while True:
-            below = max(cleared - at - len(rest), 0)
-            part = opened.read(min(BLOCK_BYTES, below) if below and not file.compressed else BLOCK_BYTES)
-            if not part:
-                return
-            data = rest + part
-            end = data.rfind(b"\n") + 1
-            if end:
-                yield data[:end], file.compressed or at + end <= cleared
-                at += end
-            rest = data[end:]
-
-
-def _opened(file: OutputFile) -> IO[bytes]:
-    opened: Any = gzip.open(file.path, "rb") if file.compressed else open(file.path, "rb")  # noqa: SIM115 - the caller's with
-    stream: IO[bytes] = opened
-    return stream
+def blocks(disk: Disk, file: OutputFile) -> Iterator[tuple[bytes, bool]]:
+    """(whole lines, True if they were cleared). A torn last line is left out. Raises OutputUnreadable, OSError."""
+    content = FilledContent(disk, file.path, 0, file.damaged)
+    at, rest = 0, b""
+    while True:
+        below = max(file.cleared - content.at, 0)
+        most = min(BLOCK_BYTES, below or BLOCK_BYTES, file.end - content.at)
+        try:
+            part = content.read(most)
+        except OutputMissing as missing:
+            raise OutputUnreadable(f"{missing.path}: {missing.why}; mount or restore it") from None
+        if not part:
+            break
+        data = rest + part
+        end = data.rfind(b"\n") + 1
+        lines = re.sub(rb"(?m)^\n", b"", data[:end]) if file.damaged else data[:end]
+        if lines:
+            yield lines, at + end <= file.cleared
+        at += end
+        rest = data[end:]
+    if content.at < file.published:
+        raise OutputUnreadable(
+            f"{file.path}: has {content.at} bytes, but {file.published} were published; restore it"
+        )
 
 
 def register_file(
+    disk: Disk,
     client: OperatorClient,
     ranges: Sequence[c.Range],
     digester: Digester,
     datacentre: str,
     file: OutputFile,
-    cleared: int,
     done: Registered,
 ) -> None:
-    """Adds to the counts in ``done``. Raises OutputUnreadable, and errors of the client."""
-    for refs, was_cleared in _refs(file, cleared, done):
+    """Adds to the counts in ``done``. Raises OutputUnreadable, OSError, and errors of the client."""
+    for refs, was_cleared in _refs(disk, file, done):
         rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
         for each in reversed(ranges):  # earlier shards hold, and report, the ids entered in their time
             elsewhere = []
@@ -139,17 +199,17 @@ def register_file(
                 break
 
 
-def counted(files: Sequence[OutputFile]) -> Registered:
-    """Counts the lines that ``register_file`` would register, without any request. Raises OutputUnreadable."""
+def counted(disk: Disk, files: Sequence[OutputFile]) -> Registered:
+    """Counts the lines that ``register_file`` would register, without any request. Raises as ``blocks``."""
     done = Registered()
     for file in files:
-        for _ in _refs(file, 0, done):
+        for _ in _refs(disk, file, done):
             pass
     return done
 
 
-def _refs(file: OutputFile, cleared: int, done: Registered) -> Iterator[tuple[OutputRefs, bool]]:
-    for block, was_cleared in blocks(file, cleared):
+def _refs(disk: Disk, file: OutputFile, done: Registered) -> Iterator[tuple[OutputRefs, bool]]:
+    for block, was_cleared in blocks(disk, file):
         try:
             refs = read_block(block)
         except EnvelopeError as error:

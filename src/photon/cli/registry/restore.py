@@ -21,9 +21,11 @@ from photon.config.words import many
 from photon.fleet.parts import Column, Part, moment, picked
 
 if TYPE_CHECKING:
+    from photon.config.disk import Disk
     from photon.config.settings import Settings
     from photon.idregistry.operate.backup import Manifest
     from photon.idregistry.operate.operator_client import OperatorClient
+    from photon.operations.register import OutputFiles
 
 
 @click.command()
@@ -64,7 +66,8 @@ def restore(
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
     Exit codes: 0 done, 1 damaged backup, directory not empty, no answer, or an output that cannot be read, 2 wrong
-    usage, 3 some ids of outputs have another owner in the backup or no token: their records may exist twice.
+    usage, 3 some ids of outputs have another owner in the backup or no token, so that their records may exist twice,
+    or archived output files are not there.
     """
     from contextlib import nullcontext
 
@@ -180,45 +183,63 @@ def _register_again(at: Deployed, only: tuple[str, ...], *, dry_run: bool, yes: 
         ask(f"Register the records in the outputs of {', '.join(names)}, under their tokens?", yes=yes)
         rows = [_registered(at, client, name) for name in names]
     at.part(Part("", rows, (*COUNTED, *map(_count, ("registered", "taken", "too_old", "without_token")))))
-    return ATTENTION if any(row["taken"] or row["without_token"] for row in rows) else DONE
+    return ATTENTION if any(row["taken"] or row["without_token"] or row["archived"] for row in rows) else DONE
 
 
 def _count(name: str) -> Column:
     return Column(f">{name.replace('_', ' ')}", name)
 
 
-COUNTED = (Column("datacentre"), _count("files"), _count("lines"))
+COUNTED = (Column("datacentre"), _count("files"), _count("archived"), _count("lines"))
+
+
+def _files(at: Deployed, disk: Disk, name: str) -> OutputFiles:
+    """The output files of a datacentre; names archived ones, whose records are not registered."""
+    from photon.operations.register import datacentre_files
+
+    pipeline = at.settings.datacentre[name]
+    output, state = at.base / pipeline.output, at.base / pipeline.state
+    files = datacentre_files(disk, at.base, name, pipeline.join, output, state)
+    if files.archived:
+        gone, first = len(files.archived), files.archived[0].path
+        click.echo(
+            f"photon: {name}: final output files are not there: {gone}, first {first}; "
+            "put back those written since the backup, and repeat, as their events would be joined again", err=True,
+        )  # fmt: skip
+    return files
 
 
 def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
     """Shows what would be registered. Raises PhotonError if it would be refused."""
     from photon.idregistry.operate.inspection import group_rows
-    from photon.operations.register import counted, output_files
+    from photon.objects.disk import UrlDisk
+    from photon.operations.register import counted
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
         raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
-    rows = []
+    disk, rows = UrlDisk(), []
     for name in names:
-        files = output_files(at.base / at.settings.datacentre[name].output)
-        done = counted(files)
-        row = {"datacentre": name, "files": len(files), "lines": done.lines, "without_token": done.without_token}
-        rows.append(row)
+        files = _files(at, disk, name)
+        done = counted(disk, files.found)
+        rows.append(_row(name, files) | picked(done, "lines without_token"))
     part = Part("datacentres", rows, (*COUNTED, _count("without_token")))
     at.part(part, "they would be registered again; nothing was changed", dry_run=True)
     return DONE
 
 
+def _row(name: str, files: OutputFiles) -> dict[str, Any]:
+    return {"datacentre": name, "files": len(files.found), "archived": len(files.archived)}
+
+
 def _registered(at: Deployed, client: OperatorClient, name: str) -> dict[str, Any]:
     from photon.idregistry.api import Digester
     from photon.idregistry.client.deployment_key import key_path, read_key
-    from photon.operations.register import Registered, cleared_lengths, output_files, register_file
+    from photon.objects.disk import UrlDisk
+    from photon.operations.register import Registered, register_file
 
-    pipeline = at.settings.datacentre[name]
-    digester = Digester(read_key(key_path(at.settings, at.base)), pipeline.join)
-    ranges = client.ranges()
-    done = Registered()
-    files = output_files(at.base / pipeline.output)
-    for file in files:
-        lengths = cleared_lengths(at.base / pipeline.state / "slots" / file.slot)
-        register_file(client, ranges, digester, name, file, lengths.get(file.name, 0), done)
-    return {"datacentre": name, "files": len(files), **picked(done, "lines registered taken too_old without_token")}
+    digester = Digester(read_key(key_path(at.settings, at.base)), at.settings.datacentre[name].join)
+    disk, ranges, done = UrlDisk(), client.ranges(), Registered()
+    files = _files(at, disk, name)
+    for file in files.found:
+        register_file(disk, client, ranges, digester, name, file, done)
+    return _row(name, files) | picked(done, "lines registered taken too_old without_token")
