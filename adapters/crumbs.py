@@ -112,7 +112,7 @@ def predecessor(told: str | None = None) -> str:
 
 
 def ended_words(code: int) -> str:
-    """Returns an exit code, or minus a signal's number, as ``ENDED`` has it."""
+    """Describes an exit code, or minus a signal's number, in the words of ``ENDED``."""
     return f"signal {-code}" if code < 0 else f"exit {code}"
 
 

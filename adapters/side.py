@@ -354,7 +354,7 @@ def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
 
 
 def compiled_bytes(pattern: str, where: str) -> re.Pattern[bytes]:
-    """Raises AdapterError."""
+    """Compiles a pattern over bytes. Raises AdapterError."""
     compiled(pattern, where)
     try:
         return re.compile(pattern.encode())

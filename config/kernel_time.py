@@ -29,7 +29,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_time() -> KernelTime | None:
-    """Returns ``None`` if the kernel cannot be asked: another system, or a container that forbids it."""
+    """Asks the kernel; returns ``None`` if that is impossible: another system, or a container that forbids it."""
     adjtimex = _adjtimex()
     if adjtimex is None:
         return None

@@ -74,7 +74,7 @@ async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeo
 
 
 async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels these and waits until they have ended, in any way."""
+    """Cancels these tasks and waits until all have ended, with any outcome."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -80,7 +80,7 @@ class Towards:
     identity: str
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The caller's certificate, and the authority that must have issued the other's."""
+        """Returns the caller's certificate and the authority that must have issued the server's."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
@@ -101,7 +101,7 @@ def identity_of(name: str) -> str:
 
 
 def towards(tls: Tls | None, identity: str) -> Towards | None:
-    """``None`` means plain text."""
+    """Returns the identity to demand and our certificates for it; ``None`` means plain text."""
     return None if tls is None else tls.to(identity)
 
 

@@ -1,4 +1,5 @@
-"""The content of each transaction: what the logs' offsets may pass, and what becomes a row of the retry store. Pure.
+"""The content of each transaction: the events that the logs' offsets may pass, and those that become rows of the
+retry store. Pure.
 
 A stretch at the front of its log is passed once each of its events has a verdict, or becomes a row with it.
 """
@@ -31,7 +32,9 @@ _NOT_YET = int(Outcome.NOT_YET)
 
 @dataclass(eq=False)
 class Committing:
-    """Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the logs."""
+    """Plans transactions. Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the
+    logs.
+    """
 
     table: OpenEvents
     logs: OpenLogs
@@ -118,7 +121,7 @@ class Committing:
         return table.times[own & ~waits], table.times[own & waits]
 
     def committed(self) -> None:
-        """Call it first after the changes are durable and new rows have their ids."""
+        """Notes that the last changes are durable and new rows have their ids. Call it right after the commit."""
         rows, self._on_their_way = self._on_their_way, NO_ROWS
         stored, self._stored = self._stored, NOTHING_STORED
         if len(rows):

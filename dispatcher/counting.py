@@ -25,7 +25,7 @@ from photon.idregistry.api import Kind
 
 @dataclass(eq=False)
 class Counting:
-    """``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``."""
+    """Counts events by outcome. ``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``."""
 
     table: OpenEvents
     logs: OpenLogs

@@ -229,7 +229,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def show_together(db: sqlite3.Connection, count: int) -> None:
-    """Makes the rows of all databases, attached as p0, p1 and so on, those of the connection."""
+    """Creates views that unite the rows of all databases, attached as p0, p1 and so on."""
     for table in _READ_TOGETHER:
         rows = " UNION ALL ".join(f"SELECT * FROM p{number}.{table}" for number in range(count))
         db.execute(f"CREATE TEMP VIEW {table} AS {rows}")
@@ -293,7 +293,8 @@ ROWS_AT_ONCE = 10_000
 
 
 def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int, str]]:
-    """Returns, for each log, as of one moment: identity, offset before which everything has a verdict or waits, path.
+    """Returns (identity, offset, path) of each log, as of one moment: before the offset everything has a verdict or
+    waits.
 
     The path is that of the last read. ``take`` receives the digests of waiting events, some at a time. Raises
     StateError.

@@ -135,12 +135,12 @@ class Discovery:
             self._changed.set()
         for address in changes.add:
             self._used[address] = found[address], calls.add(found[address], address)
-            log.info("a joiner is used", address=address, joiners=len(self._used))
+            log.info("a joiner is now in use", address=address, joiners=len(self._used))
         for removed in changes.remove:
             joiner, target = self._used.pop(removed.address)
             calls.remove(target)
             log.info(
-                "a joiner is no longer used", address=removed.address, gone=removed.gone, joiners=len(self._used)
+                "a joiner is no longer in use", address=removed.address, gone=removed.gone, joiners=len(self._used)
             )
             self._begin(self._end(joiner, target, gone=removed.gone))
 
@@ -162,4 +162,4 @@ class Discovery:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a joiner could not be asked", error=f"{type(error).__name__}: {error}")
+            log.error("a task that asks a joiner failed", error=f"{type(error).__name__}: {error}")

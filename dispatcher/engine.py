@@ -72,7 +72,9 @@ COMMIT_TIME = "commit time"  # its name in log lines about troubles
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``once``: end when everything that was read has a verdict, or cannot get one in this run."""
+    """A dispatcher's options. ``once``: end when everything that was read has a verdict, or cannot get one in this
+    run.
+    """
 
     once: bool = False
     in_flight: int = 8  # batches per joiner
@@ -137,7 +139,7 @@ class DispatcherEngine:
         watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """The caller opens and closes follower, state and exports. ``who``: its name, for people.
+        """The caller opens and closes follower, state and exports. ``who``: the dispatcher's name in messages.
 
         ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
         ``None`` disables this.
@@ -244,7 +246,9 @@ class DispatcherEngine:
         return self._core
 
     def status(self, *, conflicts: bool = False) -> Status:
-        """``conflicts``: also looks for lines with another line's id, which takes long if there are many."""
+        """Returns the current figures. ``conflicts``: also looks for lines with another line's id; slow if there are
+        many.
+        """
         found = self._contents.found() if conflicts and self._contents is not None else (0, None)
         counts = self._before.copy()
         counts.update(self._core.counting.live)
@@ -314,7 +318,7 @@ class DispatcherEngine:
             raise self._failure
 
     async def _turn(self) -> None:
-        """Does some of everything, then waits until there is something to do."""
+        """Runs one round of reading, sending and committing, then waits until there is more to do."""
         woken = self._wake.is_set()
         self._wake.clear()
         read = await self._read()
@@ -603,7 +607,7 @@ class DispatcherEngine:
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> bool:
-        """Returns True if anything changed besides the claim."""
+        """Commits all changes so far. Returns True if anything changed besides the claim."""
         counting, committing = self._core.counting, self._core.committing
         if counting.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, counting.retimed, counting.live[Verdict.RETIMED])

@@ -25,9 +25,9 @@ EVENT_BYTES = 600  # counted for each event in memory, in addition to its record
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Events sent to a joiner in one call, or looked up together: ``rows`` of ``OpenEvents``, which are ``events``.
+    """Events sent to a joiner in one call, or looked up together: the ``events`` in these ``rows`` of ``OpenEvents``.
 
-    ``read_past_ns``: the primary's progress known when it was made.
+    ``read_past_ns``: how far the primary logs were known to be read when the batch was made.
     """
 
     rows: RowIndexes

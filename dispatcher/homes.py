@@ -146,7 +146,7 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """``commit_s``: time from a registration's request until every datacentre could know of it."""
+        """Takes the registry's commit time: from a registration's request until every datacentre could know of it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property
@@ -211,7 +211,7 @@ class Evidence:
 
 class Homes:
     def __init__(self, own: str, datacentres: Iterable[str], head_start: HeadStart | None = None) -> None:
-        """``datacentres``: all that join the same events, with or without the own one."""
+        """``datacentres``: all that join the same events, with or without ours."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
         digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
@@ -228,7 +228,7 @@ class Homes:
         return len(self._trusts)
 
     def wait_s(self, rank: int, *, backlog: bool) -> float:
-        """Returns how long an event of this rank is left; 0: it is yielded.
+        """Returns how long an event of this rank is left to others; 0 if it is yielded.
 
         The second in line also waits for the first one's substitute.
         """
@@ -340,7 +340,7 @@ class Homes:
 
 
 def _words(digests: bytes) -> U64:
-    """Returns an n x 2 array."""
+    """Returns the digests as an n x 2 array of 64-bit words."""
     return np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of the logs become events in memory: parsed, counted as read, and queued. Pure."""
+"""Turns blocks of the logs into events in memory: parses, counts and queues them. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LineRules:
 
 @dataclass(eq=False)
 class Intake:
-    """Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Takes blocks into memory. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
     table: OpenEvents
     logs: OpenLogs

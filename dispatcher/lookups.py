@@ -53,7 +53,9 @@ class Behind:
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
-        """Runs after a scan, before reading. ``caught_up``: everything found by the previous scan was read."""
+        """True if it is behind. Call it after a scan, before reading. ``caught_up``: all that the last scan found was
+        read.
+        """
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
         stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)

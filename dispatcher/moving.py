@@ -1,7 +1,7 @@
-"""Moves the state of a datacentre's dispatchers into another number of databases.
+"""Moves the state of a datacentre's dispatchers into a different number of databases.
 
 The new databases are built from the old ones, each in one transaction: a log's rows go to its new database, waiting
-events to that of their file's log, counts to the first one, and common knowledge to all. The old ones are unchanged,
+events to that of their file's log, counts to the first one, and shared facts to all. The old ones are unchanged,
 except that their lines to export are written out first. A single rename decides which databases count
 (``partitions.Number``). So a crash at any moment leaves either all old or all new ones in force; the next start
 builds again, or removes what was left of the old ones.
@@ -68,7 +68,7 @@ def settling(state: Path) -> Iterator[None]:
 
 
 def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> None:
-    """Brings the state into ``count`` databases; within ``settling``. ``state``: that of a dispatcher alone.
+    """Moves the state into ``count`` databases; call it within ``settling``. ``state``: that of a dispatcher alone.
 
     Raises StateError, also while a dispatcher of another number runs; NotOfThisState, PublishedDamaged, OSError.
     """

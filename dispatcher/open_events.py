@@ -175,7 +175,7 @@ class OpenEvents:
         )
 
     def of_stretch(self, stretch: Stretch) -> RowIndexes:
-        """Returns the rows of its events without a verdict, in order."""
+        """Returns the rows of a stretch's events without a verdict, in order."""
         rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
         mine = rows[self.stretch[rows] == stretch]
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]
@@ -209,7 +209,7 @@ class OpenEvents:
         return mask
 
     def clock_went_back(self, now_ns: int) -> None:
-        """Makes no next try later than ``now_ns``, except of settled events."""
+        """Moves next tries that are later than ``now_ns`` to that time, except those of settled events."""
         np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:

@@ -54,7 +54,7 @@ def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
 
 
 def open_state(places: Places, rule: bytes, disk: Disk) -> State:
-    """Opens the partition's database, after bringing the state into as many as there are partitions.
+    """Opens the partition's database, after dividing the state into one database per partition.
 
     Raises StateError, NotOfThisState, PublishedDamaged, OSError.
     """

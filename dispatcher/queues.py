@@ -40,7 +40,7 @@ STORED_WEIGHT = 3.0
 
 
 class Shares:
-    """``share`` of the work while fresh events wait, below 1; 1: all events are equal. Times: monotonic s.
+    """Gives events behind ``share`` of the work while fresh events wait; 1 means all are equal. Times: monotonic s.
 
     ``capacity``: events in flight at all joiners together.
     """
@@ -127,7 +127,7 @@ class RowQueue:
         return self._out(taken)
 
     def take_last(self, most: int) -> RowIndexes:
-        """Takes the most recent ones first."""
+        """Takes at most ``most`` rows, the most recent ones first."""
         taken = [NO_ROWS]
         while most > 0 and self._runs:
             run = self._runs.pop()[::-1]
@@ -167,7 +167,7 @@ class HeadStartQueue:
         return np.concatenate(live), np.concatenate(backlog)
 
     def next_due(self) -> float | None:
-        """Monotonic seconds."""
+        """Returns when the next wait is over; monotonic seconds."""
         return min((queue[0][0] for queue in self._queues if queue), default=None)
 
 
@@ -183,7 +183,9 @@ class _Line:
 
 
 class Queues:
-    """``homes`` is ``None`` if there is only this datacentre: nothing is left to others. Times: monotonic seconds."""
+    """Events by the step they wait for. ``homes`` is ``None`` if nothing is left to other datacentres. Times:
+    monotonic s.
+    """
 
     def __init__(self, table: OpenEvents, limits: Limits, homes: Homes | None, shares: Shares) -> None:
         self._table = table
@@ -227,7 +229,9 @@ class Queues:
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float, *, asked: bool = False) -> None:
-        """``asked``: they were just looked up. Another datacentre may still take them before they are sent."""
+        """Queues events. ``asked``: they were just looked up. Another datacentre may still take them before they are
+        sent.
+        """
         if asked and self._homes is None:
             self.asked(rows, 0, now)
             return

@@ -69,7 +69,7 @@ class _Trouble:
 
 
 class Troubles:
-    """``log``: a structlog logger. Times: monotonic seconds."""
+    """Reports lasting troubles once. ``log``: a structlog logger. Times: monotonic seconds."""
 
     def __init__(self, log: Any) -> None:
         self._log = log

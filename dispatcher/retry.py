@@ -104,8 +104,8 @@ class Patience:
 class Attempt:
     """An attempt that is over.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: their rows in the retry store. ``gone``: the log
-    of its primary event is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: its events' rows in the retry store. ``gone``:
+    the log of its primary event is gone.
     """
 
     outcome: Outcome
@@ -119,7 +119,7 @@ class Attempt:
 class NextTry:
     """The next try of similar events.
 
-    ``settled``: there is no further try in this run; ``given_up``: although a try might help.
+    ``settled``: there is no further try in this run; ``given_up``: even though one might succeed.
     """
 
     delay_s: float
@@ -139,7 +139,7 @@ class Likeness(NamedTuple):
 
 @dataclass(eq=False)
 class NextTries:
-    """``hold_s``: with --once, events due later than that wait for the next run."""
+    """Plans next tries. ``hold_s``: with --once, events due later than that wait for the next run."""
 
     patience: Patience
     hold_s: float

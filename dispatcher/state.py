@@ -87,7 +87,7 @@ class State:
     def __init__(
         self, path: Path, *, rule: bytes | None = None, others: Sequence[Path] = (), wait_s: float = 0.0
     ) -> None:
-        """Opens or creates. ``rule``: the derivation of ids from records; a changed one is refused.
+        """Opens or creates the state. ``rule``: the derivation of ids from records; a changed one is refused.
 
         ``others``: the databases of the other dispatchers of this datacentre; ``wait_s``: longest wait for a process
         that has this one. Raises StateError.

@@ -93,7 +93,7 @@ _REASONS = {Outcome.RETRY: UNANSWERED, Outcome.NOT_YET: NOT_YET, Outcome.TOO_NEW
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One event. Times: ns of the wall clock; ``next_try_ns`` is ``None`` if unknown."""
+    """One event without a verdict. Times: ns of the wall clock; ``next_try_ns`` is ``None`` if unknown."""
 
     event_id: str
     log: str

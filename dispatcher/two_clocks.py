@@ -49,7 +49,7 @@ class Heard(NamedTuple):
 
 
 def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
-    """Returns ``None`` if the answer is useless because the store was not reached yet."""
+    """Compares the clocks by an answer of the store. Returns ``None`` if the store had not been reached yet."""
     if progress.now_ns:
         return Heard(asked_ns, at, progress.now_ns - asked_ns)
     if progress.read_past_ns == NOTHING_READ_NS:

@@ -102,7 +102,7 @@ class WaitingRoom:
         return list(self._by_key)
 
     def next_due(self) -> float | None:
-        """Monotonic seconds."""
+        """Returns when the next group is due; monotonic seconds."""
         while self._by_time and not self._by_time[0][2].left:
             heapq.heappop(self._by_time)
         return self._by_time[0][0] if self._by_time else None

@@ -83,7 +83,7 @@ def _key_fault(key: object) -> str:
 
 
 def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[Sequence[Key], I64]:
-    """The keys of a block, and the begin of each line: found in one scan if adapter and format allow it."""
+    """The keys of a block, and the start of each line: found in one scan if adapter and format allow it."""
     if type(adapter) is ConfiguredAdapter:  # another class may define keys differently
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
@@ -96,15 +96,15 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
 class BlockKeys:
     """The n records of a block that have a key.
 
-    ``bad``: the number of those without one, including ``failed``, but not of skipped ones.
+    ``bad``: the number of records without a key, including ``failed`` but not skipped ones.
     """
 
     keys: Sequence[bytes]  # in block order
-    starts: I64  # in block order: the begins of the records in the block
+    starts: I64  # in block order: the starts of the records in the block
     hashes: U64  # ascending
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
-    failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
+    failed: Sequence[tuple[int, str]] = ()  # (the record's start in the block, why its key is unknown)
     # In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not need versions of a key.
     times: I64 | None = None
 
@@ -160,7 +160,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
 
 
 def may_skip(adapter: Adapter) -> bool:
-    """True if it may skip primary records, so that keys in columns may be empty."""
+    """True if the adapter may skip primary records, so that keys in columns may be empty."""
     return type(adapter) is not ConfiguredAdapter or bool(adapter.primary_config.skip)
 
 
@@ -174,7 +174,7 @@ def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: byt
 
 
 class KeyFinder(Protocol):
-    """One thread calls give, found and close."""
+    """Finds the keys of blocks. One thread calls give, found and close."""
 
     def give(self, block: Block) -> None:
         """Queues a block whose keys ``found`` returns later."""

@@ -108,9 +108,10 @@ def open_catalog(
 
 
 class CatalogDatabase:
-    """A transaction is open whenever there are uncommitted changes. Thread-safe.
+    """A catalogue's database.
 
-    This process's look-ups see uncommitted changes.
+    A transaction is open whenever there are uncommitted changes. Thread-safe. This process's look-ups see uncommitted
+    changes.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -161,7 +162,7 @@ class Catalog(CatalogDatabase):
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """Includes the open transaction. Does not count the logs."""
+        """Returns the totals, including the open transaction, without the number of logs."""
         with self._lock:
             row = self._db.execute("SELECT events, bad, bytes, duplicates FROM totals").fetchone()
             return MapTotals(*map(add, row, self._added))

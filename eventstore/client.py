@@ -76,7 +76,9 @@ class EventStoreClient:
         return found
 
     async def progress(self) -> Progress:
-        """The last known one while the store is unreachable: it only lags behind, which is safe."""
+        """Returns the store's progress. If the store is unreachable, returns the last known one, which is safe: it
+        only lags.
+        """
         asked = self._monotonic()
         try:
             message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)

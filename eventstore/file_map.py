@@ -138,7 +138,7 @@ class MappedPlaces:
 
     @staticmethod
     def of_versions(found: Sequence[tuple[int, Version]], complete: bool = True) -> MappedPlaces:
-        """``found``: versions, each with the row of the request it answers."""
+        """Builds places from ``found``: versions, each with the row of the request it answers."""
         columns = np.array([(row, *version) for row, version in found], np.int64).reshape(-1, 4).T
         rows, times, logs, offsets = columns
         none = np.zeros(len(rows), np.int64)
@@ -146,8 +146,9 @@ class MappedPlaces:
 
     @staticmethod
     def of(exact: tuple[I64, I64, I64], sparse: I64, span: int, complete: bool = True) -> MappedPlaces:
-        """``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of ``span``
-        bytes.
+        """Builds places from entries.
+
+        ``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of ``span`` bytes.
         """
         rows, logs, offsets = exact
         none = np.zeros(len(rows), dtype=np.int64)
@@ -224,7 +225,9 @@ class MapTotals:
 
 
 class FileMap(Protocol):
-    """The reader's thread alone tends, adds and commits; any thread may look up.
+    """Where in the primary logs each key may be.
+
+    The reader's thread alone tends, adds and commits; any thread may look up.
 
     Only a remote backend raises FileMapUnavailable, and only one that may lose acknowledged rows raises RowsLost,
     from ``tend``, ``add`` and ``commit``.
@@ -263,7 +266,7 @@ class FileMap(Protocol):
         """All logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """``exact``: all duplicates are counted; otherwise only those found so far by merges and order checks."""
+        """Returns the totals. ``exact``: with all duplicates, not only those that merges and order checks found."""
 
     def interrupt(self) -> None:
         """From any thread: calls waiting for a remote backend end with FileMapUnavailable from now on."""
@@ -296,7 +299,7 @@ def pack(log: int, offsets: I64) -> U64:
 
 
 def unpack(locations: U64) -> tuple[I64, I64]:
-    """(log numbers, offsets)."""
+    """Splits locations into (log numbers, offsets)."""
     return (locations >> _LOG_SHIFT).astype(np.int64), (locations & _OFFSET_MASK).astype(np.int64)
 
 

@@ -55,7 +55,9 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(eq=False)
 class KeylessRecords:
-    """One thread changes it; ``listed`` and ``count`` may be read from any.
+    """The records whose key is unknown.
+
+    One thread changes it; ``listed`` and ``count`` may be read from any.
 
     ``state``: the file map's directory. ``fresh``: the map is new, so everything is read again. Raises OSError.
     """

@@ -62,7 +62,7 @@ def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
 
 
 class SharedKeys:
-    """Thread-safe. ``report`` receives the first ambiguous key."""
+    """Compares the records that share a key. Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
         self.rule = rule  # adapter.primary_duplicates

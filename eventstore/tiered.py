@@ -69,7 +69,7 @@ class LookUp:
 
 @dataclass(eq=False)
 class TieredEventStore:
-    """Thread-safe.
+    """Answers look-ups from the cache and the logs. Thread-safe.
 
     ``given_up``: identities of logs whose records count as absent; ``gone``: of logs whose files are known to be
     gone. ``shared``: facts about keys that several records have.

@@ -79,15 +79,15 @@ class Digester:
         self._begun = blake2b(len(name).to_bytes(4, "little") + name, digest_size=DIGEST_BYTES, key=key)
 
     def digest(self, event_id: bytes) -> bytes:
-        """16 bytes."""
+        """Returns an event id's digest, 16 bytes."""
         return self.digests([event_id])
 
     def fingerprint(self) -> bytes:
-        """A hash of key and join name to compare: with another key the registry would take every id for a new one."""
+        """A hash of key and join name, for comparison: with another key the registry would take every id for new."""
         return self.digest(KEY_PROOF)
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
-        """n x 16 bytes."""
+        """Returns the digests of event ids, n x 16 bytes."""
         copied, out = self._begun.copy, []
         for each in event_ids:
             begun = copied()

@@ -270,7 +270,7 @@ def _mark_of(disk: Disk, state: Path) -> int:
 
 
 def _taken(state: Path) -> int:
-    """Changes whenever the lock is taken: its holder writes its pid there."""
+    """Returns a value that changes whenever the lock is taken, as its holder writes its pid there."""
     try:
         return (state / LOCK_NAME).stat().st_mtime_ns
     except OSError:

@@ -100,6 +100,6 @@ class Joiner(Protocol):
     """Any joiner serves any event; no state binds an event to a joiner."""
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt. If the joiner is unreachable, all rows are RETRY."""
+        """Makes one attempt at each event. If the joiner is unreachable, all rows are RETRY."""
 
     async def close(self) -> None: ...

@@ -93,7 +93,7 @@ class JoinerLimits:
 
 @dataclass(frozen=True, slots=True)
 class JoinerStats:
-    """Counted since the process started."""
+    """Counts since the process started."""
 
     outcomes: dict[Outcome, int]
     open_ids: int
@@ -290,7 +290,7 @@ class JoinerEngine:
 
     # -- one batch -------------------------------------------------------------------------------------------
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt at each event; after ``timeout`` seconds unknown rows are RETRY."""
+        """Makes one attempt at each event; after ``timeout`` seconds unknown rows are RETRY."""
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
             why = reason if self._shell is not None else "the joiner is not started"

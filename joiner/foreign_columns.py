@@ -33,7 +33,7 @@ class Unreadable:
 
 
 class EventsRead(NamedTuple):
-    """The answer of ``events_of``."""
+    """The result of ``events_of``."""
 
     events: Events
     unreadable: list[Unreadable]
@@ -63,7 +63,7 @@ def events_of(
 
     Never raises for a record: unreadable ones are listed with their reasons. Raises Retry if the machine cannot
     answer now, and AdapterError if the adapter's answers for the same bytes differ (``adapters.computed_twice``) or
-    do not come.
+    if there is none.
 
     ``as_of_ns``: one time for all events (``Events.as_of``).
     """

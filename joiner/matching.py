@@ -33,7 +33,7 @@ NONE_BEFORE_REASON = "no primary event of its key is as early as it"
 
 
 class Chosen(NamedTuple):
-    """``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
+    """The records chosen. ``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
 
     found: EventLookUps
     sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with

@@ -43,11 +43,11 @@ class SideReader(ABC):
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
-        """Raises BadRecord."""
+        """Returns a record's key. Raises BadRecord."""
 
     @abstractmethod
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        """Raises BadRecord."""
+        """Returns a record's header. Raises BadRecord."""
 
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
@@ -133,7 +133,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     @abstractmethod
     def _fields(self, record: bytes, file: LogFile) -> _Fields:
-        """Raises BadRecord."""
+        """Splits a record into fields. Raises BadRecord."""
 
     @abstractmethod
     def _value(self, fields: _Fields, role: str) -> bytes:

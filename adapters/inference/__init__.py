@@ -303,7 +303,7 @@ def _time_fields(time: Any) -> tuple[str, ...]:
 
 
 def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
-    """Returns a text that says why it is unclear; ``None`` if the records have no time."""
+    """Returns the event time, a text that says why it is unclear, or ``None`` if the records have no time."""
     if isinstance(told, TimeConfig):
         return told
     if told is None:
@@ -317,7 +317,7 @@ def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
 
 
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes: tuple[str, ...] = ()) -> str:
-    """``notes``: comments at the top."""
+    """Formats a configuration file for both sides. ``notes``: comments at the top."""
     out = [f"# {note}" for note in notes]
     for role, side in (("primary", primary), ("foreign", foreign)):
         out.append(f"[join.{name}.{role}]")

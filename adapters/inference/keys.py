@@ -92,7 +92,7 @@ class Candidate:
         return self.overlap / self.distinct if self.distinct else 0.0
 
     def evidence(self, primaries: int) -> str:
-        """One line for a person."""
+        """Describes the evidence for a person, in one line."""
         unique = "unique there" if self.unique == 1 else f"{self.unique:.1%} of its values there are unique"
         chance = "; chance could explain this" if self.bits < BITS_MIN else ""
         return (

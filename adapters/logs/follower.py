@@ -273,7 +273,10 @@ class Follower:
         return True
 
     def _discovered(self, settled: bool) -> list[FoundFile] | None:
-        """Returns ``None`` if nothing changed. ``settled``: unchanged files need no check. Raises OSError."""
+        """Returns the files of the directory; ``None`` if nothing changed.
+
+        ``settled``: unchanged files need no check. Raises OSError.
+        """
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
                 self._there.version()  # waits until all were listed

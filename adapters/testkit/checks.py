@@ -47,7 +47,7 @@ Clock = Callable[[], float]
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20  # findings kept for one check; the rest are counted
 LOCAL_TIME = (
-    "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
+    "is a time read in the machine's zone, which differs between datacentres? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
 )
 
@@ -271,7 +271,7 @@ CHECKS: dict[str, Check] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings``: check -> one line for each breach; empty if the contract is kept."""
+    """The result of all checks. ``findings``: check -> one line for each breach; empty if the contract is kept."""
 
     findings: dict[str, list[str]]
     speeds: list[Speed]

@@ -140,7 +140,7 @@ class Otlp:
         return fields
 
     def metrics(self, metrics: Sequence[Metric]) -> None:
-        """Does not wait. Drops this reading if the previous one is still being sent."""
+        """Sends a reading without waiting; drops it if the previous one is still being sent."""
         if not self._reading.is_alive():
             data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
             self._reading = threading.Thread(target=self._metric_exporter.export, args=(data,), daemon=True)

@@ -63,7 +63,7 @@ class Coverage:
         self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers
 
     def put(self, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
-        """Writes within the caller's transaction."""
+        """Adds spans within the caller's transaction."""
         rows: dict[tuple[str, int], tuple[int, int]] = {}
         for identity, begin, end, oldest, newest in spans:
             oldest, newest = _outwards(oldest, newest)

@@ -35,7 +35,9 @@ class Redispatcher:
         return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
-        """Returns a stretch that has none left when all are done. ``first_read_ns``: start of the patience."""
+        """Sends events again. Returns a stretch that has none left when all are done. ``first_read_ns``: start of the
+        patience.
+        """
         stretch = self.intake.redispatch(events, first_read_ns, self.clock.monotonic())
         self._stretches.append(stretch)
         self.wake()

@@ -34,7 +34,7 @@ REST = BackOff(first=0.5, most=5.0)  # pauses while the node keeps failing
 
 
 class NodeHealth:
-    """Hedging delay and back-off of one node. One thread."""
+    """The hedging delay and back-off of one node. For one thread."""
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=WINDOW)
@@ -128,7 +128,7 @@ class NodeClient:
 
 class Asked:
     def __init__(self, questions: Sequence[tuple[NodeClient, U64, I64]]) -> None:
-        """(node, hashes, their rows)."""
+        """``questions``: (node, hashes, the row of each hash)."""
         self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
 

@@ -28,7 +28,7 @@ from photon.eventstore.segments import Segment, SegmentCache
 
 
 class CacheNode:
-    """Call ``feed`` from one thread; the rest from any."""
+    """One node's records. Call ``feed`` from one thread; the rest from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -38,7 +38,7 @@ class HBaseRefused(FileMapError):
 
 
 class HBase(Protocol):
-    """Thread-safe. Each call raises HBaseUnavailable or HBaseRefused."""
+    """An HBase cluster. Thread-safe. Each call raises HBaseUnavailable or HBaseRefused."""
 
     def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
         """The existing rows, with all cells or those of ``columns``. In batches, not by scans."""

@@ -87,7 +87,7 @@ class HBaseCatalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def totals(self) -> MapTotals:
-        """Includes the open transaction."""
+        """Returns the totals, including the open transaction."""
         row = self._one("SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1")
         return MapTotals(*(row or (0, 0, 0, 0)))
 

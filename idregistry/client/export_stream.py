@@ -78,7 +78,7 @@ class ExportReader:
         self.facts: ExportFacts | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Raises ExportFailed."""
+        """Yields the chunks, checked. Raises ExportFailed."""
         summer = Summer()
         began = False
         for each in self._parts:

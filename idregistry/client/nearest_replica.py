@@ -77,7 +77,7 @@ class Nearest:
         top.now = max(top.now, index)
 
     def round_trip_s(self, name: str) -> float:
-        """Median of the last few; infinite if it never answered."""
+        """The median of a replica's last few round trips; infinite if it never answered."""
         return self._replicas[name].distance_s
 
     def choose(self, group: int) -> str:

@@ -70,7 +70,8 @@ class Recovery:
                 return found
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
-        """The intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced it.
+        """Commits the intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced
+        it.
 
         Returns the shards that must have fenced it before the first reopening, as of the intent or later; shards
         opened after the intent start with the fence. A Refusal says why not, or that the outcome is unknown: then ask

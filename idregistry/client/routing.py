@@ -34,7 +34,7 @@ One = Callable[[int, Ids, float], Awaitable[Answered]]
 
 
 class Backend(Protocol):
-    """One try at the most likely replica; remembers hints. Raises nothing for an unreachable registry."""
+    """Makes one try at the most likely replica, and remembers hints. Raises nothing for an unreachable registry."""
 
     async def describe(self, *, timeout: float) -> Description | Refusal: ...
 

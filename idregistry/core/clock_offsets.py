@@ -93,7 +93,7 @@ def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) 
 
 
 class Agreement(enum.IntEnum):
-    """The numbers of registry.proto."""
+    """The result of comparing clocks; the numbers are those of registry.proto."""
 
     AGREES = 1  # the local clock is certainly within S of the median
     APART = 2  # it is certainly further away

@@ -83,11 +83,11 @@ class Batch(Command, frozen=True, tag="batch"):
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
     def inserts(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to insert. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def clears(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to clear. Raises IdsError."""
         try:
             return Ids.decode(self.clear_digests, self.clear_times, self.clear_tokens)
         except IdsError as error:
@@ -139,7 +139,7 @@ class Reopen(Command, frozen=True, tag="reopen"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to give up. Raises IdsError."""
         if self.digests and not self.generations:
             raise IdsError("no generations are named")
         return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
@@ -196,7 +196,7 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to register again. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def take(self, rows: I64, config: int) -> RegisterAgain:
@@ -387,7 +387,7 @@ def encode(command: ShardCommand | ConfigCommand) -> bytes:
 
 
 def decode_shard(data: bytes) -> ShardCommand:
-    """A shard group's command. Raises CommandError."""
+    """Decodes a shard group's command. Raises CommandError."""
     command: ShardCommand = _decode(data, _shard_decoder)
     if isinstance(command, Configure):
         check_ranges(command.ranges)
@@ -408,7 +408,7 @@ def decode_shard(data: bytes) -> ShardCommand:
 
 
 def decode_config(data: bytes) -> ConfigCommand:
-    """The config group's command. Raises CommandError."""
+    """Decodes a config group's command. Raises CommandError."""
     command: ConfigCommand = _decode(data, _config_decoder)
     if isinstance(command, SetUp):
         check_ranges(command.ranges)
@@ -445,7 +445,7 @@ def check_number(ids: Ids) -> None:
 
 
 def check_inserts(ids: Ids) -> None:
-    """Number, kinds and tokens. Raises CommandError."""
+    """Checks number, kinds and tokens. Raises CommandError."""
     check_number(ids)
     if ids.kinds.tobytes().translate(None, _KINDS):
         raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")

@@ -112,7 +112,7 @@ class ConfigMachine:
         return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, *sampled, end]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Raises SnapshotError."""
+        """Replaces the state by that of a snapshot. Raises SnapshotError."""
         head, slots, judged, samples = _read(chunks)
         with self._lock:
             self._slots, self._verdict_rules, self._samples = slots, judged, samples

@@ -148,7 +148,7 @@ class Bucket:
             self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
-        """Call before rows, all different, are changed in place; ``changed`` must follow."""
+        """Prepares a change in place of rows, all different; ``changed`` must follow."""
         self._subtract(rows)
         live = []
         for reference in self._frozen:

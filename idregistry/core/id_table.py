@@ -66,7 +66,7 @@ class IdTable:
 
     def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
         if not 0 < bucket_bits <= MAX_BUCKET_BITS:
-            raise ValueError(f"bucket_bits {bucket_bits} is not within 1 and {MAX_BUCKET_BITS}")
+            raise ValueError(f"bucket_bits {bucket_bits} is not from 1 to {MAX_BUCKET_BITS}")
         self.bucket_bits = bucket_bits
         self._buckets: dict[int, Bucket] = {}
         self._index = DigestIndex(self)
@@ -275,7 +275,7 @@ class IdTable:
 
     # -- scans ----------------------------------------------------------------------------------------------------
     def bucket_numbers(self) -> list[int]:
-        """Ascending."""
+        """The numbers of all buckets, ascending."""
         return sorted(self._buckets)
 
     def bucket_rows(self, number: int) -> Rows:

@@ -163,7 +163,7 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 
 
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
-    """Applied only if count and XOR match all ids owned below; then remembers the watermark (rule 8).
+    """Clears the ids owned below a batch if count and XOR match them, and remembers the watermark (rule 8).
 
     Reads the rows of the buckets that hold anything not cleared, about 10 ns per row, and takes a quarter of a
     microsecond per id that it clears; at most MAX_CLEARED at once.

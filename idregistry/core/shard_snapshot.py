@@ -289,7 +289,9 @@ def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
 
 
 def held_head(chunk: bytes) -> bytes:
-    """The same first chunk of a snapshot, but for a shard that begins closed to inserts. Raises SnapshotError."""
+    """Returns the first chunk of a snapshot, changed so that its shard begins closed to inserts. Raises
+    SnapshotError.
+    """
     head = _decode(chunk)
     _begin(head)
     return _encode(msgspec.structs.replace(head, held=True))

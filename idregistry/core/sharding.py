@@ -23,7 +23,7 @@ FOREVER = (NO_TIME, END_OF_TIME)
 def single_range(shards: int) -> tuple[Range, ...]:
     """The config of a deployment's first start: all time in shards 1 to ``shards``."""
     if not 1 <= shards <= MAX_SHARDS:
-        raise ValueError(f"shards = {shards} is not within 1 and {MAX_SHARDS}")
+        raise ValueError(f"shards = {shards} is not from 1 to {MAX_SHARDS}")
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
 
 

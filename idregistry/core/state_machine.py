@@ -123,7 +123,7 @@ class ShardMachine:
             return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Raises SnapshotError."""
+        """Replaces the state by that of a snapshot. Raises SnapshotError."""
         self._replace(read_shard(chunks))
 
     def restoring(self) -> ShardReading:
@@ -222,7 +222,7 @@ class ShardMachine:
 
     @property
     def boundary(self) -> int:
-        """ns UTC; NO_BOUNDARY means that nothing is too old."""
+        """The boundary in ns UTC; NO_BOUNDARY means that nothing is too old."""
         return self._state.boundary
 
     @property

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IdColumns:
-    """n ids."""
+    """n ids, as columns."""
 
     digests: bytes  # n x 16
     times: I64

@@ -138,7 +138,7 @@ class OperatorClient:
 
     # -- the leader ---------------------------------------------------------------------------------------------
     def leader(self, group: int, timeout: float = LEADER_SECONDS) -> str:
-        """Raises RegistryUnreachable if none is found in time."""
+        """Returns a group's leader. Raises RegistryUnreachable if none is found in time."""
         deadline = time.monotonic() + timeout
         while True:
             inspected = self.inspect_all().values()
@@ -209,7 +209,7 @@ class OperatorClient:
             raise RegistryRefuses(reply.reason)
 
     def open_shard(self, shard: int, boundary_ns: int | None) -> None:
-        """Raises PhotonError."""
+        """Opens a restored shard. Raises PhotonError."""
         request = pb.OpenShardRequest(
             shard=shard, raise_boundary=boundary_ns is not None, boundary_ns=boundary_ns or 0
         )

@@ -87,7 +87,7 @@ class NotLeader:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may have been committed, or may still be: the deadline passed or leadership was lost."""
+    """The command may have been committed, or may still be: the deadline passed or leadership was lost."""
 
 
 ProposalOutcome = Applied | NotLeader | Unknown
@@ -114,7 +114,7 @@ class Group(Protocol):
         """Thread-safe. Calls ``done`` exactly once, on the driver's thread (or at once if not the leader)."""
 
     def state(self) -> GroupState:
-        """Thread-safe."""
+        """Returns the group's present state. Thread-safe."""
 
     def transfer(self, to: str | None) -> None:
         """Asks the leader to let another replica lead (``None`` means the most up-to-date one).

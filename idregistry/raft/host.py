@@ -121,7 +121,7 @@ class RaftHost:
         return all(group.state().writable for group in self._groups.values())
 
     def group(self, number: int) -> Group:
-        """Raises KeyError."""
+        """Returns one of the present groups. Raises KeyError."""
         return self._groups[number]
 
     @property
@@ -140,7 +140,7 @@ class RaftHost:
         with self._lock:
             coming = {change.number for change in self._changes if change.machine is not None}
             if number in self._groups or number in coming:
-                raise ValueError(f"raft: group {number} is here already")
+                raise ValueError(f"raft: group {number} exists here already")
             if len(self._groups) + len(coming) >= GROUPS_MAX:
                 raise ValueError(f"raft: replica {self._name} has {GROUPS_MAX} groups and accepts no more")
             return self._queue_change(_Change(number, machine))

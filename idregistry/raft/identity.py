@@ -66,7 +66,10 @@ class KnownGroups:
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
-    """Read before a ``RaftHost`` is made; empty before the first start. Raises RaftStopped, OSError."""
+    """Returns the groups noted in a directory; empty before the first start. Raises RaftStopped, OSError.
+
+    Call it before a ``RaftHost`` is made.
+    """
     path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())

@@ -116,7 +116,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, disk: Disk, memory: int = LOG_MEMORY_BYTES) -> None:
-        """``memory``: about how many bytes of the newest commands are kept; others are read when needed."""
+        """``memory``: approximate bytes of the newest commands to keep; older ones are read when needed."""
         self._directory = directory
         self._disk = disk
         self._memory = memory

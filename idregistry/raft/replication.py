@@ -48,7 +48,7 @@ class _Sending:
     transfer: _Transfer | None = None
 
     def answers_in(self, now: float) -> float:
-        """Seconds from an entry to its acknowledgement; an entry that waits longer than that counts."""
+        """Seconds from an entry to its acknowledgement, or more if the present one has waited longer."""
         return max(self.takes, now - self.waits_for[1] if self.waits_for else 0.0)
 
 

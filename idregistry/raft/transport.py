@@ -43,7 +43,7 @@ class Network(Protocol):
     def start(self, hello: Hello, receiver: Receiver) -> None: ...
 
     def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
-        """Never blocks. An empty frame is a sign of life."""
+        """Sends a frame; never blocks. An empty frame is a sign of life."""
 
     def stop(self) -> None: ...
 

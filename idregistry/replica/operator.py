@@ -93,7 +93,7 @@ class Operator:
             return outcome
         after = self._state(group)
         if before is None or after is None or not after.is_leader or before.term != after.term:
-            return Refusal(Status.UNKNOWN, f"group {group} changed its leader")
+            return Refusal(Status.UNKNOWN, f"the leader of group {group} changed; try again")
         return int(outcome), after.term
 
     def tidy(self) -> None:

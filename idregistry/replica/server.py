@@ -289,7 +289,7 @@ class RegistryReplica:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
-        """Runs often until all is set up and while shards change, otherwise once a second."""
+        """Runs the caretaker: often until all is set up and while shards change, otherwise once a second."""
         while True:
             try:
                 settled = await self._care_once()

@@ -75,7 +75,7 @@ class Finals:
         }
 
     def settle(self) -> None:
-        """Finishes, at a start, what a crash interrupted."""
+        """Finishes, at a start, the work that a crash interrupted."""
         for name, entry in self._listed.items():
             plain = self._root / name
             if entry.compressed and self._disk.exists(plain) and self._disk.exists(self._root / entry.file):

@@ -44,7 +44,7 @@ class SlotLock:
         self._fd = descriptor
 
     def release(self) -> None:
-        """Call only after everything that writes in the slot has ended."""
+        """Releases the lock. Call it only after everything that writes in the slot has ended."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -318,7 +318,7 @@ class SlotStore:
             self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
     def publish_redone(self, upto: int) -> None:
-        """Publishes that incarnations up to this one have left nothing in the log; the place is the synced one of now
+        """Publishes that incarnations up to this one have nothing left in the log, up to the place that is synced now
         (rule 13).
         """
         write_redone(self.disk, self.paths.state, self.slot, upto, self._files.lengths)
