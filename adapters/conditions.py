@@ -1,4 +1,4 @@
-"""Conditions on the fields of a record: the words of ``skip`` and ``filter``."""
+"""Conditions on the fields of a record, as in ``skip`` and ``filter``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """Equality in which 1 does not equal true."""
+    """True if both are equal; 1 does not equal true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 

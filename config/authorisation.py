@@ -44,7 +44,7 @@ class Said:
 
 
 class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Authorises calls of a server over TLS. Refuses others with PERMISSION_DENIED before the handler runs."""
+    """Authorises the calls to a server over TLS; refused ones get PERMISSION_DENIED before their handler runs."""
 
     def __init__(self, server: str, datacentre_of: DatacentreOf | None = None) -> None:
         """``server``: the server's identity. ``datacentre_of``: see config/rights.py."""

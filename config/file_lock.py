@@ -67,7 +67,7 @@ def name_holder(descriptor: int) -> None:
 
 
 def holder_of(path: Path) -> str | None:
-    """Returns the text that the live process holding this lock file wrote into it; ``None`` if no process does."""
+    """Returns the text that the live holder of this lock file wrote into it; ``None`` if no process holds it."""
     with suppress(OSError):
         if is_locked(path):
             return path.read_bytes()[:100].decode(errors="replace").strip() or "pid unknown"

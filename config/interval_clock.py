@@ -52,7 +52,7 @@ class IntervalClock:
     def __init__(
         self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
     ) -> None:
-        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel says nothing."""
+        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel is not asked."""
         self.clock = clock
         self.uncertainty_ns = uncertainty_ns
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""The kernel's own statement about its clock: adjtimex(2), queried but not changed. Linux only."""
+"""The kernel's own statement about its clock, read with adjtimex(2). Linux only."""
 
 from __future__ import annotations
 

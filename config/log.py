@@ -77,7 +77,7 @@ class RateLimit:
 
 
 def bounded(logger: Any, method: str, fields: Fields) -> Fields:
-    """A processor: bytes, such as ids, become text, and fields are truncated to a line's length."""
+    """A processor that turns bytes, such as ids, into text and truncates fields to a line's length."""
     for name, value in fields.items():
         if isinstance(value, bytes):
             value = fields[name] = value[:VALUE_CHARS_MAX].decode("utf-8", "backslashreplace")

@@ -91,7 +91,7 @@ class HealthyServer:
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, stops."""
+        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, then stops."""
         from grpc_health.v1 import health_pb2
 
         if self.shared is not None:
@@ -131,7 +131,7 @@ class _Parts:
 
 
 class _Part:
-    """Takes the services of one part, in place of a server of its own."""
+    """Collects the services of one part, which shares a server instead of having its own."""
 
     def __init__(self, handlers: list[Handler]) -> None:
         self._handlers = handlers

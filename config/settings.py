@@ -369,7 +369,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.pipeline == "spark"
 
     def slot_at(self, datacentre: str, place: int, places: int) -> str:
-        """Returns the slot of one of its joiners: the first of NAME-place, NAME-(place + places), … not retired."""
+        """Returns a joiner's slot: the first of NAME-place, NAME-(place + places), … that is not retired."""
         names = (f"{datacentre}-{number}" for number in itertools.count(place, places))
         return next(name for name in names if name not in self.retired)
 

@@ -57,7 +57,7 @@ def _watch(gone: Callable[[], None]) -> None:
 
 
 async def until(stop: asyncio.Event, seconds: float) -> bool:
-    """Waits ``seconds``, or until ``stop`` is set. Returns True if it is."""
+    """Waits ``seconds``, or until ``stop`` is set. Returns True if ``stop`` is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()

@@ -68,7 +68,7 @@ class Tls:
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Every caller must present a certificate of the same authority."""
+        """A server's credentials: every caller must present a certificate of the same authority."""
         import grpc
 
         return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)

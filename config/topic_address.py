@@ -1,4 +1,4 @@
-"""``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of its clients. Loads no client."""
+"""Addresses ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of Kafka's clients. Loads no client."""
 
 from __future__ import annotations
 

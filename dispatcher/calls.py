@@ -1,4 +1,4 @@
-"""A dispatcher's joiners, and its calls to them. ``flow`` decides which of them gets a batch."""
+"""A dispatcher's joiners, and its calls to them. ``flow`` chooses the joiner for each batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRACE = 1.5  # the joiner keeps its own time limit; this multiple of it ends a c
 class Calls:
     """Calls joiners, which may be added and removed while batches are in flight.
 
-    ``flow`` has no targets yet. ``resized`` is called with the number of joiners when that changes.
+    ``flow`` must have no targets yet. ``resized`` is called with the number of joiners when that changes.
     """
 
     joiners: Sequence[Joiner]

@@ -1,7 +1,8 @@
 """The content of each transaction: the events that the logs' offsets may pass, and those that become rows of the
 retry store. Pure.
 
-A stretch at the front of its log is passed once each of its events has a verdict, or becomes a row with it.
+The offset passes the stretch at the front of its log once each of the stretch's events has a verdict or becomes a
+row.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Committing:
         return left
 
     def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
-        """Makes events rows. Those in flight stay in memory too: their rows are for the next process."""
+        """Turns events into rows. Those in flight stay in memory too: their rows are for the next process."""
         table = self.table
         waits = table.group[rows] != NO_GROUP
         moving = ~waits & ~table.settled[rows]
@@ -146,7 +147,7 @@ def _note_passed(stretch: Stretch, changes: Changes) -> None:
 
 
 def _holds_back(stretch: Stretch, later: Iterable[Stretch]) -> bool:
-    """True if a few stragglers block more finished work than this stretch has."""
+    """True if a few stragglers block more finished work than this stretch contains."""
     if stretch.left > stretch.events * STRAGGLERS:
         return False
     done = 0

@@ -126,7 +126,7 @@ class Core:
         return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
-        """Returns when an event is due again, or has waited for others for ``wait_s``. Monotonic seconds."""
+        """Returns when an event is due again, or has waited ``wait_s`` for a batch to fill. Monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(due, self.queues.gathered_at)

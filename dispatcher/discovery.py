@@ -32,7 +32,7 @@ class Found(Joiner, Protocol):
     """A joiner at an address."""
 
     async def serves(self, timeout: float) -> bool | None:
-        """True if it says that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
+        """True if the joiner reports that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
         """Closes the connection; the outcome of calls in flight is then unknown."""
@@ -145,7 +145,7 @@ class Discovery:
             self._begin(self._end(joiner, target, gone=removed.gone))
 
     async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:
-        """Waits for the joiner's calls, which have time-outs, so this ends."""
+        """Waits for the joiner's calls to end; they have time-outs."""
         try:
             waits = not gone
             while waits:

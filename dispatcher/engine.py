@@ -125,7 +125,7 @@ class Surroundings:
 
 
 class DispatcherEngine:
-    """Reads, sends, retries, commits, until stopped or, with ``once``, done. Raises StateError, OSError."""
+    """Reads, sends, retries and commits until it is stopped or, with ``once``, done. Raises StateError, OSError."""
 
     def __init__(
         self,
@@ -387,7 +387,7 @@ class DispatcherEngine:
         return self._store.may_read and not self._read_to_end
 
     async def _read(self) -> bool:
-        """Scans when due, and takes blocks for a while. Returns True if it took any."""
+        """Scans if it is time to, and takes blocks for a while. Returns True if it took any."""
         if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
@@ -489,7 +489,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """With --once, looks a last time when all was read, then accepts unfinished last lines of files at rest."""
+        """With --once, scans once more when all was read, then accepts unfinished last lines of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
@@ -573,7 +573,7 @@ class DispatcherEngine:
         self._choose_look_first()
 
     async def _settle_repeated(self, question: Batch) -> None:
-        """Looks up reread events. None is sent before the counted ones are known."""
+        """Looks up reread events. None of them is sent before it is known which were counted."""
         while not self._stopping and self._failure is None:
             if self._core.logs.clear(question.stretches):
                 # Ask the store first: a row leaves it only after its verdict exists.

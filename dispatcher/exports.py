@@ -1,4 +1,4 @@
-"""The rejected and late logs: each line exactly once, regardless of crashes.
+"""Writes the rejected and late logs: each line exactly once, regardless of crashes.
 
 A line enters the outbox in the transaction that counts its event, and gets a number there. It is then written to a
 published log (``photon.outputs.log.writer``), which records the number up to which it has been published, and then it

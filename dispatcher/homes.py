@@ -77,7 +77,7 @@ class HomeStatus:
 
 
 class Share:
-    """The share of bad outcomes among recent ones; older ones fade. Takes whole groups at a time, in any order."""
+    """The share of bad outcomes among recent ones; older ones count less and less. Takes groups in any order."""
 
     def __init__(self, memory: int) -> None:
         self._keep = 1.0 - 1.0 / memory
@@ -151,7 +151,7 @@ class HeadStart:
 
     @property
     def least_s(self) -> float:
-        """The head start for left events that are taken only when there is nothing else to do."""
+        """The head start of events that we take from their home only when there is nothing else to do."""
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
@@ -169,7 +169,7 @@ class HeadStart:
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:
-        """Notes that the slowest of some own events took ``seconds`` from its turn to its verdict."""
+        """Notes that the slowest of some of our own events took ``seconds`` from its turn to its verdict."""
         self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
         self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 

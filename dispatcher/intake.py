@@ -60,7 +60,7 @@ class Intake:
         self.placed = False  # lines without ids of their own were read: so equal beginnings of two logs count once
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Takes a block over. A generator: iterate to its end; other work may be done between the steps."""
+        """Takes a block into memory. A generator: iterate to its end; other work may be done between the steps."""
         stretch = self.logs.begin(block, now)
         for events in self.read(stretch, block, now_ns):
             self.queues.take(self.add(stretch, events, now_ns, now), now)

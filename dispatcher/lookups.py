@@ -154,7 +154,7 @@ class Worth:
         return self._share >= WORTH
 
     def next(self) -> bool:
-        """True for the next stretch, also to probe if it pays again."""
+        """True if the next stretch should be looked up first; now and then also to find out if it pays again."""
         if self.pays:
             return True
         self._passed += 1
@@ -170,7 +170,9 @@ class Worth:
 
 
 class Backlog:
-    """Takes blocks over for a core, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Takes a core's blocks into memory during catch-up, and settles them. Times: ``now_ns`` wall clock, ``now``
+    monotonic seconds.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core

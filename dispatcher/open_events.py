@@ -243,7 +243,7 @@ class StoredEvents:
         return len(self.row_ids)
 
     def bytes(self) -> int:
-        """Returns the bytes they count for in the store."""
+        """The bytes that these rows count for in the store."""
         return int(self.events.sizes().sum()) + ROW_BYTES * len(self)
 
     @staticmethod

@@ -123,7 +123,7 @@ class OpenLogs:
 
 
 def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
-    """Returns a stretch for the whole block, still without records."""
+    """Returns a stretch for the whole block, without records yet."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     repeated = block.offset < counted_to
     if repeated:

@@ -77,8 +77,8 @@ def open_dispatcher(
 ) -> Iterator[DispatcherEngine]:
     """Yields an engine with its files open.
 
-    ``reached``: the durable end of its only joiner's redo log, noted with each commit to compare their ages later.
-    Raises LogDirectoryError, StateError, OSError.
+    ``reached``: the durable end of the only joiner's redo log, noted with each commit, so that a start can compare
+    the ages of both. Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     adapter, clock, registry, partition = world.adapter, world.clock, world.registry, places.partition

@@ -80,7 +80,7 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """Charges for events sent from a backlog: ``cost`` in fresh events, or nothing while no fresh one waits."""
+        """Charges a backlog for events sent: ``cost`` fresh events, or nothing while no fresh event waits."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost
@@ -93,7 +93,7 @@ STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fre
 
 
 class RowQueue:
-    """Rows in the order in which they came, a run of them at a time."""
+    """A queue of rows, in the order of arrival; rows are added in runs."""
 
     def __init__(self) -> None:
         self._runs: deque[RowIndexes] = deque()
@@ -144,7 +144,9 @@ class RowQueue:
 
 
 class HeadStartQueue:
-    """Events left to other datacentres for a while. Delays hardly change: the queue of each is in order."""
+    """Events left to other datacentres for a while. Each delay has a queue, which is in order because delays hardly
+    change.
+    """
 
     def __init__(self, delays: int) -> None:
         """``delays``: number of different delays at a time."""
@@ -361,7 +363,7 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """Returns how long their home may take: a head start."""
+        """Returns how long the home of left events may take: a head start."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:

@@ -91,7 +91,9 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs after which a retry pays, after an attempt at ``read_past_ns``."""
+        """Returns the point of the primary logs after which a retry pays, if the last attempt was at
+        ``read_past_ns``.
+        """
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -129,7 +131,7 @@ class NextTry:
 
 
 class Likeness(NamedTuple):
-    """The values that determine an event's next try, except its random draw; and its trigger."""
+    """The values that determine an event's next try, apart from the random draw, and its trigger."""
 
     attempts: int
     failed: int = 0

@@ -65,7 +65,7 @@ class Log:
 
     @property
     def begin(self) -> int:
-        """Offset in uncompressed bytes."""
+        """The offset, in uncompressed bytes, where the log would be read from."""
         return max(self.position.offset, self.data_start)
 
 
@@ -149,7 +149,7 @@ def _end(source: Source, begin: int, size: int) -> int:
 
 
 def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
-    """Returns the first line's start at or after ``at``, at most ``end``. Both bounds are lines' starts."""
+    """Returns the start of the first line at or after ``at``, at most ``end``. Both bounds are starts of lines."""
     if at <= begin:
         return begin
     found = next_line(source, at - 1)

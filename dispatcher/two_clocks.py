@@ -1,5 +1,4 @@
-"""Prevents one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree.
-Pure.
+"""Keeps one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree. Pure.
 
 Both are needed, and either may be wrong by more than S (``clock.uncertainty``), the permitted difference:
 

@@ -112,7 +112,7 @@ def decoded(text: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Events without a verdict at one moment. Counts in the database: use it while that is open."""
+    """Events without a verdict at one moment. It counts in the database, so use it only while that is open."""
 
     said_ns: int  # time of the dispatcher's claim; of several, that of the dispatcher silent for longest, ``who``
     who: str
@@ -124,7 +124,9 @@ class Undecided:
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of events before this time without a verdict. Events in memory count by whole steps."""
+        """Returns the number of events before this time without a verdict. Events in memory are counted in whole
+        steps (``STEP_NS``).
+        """
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "

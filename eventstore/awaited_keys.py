@@ -202,7 +202,7 @@ class AwaitedKeys:
 
 
 def _common(one: U64, other: U64) -> I64:
-    """The indexes in ``one`` of hashes that ``other`` has, too. Both ascending; the shorter one is searched for."""
+    """Returns the indexes in ``one`` of hashes that ``other`` also has. Both ascend; the shorter is searched for."""
     if not len(one) or not len(other):
         return np.empty(0, dtype=np.int64)
     if len(one) <= len(other):

@@ -118,7 +118,7 @@ class BlockKeys:
 
 
 def hash_versions(keys: Sequence[bytes], times: I64) -> U64:
-    """The hash for a key's record at a time, in caches."""
+    """Returns the hashes under which caches have each key's record at a time."""
     raw = times.astype("<i8").tobytes()
     return hash_keys([key + raw[8 * row : 8 * row + 8] for row, key in enumerate(keys)])
 
@@ -136,7 +136,7 @@ def times_of(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> I64:
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
-    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterError."""
+    """Returns the keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterError."""
     keys, starts = located_keys_of_block(adapter, data, file)
     if type(adapter) is not ConfiguredAdapter:
         _compare_forms(adapter, keys, starts, data, file)
@@ -180,7 +180,7 @@ class KeyFinder(Protocol):
         """Queues a block whose keys ``found`` returns later."""
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """Blocks with their keys, in the order given, each once.
+        """Returns the blocks with their keys, in the order given, each once.
 
         With ``everything``, all blocks given so far; otherwise the last ones may be left for the next call.
         """

@@ -149,7 +149,7 @@ class Catalog(CatalogDatabase):
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
-        """All logs, by number, without gaps."""
+        """Returns all logs, by number, without gaps."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, read_to, rewritten, proof FROM logs ORDER BY number"
@@ -157,7 +157,9 @@ class Catalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """(number, entries, repeats), oldest first: numbers only grow, and only the newest runs are merged."""
+        """Returns (number, entries, repeats), oldest first: numbers only grow, and only the newest runs are
+        merged.
+        """
         with self._lock:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
@@ -173,7 +175,7 @@ class Catalog(CatalogDatabase):
         return ProcessState(*row) if row else None
 
     def sparse_range(self, prefix: bytes, low: int, high: int) -> list[tuple[int, int, int]]:
-        """(microseconds, log, offset) of the process's entries in [low, high], ascending."""
+        """Returns (microseconds, log, offset) of the process's entries in [low, high], ascending."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT id, log, place FROM sparse WHERE id BETWEEN ? AND ? ORDER BY id",

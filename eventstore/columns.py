@@ -59,7 +59,7 @@ def request(
 
 
 def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int], list[int] | None]:
-    """(keys, as_of, times) of a request. Raises WireError."""
+    """Returns (keys, as_of, times) of a request. Raises WireError."""
     keys = list(message.keys)
     for name, column in (("as_of", message.as_of), ("times", message.times)):
         if len(column) != 8 * len(keys) and (column or name == "as_of"):

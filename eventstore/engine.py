@@ -240,7 +240,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """Finds keys in a second process if much is read before any look-up."""
+        """Returns the finder of keys: a second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):
@@ -369,7 +369,7 @@ class EventStoreEngine:
         times: Sequence[int] | None,
         mark: int,
     ) -> EventLookUps | LookUp:
-        """Returns the final answers already if no log has to be read."""
+        """Begins a look-up; returns its final answers if no log has to be read."""
         try:
             begun = self._tiers.begin(keys, as_of, elsewhere, times)
         except FileMapError:  # the reader's thread gets it, too, and reports it

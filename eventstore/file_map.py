@@ -44,7 +44,7 @@ UNKNOWN_TIME_NS = -(1 << 63)  # a version's time if its record does not tell it
 
 
 class Version(NamedTuple):
-    """A record of a key with its event time. Ascending: by time, and the order of places in a map."""
+    """A record of a key with its event time. Versions sort by time, then by the order of places in a map."""
 
     time_ns: int
     log: int
@@ -163,7 +163,7 @@ class MappedPlaces:
 
 
 def newest(versions: Iterable[Version], times_max: int, most: int) -> list[Version]:
-    """The first ``times_max`` times of versions, which come with the newest first; at most ``most`` places."""
+    """Returns the versions of the newest ``times_max`` times, at most ``most``. ``versions`` come newest first."""
     found: list[Version] = []
     seen = 0
     for each in versions:
@@ -252,24 +252,24 @@ class FileMap(Protocol):
         """
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
-        """All places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
+        """Returns all places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
 
     def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
-        """For each key the places of the newest records not after its time, and of those whose time is unknown.
+        """Returns, for each key, the places of the newest record not after its time, and of records of unknown time.
 
-        Several if they have the same time. If there is none, a newer one; so a key without places has no record.
-        Found by seeking, regardless of a key's number of records. ``without``: numbers of logs to ignore. With a
-        rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
+        Records of the same time are all returned. If none is that old, a newer one is; so a key without places has no
+        record. The places are found by seeking, regardless of a key's number of records. ``without``: numbers of logs
+        to ignore. With a rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
         """
 
     def logs(self) -> Sequence[MappedLog]:
-        """All logs; index = number."""
+        """Returns all logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
         """Returns the totals. ``exact``: with all duplicates, not only those that merges and order checks found."""
 
     def interrupt(self) -> None:
-        """From any thread: calls waiting for a remote backend end with FileMapUnavailable from now on."""
+        """Makes calls that wait for a remote backend fail with FileMapUnavailable from now on. For any thread."""
 
     def close(self) -> None: ...
 

@@ -103,7 +103,7 @@ class KeylessRecords:
         self.report(f"{made}; its key is unknown, and until it is known no event is declared unmatched")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
-        """Requests the due keys (``now``: all keys); ``take`` makes the answers durable.
+        """Asks the adapter again for the keys that are due (``now``: for all); ``take`` makes the answers durable.
 
         Raises the errors of ``take``.
         """

@@ -213,7 +213,9 @@ class LogPass:
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: PlaceToRead) -> Iterator[int]:
-        """Starts of records that may have the key: first where its bytes occur, then where the adapter says so."""
+        """Yields the starts of records that may have the key: first where its bytes occur, then where the adapter
+        says so.
+        """
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)
@@ -328,7 +330,7 @@ class SpanProbes:
         return PrimaryRecord(record, self._pass.file, start)
 
     def _first_id(self, begin: int) -> tuple[int, int] | None:
-        """(offset, microseconds) of the first whole record from ``begin`` on."""
+        """Returns (offset, microseconds) of the first whole record from ``begin`` on."""
         window = self._window
         line_end = window.data.find(b"\n", begin - window.begin)
         if line_end < 0:

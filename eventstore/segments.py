@@ -146,7 +146,7 @@ class SegmentCache:
         self._index.retain(alive)
 
     def look_up(self, hashes: U64) -> FoundRecords:
-        """Records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
+        """Returns the records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
 
         Their keys are not verified.
         """

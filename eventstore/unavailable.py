@@ -104,7 +104,9 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """Takes a scan's result, and reports due problems. ``present``: path of each log that has a file now."""
+        """Takes a scan's result, and reports the problems that are due. ``present``: path of each log that has a file
+        now.
+        """
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
@@ -173,7 +175,7 @@ class UnavailableLogs(ReadTroubles):
         return bool(self._troubles or self._forgotten)
 
     def counts(self) -> tuple[int, int]:
-        """(unreadable logs, requested keys in them), without those given up."""
+        """Returns (unreadable logs, requested keys in them), without those given up."""
         with self._lock:
             waiting = [
                 each for identity, each in self._troubles.items() if each.hashes and identity not in self._forgotten

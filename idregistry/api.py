@@ -131,7 +131,9 @@ class Registry(Protocol):
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Compare-and-set of a slot's newest incarnation. ``None`` means unknown: ask again with the same nonce."""
+        """Opens a slot: a compare-and-set of its newest incarnation. ``None`` means unknown: ask again with the same
+        nonce.
+        """
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """A slot's witness as the config group's leader knows it; ``None`` means unknown."""
@@ -153,12 +155,12 @@ class Registry(Protocol):
         """
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
-        """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
+        """Clears the ids that still have these tokens (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
-        """ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
+        """Returns ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
 
-        A hint from the nearest replica; a stale ABSENT costs one wasted join.
+        This is a hint from the nearest replica; a stale ABSENT costs one wasted join.
         """
 
     async def close(self) -> None: ...

@@ -110,7 +110,7 @@ class SlotEnded(asyncio.CancelledError):
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``adopted.json``: this incarnation was left without work."""
+    """The content of ``adopted.json``: the incarnation that was left without work."""
 
     incarnation: int
 
@@ -243,7 +243,7 @@ class Adopter:
                 self._moved.add(slot)
 
     def _not_final(self, state: Path) -> list[str]:
-        """Files that still have to become final; damaged ones wait for an operator."""
+        """Returns the files that still have to become final; damaged ones wait for an operator."""
         bad = read_clearing(self.disk, state).trouble
         files = read_slot(self.disk, state).files
         return [each.name for each in files if not each.final and each.length and each.name not in bad]

@@ -63,14 +63,14 @@ class JoinAnswers:
         return {Outcome(outcome): outcomes.count(outcome) for outcome in set(outcomes)}
 
     def noted(self) -> dict[str, int]:
-        """Counts of these rows, for a span."""
+        """Returns the counts of these rows, for a span."""
         return {f"outcome.{outcome.name.lower()}": count for outcome, count in self.counts().items()}
 
     @staticmethod
     def alike(
         n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False
     ) -> JoinAnswers:
-        """n equal rows, without an owner."""
+        """Returns ``n`` equal rows, without an owner."""
         verdicts = Verdicts.blank(n, outcome)
         if reason:
             verdicts = replace(verdicts, reasons=dict.fromkeys(range(n), reason))

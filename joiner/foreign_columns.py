@@ -41,7 +41,7 @@ class EventsRead(NamedTuple):
 
 
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:
-    """Records without line ends, and their offsets. Blank lines are skipped."""
+    """Returns the records without line ends, and their offsets. Blank lines are skipped."""
     lines = block.data.split(b"\n")
     lines.pop()
     ends = accumulate(map(len, lines))
@@ -96,7 +96,8 @@ def events_of(
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
-    """Keys, times and ids as the adapter reads them; records that violate the contract are among ``others``.
+    """Returns the keys, times and ids as the adapter reads them; records that violate the contract are among
+    ``others``.
 
     Raises Retry.
     """

@@ -181,7 +181,7 @@ async def _open_copy(
 
 
 async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float, pause: Pause) -> CopyAnswer | None:
-    """Asks, and repeats for about ``wait_s``; ``None`` if there is no answer."""
+    """Sends a request, and repeats it for about ``wait_s``; ``None`` if there is no answer."""
     waited = 0.0
     while True:
         answer = await ask()

@@ -377,8 +377,9 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
 
 
 def tag_of(event: ForeignEvent) -> int:
-    """Distinguishes a reread line from another line with the same id. Made from the record, its offset and its log's
-    name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the log has another one.
+    """Returns a tag that distinguishes a reread line from another line with the same id. Made from the record, its
+    offset and its log's name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the
+    log has another one.
     """
     return line_tag(event.record, event.offset, event.file.path)
 

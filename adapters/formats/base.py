@@ -170,7 +170,7 @@ def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str
     for role, name in wanted.items():
         if name.encode() not in names:
             known = ", ".join(map(_shown, names[:20]))
-            return f"header: {role} column {name!r} is missing, there are {known}"[:400]
+            return f"header: {role} column {name!r} is missing; there are {known}"[:400]
         if names.count(name.encode()) > 1:
             return f"header: {role} column {name!r} occurs twice; rename the columns: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}

@@ -545,7 +545,7 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
     if name in naming:
         return "names primary events"
     if not sure and (change := next(filter(partial(_changes, side), side.names()), None)):
-        return f"may name a thing that changes, judging by {change!r} says"
+        return f"may name a thing that changes, judging by {change!r}"
     return ""
 
 

@@ -30,7 +30,7 @@ from photon.adapters.side import Key, SideConfig, TimeConfig
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
 ROWS_WITH_MIN = 3  # a field of fewer rows is not even shown
 TEXT = "are text, whose lines share no shape that has a time"
-TOGETHER = "lines between belong to the record before them"
+TOGETHER = "other lines belong to the record before them"
 PROBED = 200  # values of a field examined to see whether it can be rewritten
 FIELDS_MAX = 500
 DEPTH_MAX = 16

@@ -94,7 +94,7 @@ def elsewhere(directory: Path) -> Elsewhere | None:
 
 
 def is_final(directory: Path | LogPath) -> bool:
-    """Returns ``Elsewhere.final``."""
+    """True if the files of the directory never change (``Elsewhere.final``)."""
     return isinstance(directory, ObjectPath)
 
 

@@ -162,5 +162,5 @@ def reading_of(log: TrackedLog) -> LogReading:
 
 
 def readings_of(logs: Iterable[TrackedLog]) -> list[LogReading]:
-    """Readings of all logs, by path."""
+    """Returns the readings of all logs, by path."""
     return sorted(map(reading_of, logs), key=lambda each: (each.path, each.identity))

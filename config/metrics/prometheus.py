@@ -1,4 +1,6 @@
-"""The part of prometheus_client that we use. Imported at the first reading: no start waits for its HTTP server."""
+"""The part of prometheus_client that we use. Imported at the first reading, so that no process waits for its HTTP
+server to load at the start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon.v1.Metrics``: answered by all our servers."""
+"""The service ``photon.v1.Metrics``, which every server of ours offers."""
 
 from __future__ import annotations
 

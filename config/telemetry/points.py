@@ -54,7 +54,7 @@ def _metric(several: Sequence[tuple[Family, Labels]], now_ns: int) -> Metric:
 
 
 def _histograms(samples: Iterable[Sample], labels: Labels, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Converts Prometheus' cumulative samples, one for each bound."""
+    """Converts Prometheus's samples, which are cumulative and one for each bound, to points."""
     series: dict[tuple[tuple[str, str], ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for each in samples:

@@ -1,4 +1,4 @@
-"""Events that were read and counted before, dispatched once more.
+"""Dispatches events again that were read and counted before.
 
 They are in separate stretches, which no log's offset waits for and which never become rows: they are held here until
 each has its verdict, and their sender keeps a durable record of the work. So a crash costs only their attempts. The

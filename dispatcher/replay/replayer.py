@@ -166,7 +166,7 @@ class Replayer:
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: requests.Request) -> None:
-        """Asks the registry about the events of the range, and sends those unknown to it."""
+        """Asks the registry about the events of the range, and sends those that it does not know."""
         events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))

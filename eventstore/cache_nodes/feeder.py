@@ -41,7 +41,7 @@ OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 def split_by_owner(
     ring: HashRing, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64
 ) -> Iterator[tuple[str, Piece]]:
-    """(node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
+    """Yields (node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
     ``data[starts[i]]``.
 
     Records keep their order; bytes between them (lines without a key) go with the record before, or are left out.

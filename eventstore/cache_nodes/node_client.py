@@ -46,11 +46,11 @@ class NodeHealth:
 
     @property
     def resting(self) -> bool:
-        """True if it has failed and has not answered since."""
+        """True if the node has failed and has not answered since."""
         return self._rests > 0
 
     def may_ask(self, now: float) -> bool:
-        """While the node rests, True only once per rest period: a single request tries it."""
+        """True if the node may be asked. While it rests, that is once per rest period: a single request tries it."""
         if not self._rests:
             return True
         if now < self._rest_until:

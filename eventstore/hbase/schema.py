@@ -70,7 +70,7 @@ def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, of
 
 
 def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int]]:
-    """(log number, offset) of each place in known logs."""
+    """Yields (log number, offset) of each place in known logs."""
     for column in cells:
         number = numbers.get(column[2:10])
         if number is not None and len(column) == _PLACE_BYTES:
@@ -108,7 +108,7 @@ def sparse_cell(micros: int, digest: bytes, offset: int) -> tuple[bytes, bytes]:
 
 
 def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int, int]]:
-    """(microseconds, log number, offset) of each entry in known logs."""
+    """Yields (microseconds, log number, offset) of each entry in known logs."""
     for column, value in cells.items():
         number = numbers.get(column[10:])
         if number is not None and len(column) == _ENTRY_BYTES:

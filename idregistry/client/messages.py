@@ -90,7 +90,7 @@ def ids_of(*columns: bytes) -> Ids | Refusal:
 
 
 def owners(found: Verdicts) -> dict[str, Any]:
-    """Outcomes and all owner columns but the tokens, as fields of a reply."""
+    """Returns the outcomes and all owner columns but the tokens, as fields of a reply."""
     times = found.owner_times
     return {
         "answers": found.outcomes.tobytes(),

@@ -87,9 +87,7 @@ class Nearest:
         )
 
     def doubtful(self, name: str, group: int) -> bool:
-        """True if it is cut off from the leader or far behind: an id it calls absent may have been registered long
-        ago.
-        """
+        """True if the replica is cut off or far behind: an id it calls absent may have been registered long ago."""
         replica, top = self._replicas[name], self._tops.get(group)
         if group in replica.leaderless:
             return True

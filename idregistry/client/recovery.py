@@ -158,10 +158,9 @@ class Recovery:
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
-        """Numbers of all shards; empty if no replica answered in time.
+        """Returns the numbers of all shards; empty if no replica answered in time.
 
-        Asked on each call: a caller that sends no ids would not notice changed shards, nor owned or reopened ids in
-        new ones.
+        Asks on each call, since a caller that sends no ids would not notice that the shards have changed.
         """
         known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:
@@ -179,7 +178,7 @@ class Recovery:
         retired: bool = False,
         timeout: float,
     ) -> U8:
-        """Gives ids up by compare on their exported entries: REOPENED, NO_OP or UNKNOWN for each (rules 13 to 15)."""
+        """Gives up ids whose entries are still as exported: REOPENED, NO_OP or UNKNOWN for each (rules 13-15)."""
         answers = np.full(len(times), Answer.UNKNOWN, np.uint8)
         deadline = self._deadline(timeout)
         known = await self._described(deadline)

@@ -78,7 +78,7 @@ class Batch(Command, frozen=True, tag="batch"):
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
-        """One batch made of several requests, in order."""
+        """Returns one batch made of several requests, in order."""
         cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
@@ -126,9 +126,7 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
-    """Gives ids up by compare with the exported entry: owned ones, and others on an operator's order
-    (rules 13-15).
-    """
+    """Gives up ids whose entry is still as exported: owned ones, and others on an operator's order (rules 13-15)."""
 
     digests: bytes
     times: bytes
@@ -416,7 +414,7 @@ def decode_config(data: bytes) -> ConfigCommand:
 
 
 def check_ranges(ranges: tuple[Range, ...]) -> None:
-    """Ranges must be in order, without overlap, and contain each of their shards once. Raises CommandError."""
+    """Checks that ranges are in order, do not overlap, and name each of their shards once. Raises CommandError."""
     end = None
     if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
         raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
@@ -448,13 +446,13 @@ def check_inserts(ids: Ids) -> None:
     """Checks number, kinds and tokens. Raises CommandError."""
     check_number(ids)
     if ids.kinds.tobytes().translate(None, _KINDS):
-        raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
+        raise CommandError(f"kinds: not all are from {int(min(Kind))} to {int(max(Kind))}")
     if len(ids) and int(np.minimum.reduce(ids.tokens)) >> BATCH_BITS == 0:
         raise CommandError("tokens: a token without an incarnation")
 
 
 def take(column: bytes, width: int, rows: I64) -> bytes:
-    """Rows of a column of fixed-width bytes."""
+    """Returns the rows of a column of fixed-width bytes."""
     if len(rows) * width == len(column):
         return column  # all of them: rows are ascending
     return np.frombuffer(column, f"V{width}")[rows].tobytes()

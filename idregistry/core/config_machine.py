@@ -160,7 +160,7 @@ class ConfigMachine:
             return self._samples.get(join, ())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
-        """Slots by name, and True if there are more; as of the last entry applied here."""
+        """Returns the slots by name, and True if there are more; as of the last entry applied here."""
         with self._lock:
             after = sorted(each for each in self._slots if each > name)
             known = [(each, self._slots[each]) for each in after[:limit]]
@@ -170,7 +170,7 @@ class ConfigMachine:
             ], len(after) > limit
 
     def incarnations(self) -> dict[str, list[int]]:
-        """Slot -> all its incarnations, ascending."""
+        """Returns slot -> all its incarnations, ascending."""
         with self._lock:
             return {name: list(slot.incarnations) for name, slot in self._slots.items()}
 

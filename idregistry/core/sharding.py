@@ -40,7 +40,7 @@ def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...
 
 
 def shards_of(digests: bytes, shards: Sequence[int]) -> U32:
-    """Shard number of each of n ids. ``digests`` is n x 16 bytes."""
+    """Returns the shard number of each of n ids. ``digests`` is n x 16 bytes."""
     return shards_by(np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1], shards)
 
 

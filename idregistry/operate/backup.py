@@ -184,7 +184,7 @@ class GroupContent:
 
 
 def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
-    """Reads and decodes every byte. Raises BackupDamaged."""
+    """Reads and decodes every byte of a backup. Raises BackupDamaged."""
     manifest = read_manifest(disk, directory)
     config = config_of(disk, directory, manifest)
     found = [_content(disk, directory, entry, config.ranges) for entry in manifest.groups]

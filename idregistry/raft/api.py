@@ -12,7 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class StateMachine(Protocol):
-    """Deterministic: the same commands in the same order give the same state and results on each replica.
+    """A deterministic state machine: the same commands in the same order give the same state and results on each
+    replica.
 
     All three methods are called on the driver's thread, never concurrently.
     """
@@ -34,7 +35,7 @@ class Restoring(Protocol):
     """A state being read from a snapshot while the present one stays in use."""
 
     def take(self, chunk: bytes) -> None:
-        """Takes the next chunk, in some milliseconds."""
+        """Takes the next chunk, within a few milliseconds."""
 
     def finish(self) -> None:
         """Replaces the state at once, after the last chunk."""

@@ -176,7 +176,7 @@ class RaftHost:
         return any(group.waited_for for group in self._groups.values())
 
     def start(self) -> None:
-        """Returns once the disks are read and the thread runs. Raises the errors of reading."""
+        """Starts the thread; returns once the disks are read and it runs. Raises the errors of reading."""
         if self._thread is not None:
             raise RuntimeError("raft: a host can start only once")
         ready = threading.Event()
@@ -340,7 +340,7 @@ class RaftHost:
         return RaftStopped(f"replica {self._name} has stopped")
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
-        """Queues a change; the lock is held."""
+        """Queues a change. Call it with the lock held."""
         change.done.set_running_or_notify_cancel()  # so it cannot be cancelled any more
         if self._ended:
             change.done.set_exception(self._over())
@@ -380,7 +380,7 @@ class RaftHost:
             change.done.set_result(group)
 
     def _add_now(self, identity: Identity, number: int, machine: StateMachine) -> RaftGroup:
-        """The group's votes and entries leave this replica only after its directory and name are durable."""
+        """Adds a group. Its votes and entries leave this replica only after its directory and name are durable."""
         group = self._make_group(number, machine)
         try:
             group.open()

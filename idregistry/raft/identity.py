@@ -78,9 +78,9 @@ def known_groups(disk: Disk, directory: Path) -> KnownGroups:
 
 
 def membership(disk: Disk, directory: Path, configured: Membership) -> Membership:
-    """The membership in which a replica starts.
+    """Returns the membership in which a replica starts.
 
-    ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with configured
+    That is ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with configured
     addresses, if any. Raises RaftStopped, OSError.
     """
     path = directory / REPLICA

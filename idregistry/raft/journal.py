@@ -236,7 +236,7 @@ class Journal:
         return self._log.term(index - self._log.first)
 
     def bytes_of(self, first: int, last: int) -> int:
-        """Bytes of these entries' commands."""
+        """Returns the size of these entries' commands."""
         return sum(map(self._log.length, range(first - self.first, last + 1 - self.first)))
 
     def entry_at(self, index: int) -> Entry:

@@ -225,7 +225,7 @@ class _Link:
                 self._bytes = 0
 
     async def _exchange(self) -> float:
-        """One stream from opening to end; returns the least seconds to wait before the next."""
+        """Runs one stream from opening to end; returns the least seconds to wait before the next."""
         self._ping = True
         channel = open_channel(self._address, _CHANNEL_OPTIONS, self._to)
         self._call = call = _PEER.stub(channel).Exchange()

@@ -120,7 +120,7 @@ class Operator:
         return Refusal(Status.REFUSED, outcome) if outcome else None
 
     async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
-        """Answers per id, for a closed shard."""
+        """Registers ids again in a closed shard; returns one answer per id."""
         server = self._replica.shard(shard)
         if isinstance(server, Refusal):
             return Refusal(Status.REFUSED, server.reason)
