@@ -338,9 +338,7 @@ class Adapter(ABC):
         """Like foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
-        """Returns the event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises
-        BadRecord.
-        """
+        """Returns a primary record's event time, int64 ns UTC, for ``within`` and ``latest``. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
     has_time_of_primary = False  # True if joined records have the primary event's time, as foreign events have none

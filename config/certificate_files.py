@@ -1,5 +1,4 @@
-"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and an ``IDENTITY.crt`` and ``.key`` for each
-identity.
+"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, an ``IDENTITY.crt`` and ``.key`` for each.
 
 A service needs ``ca.crt`` and its own two files, nothing else: ``ca.key`` may be in another directory, on another
 machine, or in a safe.
@@ -53,9 +52,7 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
 
 
 def _open_to_all(key: Path) -> list[str]:
-    """Returns a warning, not an error: secrets mounted into containers are often world-readable, with no other users
-    there.
-    """
+    """Returns a warning, not an error: secrets in containers are often world-readable, with no other users there."""
     with contextlib.suppress(OSError):
         if key.stat().st_mode & stat.S_IROTH:
             return [f"{key}: everybody on this machine can read it; chmod 600 it"]

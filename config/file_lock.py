@@ -46,10 +46,7 @@ def lock_file(
 
 
 def is_locked(path: Path) -> bool:
-    """True if a process holds the lock. Raises OSError.
-
-    The check takes the lock shared for a moment: a process that wants it just then has to try again.
-    """
+    """True if a process holds the lock. Takes it shared for a moment, so others may fail to. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -76,9 +73,7 @@ def holder_of(path: Path) -> str | None:
 
 @contextmanager
 def alone(path: Path, busy: str) -> Iterator[None]:
-    """Holds the lock inside the context. Raises UsageError with the text ``busy`` if another process holds it; raises
-    OSError.
-    """
+    """Holds the lock inside the context. Raises UsageError(``busy``) if another process does, or OSError."""
     descriptor = lock_file(path)
     if descriptor is None:
         raise UsageError(busy)

@@ -48,9 +48,7 @@ class HashRing:
         return hash(self.nodes)
 
     def owners(self, hashes: U64) -> I64:
-        """Returns the index of each hash's node. Hashes are evenly spread over 64 bits. Raises ValueError for an
-        empty ring.
-        """
+        """Returns the index of each hash's node. Hashes have 64 bits, evenly spread. Raises ValueError if empty."""
         if not self.nodes:
             raise ValueError("a ring without nodes has no owners")
         at = np.searchsorted(self._places, hashes)

@@ -482,9 +482,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [part for part, wants in wanted.items() if wants and not pipeline.is_apart(part)]
 
     def caches(self, datacentre: str) -> dict[str, str]:
-        """Returns name -> address of a datacentre's cache nodes; empty if the event store itself keeps recent
-        records.
-        """
+        """Returns name -> address of a datacentre's cache nodes; empty if the event store keeps recent records."""
         at = self.datacentre[datacentre].at("cache") if "cache" in self.datacentre[datacentre].apart else []
         return {f"{datacentre}-c{number}": address for number, address in enumerate(at, 1)}
 

@@ -34,9 +34,7 @@ def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
 
 
 def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
-    """Decodes a versioned struct. Raises DECODE_ERRORS, each one line, also for a version that is missing or not
-    ``kind``'s tag.
-    """
+    """Decodes a versioned struct. Raises DECODE_ERRORS, each one line, also if the version is not ``kind``'s tag."""
     told = kind.__struct_config__
     if told.array_like:  # its tag cannot be missing: a second pass only finds the reason
         with suppress(msgspec.ValidationError):
@@ -59,9 +57,7 @@ def unsealed(magic: bytes, data: bytes) -> bytes | None:
 
 
 def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:
-    """Reads a file. Raises OSError, also if it does not exist, and ``damaged`` with path and reason if it is
-    unreadable.
-    """
+    """Reads a file. Raises OSError, also if it is missing, and ``damaged`` with path and reason if unreadable."""
     data = disk.read(path)
     try:
         return decoded(data, kind)

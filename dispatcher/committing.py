@@ -1,8 +1,7 @@
 """The content of each transaction: the events that the logs' offsets may pass, and those that become rows of the
 retry store. Pure.
 
-The offset passes the stretch at the front of its log once each of the stretch's events has a verdict or becomes a
-row.
+A log's first stretch is passed once each of its events has a verdict or becomes a row.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ _NOT_YET = int(Outcome.NOT_YET)
 
 @dataclass(eq=False)
 class Committing:
-    """Plans transactions. Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the
-    logs.
-    """
+    """Plans transactions. Call ``changes``, commit, then call ``committed``. ``once``: the run ends with the logs."""
 
     table: OpenEvents
     logs: OpenLogs

@@ -110,9 +110,7 @@ class Core:
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
     ) -> Batch | None:
-        """Returns the next batch to send, of at most ``most`` events. ``flush``, ``wait_s``: as in
-        ``Queues.next_batch``.
-        """
+        """Returns the next batch, of at most ``most`` events. ``flush``, ``wait_s``: as in ``Queues.next_batch``."""
         self.waiting.requeue(now)
         rows = self.queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.intake.room())
         if not len(rows):

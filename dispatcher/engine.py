@@ -72,9 +72,7 @@ COMMIT_TIME = "commit time"  # its name in log lines about troubles
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A dispatcher's options. ``once``: end when everything that was read has a verdict, or cannot get one in this
-    run.
-    """
+    """A dispatcher's options. ``once``: end when everything read has a verdict, or cannot get one in this run."""
 
     once: bool = False
     in_flight: int = 8  # batches per joiner
@@ -246,9 +244,7 @@ class DispatcherEngine:
         return self._core
 
     def status(self, *, conflicts: bool = False) -> Status:
-        """Returns the current figures. ``conflicts``: also looks for lines with another line's id; slow if there are
-        many.
-        """
+        """Returns the current figures. ``conflicts``: also looks for lines with another line's id; may be slow."""
         found = self._contents.found() if conflicts and self._contents is not None else (0, None)
         counts = self._before.copy()
         counts.update(self._core.counting.live)

@@ -186,9 +186,7 @@ class Flow:
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
-        """Raises the joiner's limit while answers come soon and the limit is used; else lowers it, once for all in
-        flight.
-        """
+        """Raises the joiner's limit while answers come soon and use it; else lowers it, once for all in flight."""
         if now - sent_at > soon:
             if sent_at >= target.slowed_at:
                 target.limit = max(IN_FLIGHT_LEAST, target.limit * SLOWER)

@@ -53,9 +53,7 @@ class Behind:
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
-        """True if it is behind. Call it after a scan, before reading. ``caught_up``: all that the last scan found was
-        read.
-        """
+        """True if it is behind. Call after a scan, before reading. ``caught_up``: all the last scan found is read."""
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
         stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)
@@ -170,9 +168,7 @@ class Worth:
 
 
 class Backlog:
-    """Takes a core's blocks into memory during catch-up, and settles them. Times: ``now_ns`` wall clock, ``now``
-    monotonic seconds.
-    """
+    """Takes a core's blocks during catch-up, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic s."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

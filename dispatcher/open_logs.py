@@ -116,9 +116,7 @@ class OpenLogs:
         return (log.stretches[0] for log in self._busy.values())
 
     def oldest_first_read_ns(self) -> int | None:
-        """Returns the approximate time of the oldest first read in memory: that of the first event of each log's
-        oldest stretch.
-        """
+        """Returns the approximate time of the oldest first read in memory, from each log's oldest stretch."""
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
 

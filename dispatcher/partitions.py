@@ -66,9 +66,9 @@ def all_of(count: int) -> list[Partition]:
 
 
 class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """How many partitions there are.
+    """The number of partitions.
 
-    ``moved_from``: the previous number, whose databases may remain but are no longer valid.
+    ``moved_from``: the number before; its databases may remain but are no longer valid.
     """
 
     dispatchers: int

@@ -144,9 +144,7 @@ class RowQueue:
 
 
 class HeadStartQueue:
-    """Events left to other datacentres for a while. Each delay has a queue, which is in order because delays hardly
-    change.
-    """
+    """Events left to other datacentres for a while. Each delay has a queue; in order, as delays hardly change."""
 
     def __init__(self, delays: int) -> None:
         """``delays``: number of different delays at a time."""
@@ -185,9 +183,7 @@ class _Line:
 
 
 class Queues:
-    """Events by the step they wait for. ``homes`` is ``None`` if nothing is left to other datacentres. Times:
-    monotonic s.
-    """
+    """Events by next step. ``homes`` is ``None`` if nothing is left to other datacentres. Times: monotonic s."""
 
     def __init__(self, table: OpenEvents, limits: Limits, homes: Homes | None, shares: Shares) -> None:
         self._table = table
@@ -231,9 +227,7 @@ class Queues:
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float, *, asked: bool = False) -> None:
-        """Queues events. ``asked``: they were just looked up. Another datacentre may still take them before they are
-        sent.
-        """
+        """Queues events. ``asked``: just looked up; another datacentre may still take them before they are sent."""
         if asked and self._homes is None:
             self.asked(rows, 0, now)
             return

@@ -91,9 +91,7 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs after which a retry pays, if the last attempt was at
-        ``read_past_ns``.
-        """
+        """Returns the point of the primary logs after which a retry pays; the last try was at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:

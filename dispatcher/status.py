@@ -122,8 +122,8 @@ def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
 
 
 def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """Returns the ``limit`` events that have waited longest for a verdict. ``held``: those of ``oldest_stretches``;
-    ``rows``: of the retry store.
+    """Returns the ``limit`` events that wait longest. ``held``: those of ``oldest_stretches``; ``rows``: of the retry
+    store.
     """
     found = [_of_row(row, now_ns) for row in rows[:limit]]
     for events in held:

@@ -124,9 +124,7 @@ class Undecided:
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of events before this time without a verdict. Events in memory are counted in whole
-        steps (``STEP_NS``).
-        """
+        """Returns the number of events before this time without a verdict; those in memory count in whole steps."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "

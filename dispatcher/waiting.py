@@ -216,9 +216,7 @@ class Waiting:
         *,
         gone: bool = False,
     ) -> None:
-        """Takes those events of a batch that have no verdict yet. ``gone``: the logs of their primary events are
-        gone.
-        """
+        """Takes those events of a batch that have no verdict. ``gone``: the logs of their primary events are gone."""
         table = self.table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]

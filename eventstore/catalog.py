@@ -157,9 +157,7 @@ class Catalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """Returns (number, entries, repeats), oldest first: numbers only grow, and only the newest runs are
-        merged.
-        """
+        """Returns (number, entries, repeats), oldest first: numbers only grow, only the newest runs are merged."""
         with self._lock:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 

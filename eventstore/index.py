@@ -83,9 +83,7 @@ def merged(runs: Sequence[Run]) -> Run:
 
 
 def merge_slices(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> Iterator[Run]:
-    """Yields all entries of ``runs`` as ascending slices of about ``slice_entries``, at most a few more for each
-    run.
-    """
+    """Yields all entries of ``runs`` as ascending slices of about ``slice_entries``, a few more for each run."""
     total = sum(map(len, runs))
     share = [len(run) * slice_entries // max(total, 1) + 1 for run in runs]
     at = [0] * len(runs)

@@ -50,9 +50,7 @@ _RLE = 1
 
 
 def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
-    """The starts of the data frames, ascending, except the first one at (0, 0). ``size``: that of the compressed
-    file.
-    """
+    """Yields the starts of data frames, ascending, except that at (0, 0). ``size``: that of the compressed file."""
     table = _seek_table(read, size)
     yield from _walk(read) if table is None else table
 

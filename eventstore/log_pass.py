@@ -213,9 +213,7 @@ class LogPass:
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: PlaceToRead) -> Iterator[int]:
-        """Yields the starts of records that may have the key: first where its bytes occur, then where the adapter
-        says so.
-        """
+        """Yields the starts of records that may have the key: where its bytes occur, then where the adapter says."""
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)

@@ -61,9 +61,7 @@ class ReadTroubles:
         """Notes that some records of ``log`` were read. Called on any thread."""
 
     def elsewhere(self, log: MappedLog, key: bytes) -> None:
-        """Notes that ``log`` is gone and that ``key``, requested in it, was found in another log. Called on any
-        thread.
-        """
+        """Notes that ``log`` is gone and ``key``, requested in it, was found in another one. Called on any thread."""
 
 
 @dataclass(slots=True)

@@ -47,9 +47,7 @@ def process_prefix(process: bytes) -> bytes | None:
 
 
 def parse_event_id(key: bytes) -> tuple[bytes, int] | None:
-    """Returns (row key prefix of the process, timestamp in microseconds); ``None`` if the key is not a canonical
-    id.
-    """
+    """Returns (row key prefix of the process, microseconds); ``None`` if the key is not a canonical id."""
     parts = eventid.split(key)
     if parts is None:
         return None

@@ -104,9 +104,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """Takes a scan's result, and reports the problems that are due. ``present``: path of each log that has a file
-        now.
-        """
+        """Takes a scan's result and reports due problems. ``present``: path of each log that has a file now."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present

@@ -131,9 +131,7 @@ class Registry(Protocol):
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Opens a slot: a compare-and-set of its newest incarnation. ``None`` means unknown: ask again with the same
-        nonce.
-        """
+        """Opens a slot: compare-and-set of its newest incarnation. ``None``: unknown; repeat with the same nonce."""
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """A slot's witness as the config group's leader knows it; ``None`` means unknown."""

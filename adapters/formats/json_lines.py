@@ -57,9 +57,7 @@ class JsonLinesSide(SideReader):
         lists: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: values that are
-        no key or id.
-        """
+        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: no key or id."""
         self._key = key
         self._decimals = decimals
         self._lists = lists

@@ -64,9 +64,7 @@ class KeyScan:
 
     @classmethod
     def for_field(cls, name: str) -> KeyScan | None:
-        """Returns the scan for a field; ``None`` if its name cannot be found in raw bytes, so that records must be
-        parsed.
-        """
+        """Returns the scan for a field; ``None`` if its name cannot be found in raw bytes, so records are parsed."""
         escaped = escaped_spelling(name)
         return None if escaped is None else cls(b'"' + name.encode() + b'"', escaped)
 

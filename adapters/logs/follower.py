@@ -273,10 +273,7 @@ class Follower:
         return True
 
     def _discovered(self, settled: bool) -> list[FoundFile] | None:
-        """Returns the files of the directory; ``None`` if nothing changed.
-
-        ``settled``: unchanged files need no check. Raises OSError.
-        """
+        """Returns the files; ``None`` if nothing changed. ``settled``: skips unchanged ones. Raises OSError."""
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
                 self._there.version()  # waits until all were listed
@@ -364,9 +361,7 @@ class Follower:
             log.queued = True
 
     def _place(self, log: TrackedLog) -> tuple[str, str, int]:
-        """Sort key: the path, but a log that begins like another one comes after it: their common bytes are then
-        known.
-        """
+        """Sort key: the path, but a log that begins like another comes after it, when its bytes are known."""
         first, _, number = log.identity.partition(ALIKE_MARK)
         return self._logs.all.get(first, log).path, first, int(number or 0)
 

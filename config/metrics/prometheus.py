@@ -1,6 +1,4 @@
-"""The part of prometheus_client that we use. Imported at the first reading, so that no process waits for its HTTP
-server to load at the start.
-"""
+"""The part of prometheus_client that we use. Imported at the first reading, as loading it is slow (HTTP server)."""
 
 from __future__ import annotations
 

@@ -27,10 +27,7 @@ Labels = Mapping[str, str]
 
 
 def metrics_of(said: Iterable[tuple[Iterable[Family], Labels]], now_ns: int) -> list[Metric]:
-    """Converts readings to OpenTelemetry's metrics.
-
-    ``said``: readings of this process's services, each with its own labels, which are added to all of its points.
-    """
+    """Converts ``said``, readings of this process's services; each one's labels are added to all of its points."""
     same: dict[str, list[tuple[Family, Labels]]] = {}
     for families, labels in said:
         for family in families:

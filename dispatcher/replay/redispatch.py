@@ -35,9 +35,7 @@ class Redispatcher:
         return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
-        """Sends events again. Returns a stretch that has none left when all are done. ``first_read_ns``: start of the
-        patience.
-        """
+        """Sends events again; returns their stretch, with none left once done. ``first_read_ns``: patience begins."""
         stretch = self.intake.redispatch(events, first_read_ns, self.clock.monotonic())
         self._stretches.append(stretch)
         self.wake()

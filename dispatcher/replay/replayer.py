@@ -37,7 +37,7 @@ READ_ATTEMPTS = 3  # a log is given up after this many attempts to read it, LOOK
 
 @dataclass(slots=True)
 class _Work:
-    """A chunk of one log.
+    """A chunk of a log.
 
     ``known``: number of its events in the range with a verdict; ``asked``: of those without, which are in ``sent``.
     """

@@ -47,9 +47,7 @@ class HBase(Protocol):
         """Writes in no particular order; returns once all puts are acknowledged."""
 
     def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
-        """Yields the rows in [start, stop), in calls for ``rows`` each; nothing stays open if iteration stops
-        early.
-        """
+        """Yields the rows in [start, stop), ``rows`` per call; nothing stays open if iteration stops early."""
 
     def regions(self, table: bytes) -> list[Region]:
         """The table's regions in the order of their rows. Raises HBaseRefused if there is no such table."""

@@ -181,9 +181,7 @@ class RoutedRegistry:
         )
 
     async def pulse(self, timeout: float) -> Pulse:
-        """Measures the registry by asking every replica at once; takes the full ``timeout`` seconds if one does not
-        answer.
-        """
+        """Measures the registry by asking every replica at once; takes all of ``timeout`` (s) if one is silent."""
         return await self._backend.pulse(timeout=timeout)
 
     async def introduce(self, *, timeout: float) -> bool:

@@ -77,9 +77,7 @@ Select = Callable[[Bucket, int, int], tuple[I64, int]]
 def owned_page(
     table: IdTable, state: ShardState, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX
 ) -> EntryPage:
-    """Returns the ids owned under tokens of this slot's incarnations up to ``upto`` (rules 13 and 14). Raises
-    CursorError.
-    """
+    """Returns the ids that this slot's incarnations up to ``upto`` own (rules 13, 14). Raises CursorError."""
     incarnations = np.array(
         [each for each, name in state.incarnations.items() if name == slot and each <= upto], np.uint64
     )

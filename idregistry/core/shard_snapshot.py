@@ -283,17 +283,13 @@ def ids_of(chunk: bytes) -> tuple[int, Rows]:
 
 
 def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
-    """Returns the bucket and (row, generation) of a chunk of generations; ``None`` for other chunks. Raises
-    SnapshotError.
-    """
+    """Returns bucket and (row, generation) of a chunk of generations; ``None`` for others. Raises SnapshotError."""
     decoded = _decode(chunk)
     return (decoded.bucket, decoded.rows) if isinstance(decoded, _Generations) else None
 
 
 def held_head(chunk: bytes) -> bytes:
-    """Returns the first chunk of a snapshot, changed so that its shard begins closed to inserts. Raises
-    SnapshotError.
-    """
+    """Returns a snapshot's first chunk, changed so that the shard begins closed to inserts. Raises SnapshotError."""
     head = _decode(chunk)
     _begin(head)
     return _encode(msgspec.structs.replace(head, held=True))

@@ -447,9 +447,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """True if the entry matches: an owned one by token; a cleared one, on an operator's order, by token and
-    generation.
-    """
+    """True if the entry matches: owned, by token; cleared, on an operator's order, by token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -354,10 +354,7 @@ class RaftGroup:
     # --- elections --------------------------------------------------------------------------------------------
 
     def _stand_if_told(self) -> None:
-        """Stands for election if the leader said so.
-
-        Called after all messages: one that arrived with the order, or after it, would delay the election.
-        """
+        """Stands for election if told to. Called after all messages: one after the order would delay the election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1

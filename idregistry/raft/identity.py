@@ -66,10 +66,7 @@ class KnownGroups:
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
-    """Returns the groups noted in a directory; empty before the first start. Raises RaftStopped, OSError.
-
-    Call it before a ``RaftHost`` is made.
-    """
+    """Returns the groups noted in a directory, before a ``RaftHost`` is made there. Raises RaftStopped, OSError."""
     path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())

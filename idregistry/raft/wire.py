@@ -204,9 +204,7 @@ class _Link:
         self._task = self._loop.create_task(self._run(), name=f"raft-to-{self._peer}")
 
     def _look(self) -> None:
-        """Cancels a silent stream. Called for everything sent, at least as often as the host pings: no timer is
-        needed.
-        """
+        """Cancels a silent stream. Called for everything sent, so at least once per ping: no timer is needed."""
         self._told = False
         self._news.set()
         if self._call is not None and self.now() - max(self._began, self.heard_at) > SILENCE_MAX:

@@ -153,9 +153,7 @@ class RecoveryServer:
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
     def _check_leads_config(self) -> None:
-        """Refuses unless this replica is a ready leader of the config group: followers and new leaders may be far
-        behind.
-        """
+        """Refuses unless this replica is a ready leader of the config group: others may be far behind."""
         state = self._replica.config_group.state()
         _unless_refused(not_leading(state))
         if not state.current:

@@ -329,9 +329,7 @@ class SlotStore:
 
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
-        """Returns the rolled files whose ids are all cleared and that the copy has completely: the redo no longer
-        needs them.
-        """
+        """Returns rolled files whose ids are all cleared and that the copy has completely: no redo needs them."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
         if found:  # a damaged file stays unchanged, as a final one would differ from its published length
             damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}
