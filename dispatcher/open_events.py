@@ -293,14 +293,14 @@ class LoadedRows:
         self.stored_bytes += int(self._table.sizes[rows].sum()) + ROW_BYTES * len(rows)
 
     def delete(self, row_ids: Sequence[int]) -> int:
-        """Removes rows that are about to be deleted. Returns their bytes."""
+        """Removes rows that are about to be deleted. Returns their size in bytes."""
         freed = self.remove(row_ids)
         self.stored_rows -= len(row_ids)
         self.stored_bytes -= freed
         return freed
 
     def remove(self, row_ids: Iterable[int]) -> int:
-        """Removes rows whose outcome is about to be committed. Returns their bytes."""
+        """Removes rows whose outcome is about to be committed. Returns their size in bytes."""
         freed = sum(self._bytes.pop(each, 0) for each in row_ids)
         self.bytes -= freed
         return freed

@@ -1,6 +1,6 @@
-"""A dispatcher's report: figures, metrics, details for the status page, and the events waiting longest for a verdict,
-with since when, how often tried, and why. Reading them costs a bounded number of rows and stretches, regardless of
-how many events wait.
+"""A dispatcher's report: figures, metrics, details for the status page, and the events that wait longest for a
+verdict: since when, how often tried, and why. Reading them costs a bounded number of rows and stretches, regardless
+of how many events wait.
 """
 
 from __future__ import annotations

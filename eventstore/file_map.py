@@ -225,7 +225,7 @@ class MapTotals:
 
 
 class FileMap(Protocol):
-    """Where in the primary logs each key may be.
+    """The places in the primary logs where each key may be.
 
     The reader's thread alone tends, adds and commits; any thread may look up.
 

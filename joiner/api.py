@@ -63,7 +63,7 @@ class JoinAnswers:
         return {Outcome(outcome): outcomes.count(outcome) for outcome in set(outcomes)}
 
     def noted(self) -> dict[str, int]:
-        """Returns the counts of these rows, for a span."""
+        """Returns counts of the rows as attributes of a span."""
         return {f"outcome.{outcome.name.lower()}": count for outcome, count in self.counts().items()}
 
     @staticmethod

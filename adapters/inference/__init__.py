@@ -202,7 +202,7 @@ def _split(side: Side, kind: str, counts: Counter[str]) -> str:
     return toml_of(
         msgspec.structs.replace(primary, skip=(Condition(field=kind, differs=first),)),
         msgspec.structs.replace(foreign, skip=(Condition(field=kind, differs=second),)),
-        notes=("Which kinds of records are primary, and the key, are guessed.",),
+        notes=("The key, and which kinds of records are primary, are guesses.",),
     )
 
 

@@ -314,7 +314,7 @@ _COMPUTE = [
     *_gauges(
         "photon_computing",
         ("topology", "interval", "computation"),
-        watermark_seconds="Unix time of the watermark up to which all input has been processed.",
+        watermark_seconds="Unix time of the watermark; all input before it has been processed.",
         waiting="Events before the watermark that may still arrive.",
     ),
 ]

@@ -109,7 +109,7 @@ class Otlp:
         self._logger = provider.get_logger(SCOPE.name)
 
     def stop(self) -> None:
-        """Sends the rest; takes at most STOP_S."""
+        """Sends the remaining data; takes at most STOP_S."""
         ends = time.monotonic() + STOP_S
         ending = [threading.Thread(target=each.shutdown, daemon=True) for each in (self._spans, self._logs)]
         for thread in ending:

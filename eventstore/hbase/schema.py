@@ -63,7 +63,7 @@ def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """Returns one put per entry; ``digests`` by log number."""
+    """Yields one put per entry; ``digests`` by log number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
@@ -84,7 +84,7 @@ def version_row(key: bytes, time_ns: int) -> bytes:
 
 
 def version_puts(life: bytes, digests: Sequence[bytes], versions: Iterable[tuple[int, Version]]) -> Iterator[Put]:
-    """Returns one put per version, with the hash of its key."""
+    """Yields one put per version, with the hash of its key."""
     for key, version in versions:
         (row,) = dense_rows(life, np.array([key], np.uint64))
         column = _COLUMN + digests[version.log] + version.offset.to_bytes(5, "big")

@@ -86,8 +86,8 @@ class OperatorClient:
         return {name: self._inspected(name, future.result) for name, future in asked.items()}
 
     def measure_all(self, timeout: float = CALL_SECONDS) -> dict[str, Inspection]:
-        """Like ``inspect_all``, then each replica again, alone and over an open connection: measures distances and
-        clock differences.
+        """Asks all replicas like ``inspect_all``, then each again, alone and over an open connection: measures
+        distances and clock differences.
         """
         found = self.inspect_all(timeout)
         for name in [name for name, each in found.items() if each.reply is not None]:
