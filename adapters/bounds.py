@@ -66,7 +66,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
         return [found.others.get(row, time_ns) for row, time_ns in enumerate(found.times)]
 
     def refusals(pairs: Pairs) -> dict[int, Unpaired | BadRecord]:
-        """Row -> why it is not a pair, or why that cannot be decided."""
+        """Returns row -> why it is not a pair, or why that cannot be decided."""
         times = zip(
             of_each(foreign_times, pairs.foreign, pairs.foreign_files),
             of_each(adapter.primary_times, pairs.primary, pairs.primary_files),

@@ -1,4 +1,4 @@
-"""Conditions on the fields of a record: the words of ``skip`` and ``filter``."""
+"""Conditions on the fields of a record, as in ``skip`` and ``filter``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def compiled(pattern: str, where: str) -> re.Pattern[str]:
-    """Raises AdapterError."""
+    """Compiles a pattern. Raises AdapterError."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise AdapterError("the pattern is too long", where, f"keep it below {PATTERN_CHARS_MAX} characters")
     try:
@@ -38,7 +38,7 @@ def compiled(pattern: str, where: str) -> re.Pattern[str]:
 
 
 def check_condition(condition: Condition, where: str) -> None:
-    """Raises AdapterError for one that tests nothing, or whose pattern is wrong."""
+    """Refuses a condition that tests nothing, or whose pattern is wrong. Raises AdapterError."""
     if condition.matches is not None:
         compiled(condition.matches, where)
     tests = (condition.matches, condition.below, condition.above, condition.missing)
@@ -76,7 +76,7 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """Equality in which 1 does not equal true."""
+    """True if both are equal; 1 does not equal true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 

@@ -145,7 +145,7 @@ class ConfiguredAdapter(Adapter):
     def located_primary_keys(
         self, block: bytes, file: LogFile
     ) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
-        """Returns the keys and the start of each record. ``None``: use ``primary_keys``, the format has no starts."""
+        """Returns the keys and the start of each record. ``None`` means that the format does not find starts."""
         return self._primary.located_keys(block, file)
 
     def stops_at(self, side: str, record: bytes) -> Stop | None:

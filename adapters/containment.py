@@ -116,7 +116,7 @@ class Watched:
             os._exit(0)
 
     def disarm(self) -> None:
-        """Raises nothing from now on. Idempotent."""
+        """Stops watching: nothing is raised from now on. Idempotent."""
         if self.limit_s > 0:
             self._alarm.forget(self)
             self._last.set(0.0)
@@ -467,7 +467,7 @@ def _last_of_thread() -> _PosixTimer:
 
 
 class _Timer(_Alarm):
-    """Signals to the main thread."""
+    """Sends signals to the main thread."""
 
     def __init__(self) -> None:
         self._guard: Watched | None = None

@@ -92,7 +92,7 @@ LINES = Framing()
 
 
 class Cut(NamedTuple):
-    """The answer of ``Framing.cut``."""
+    """The result of ``Framing.cut``."""
 
     text: bytes
     used: int
@@ -181,14 +181,14 @@ class Headers(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
-        """Columns from the answers for each record."""
+        """Returns the columns from the answers for each record."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
         headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
         return Headers.columns(headers, others)
 
     @staticmethod
     def columns(rows: Sequence[tuple[bytes, int, bytes | None]], others: Mapping[int, BadRecord]) -> Headers:
-        """Columns from (key, event time, id) of each record; rows in ``others`` may hold any value."""
+        """Returns the columns from (key, event time, id) of each record; rows in ``others`` may hold any value."""
         keys, times, ids = tuple(zip(*rows, strict=True)) or ((), (), ())
         return Headers(keys, times, ids, others)
 
@@ -250,7 +250,7 @@ class Payloads(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
-        """Columns from the outcomes of pairs."""
+        """Returns the columns from the outcomes of pairs."""
         if set(map(type, made)) == {Joined}:
             foreign, primary = zip(*cast("Sequence[Joined]", made), strict=True)
             return Payloads(list(foreign), list(primary), {})
@@ -338,7 +338,7 @@ class Adapter(ABC):
         """Like foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
-        """Event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises BadRecord."""
+        """Returns a primary record's event time, int64 ns UTC, for ``within`` and ``latest``. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
     has_time_of_primary = False  # True if joined records have the primary event's time, as foreign events have none

@@ -103,7 +103,7 @@ _told: list[str] = []
 def predecessor(told: str | None = None) -> str:
     """Returns how this process's predecessor ended, as in ``ENDED``; empty if unknown.
 
-    Once ``told``, that is returned. Not inherited by children.
+    A call with ``told`` sets the result of this and later calls. Children do not inherit it.
     """
     ended = os.environ.pop(ENDED, "")
     if told is not None or not _told:
@@ -112,7 +112,7 @@ def predecessor(told: str | None = None) -> str:
 
 
 def ended_words(code: int) -> str:
-    """Returns an exit code, or minus a signal's number, as ``ENDED`` has it."""
+    """Describes an exit code, or minus a signal's number, in the words of ``ENDED``."""
     return f"signal {-code}" if code < 0 else f"exit {code}"
 
 
@@ -121,7 +121,7 @@ class CrumbsBusy(OSError):
 
 
 class Crumbs:
-    """One process's notes. Thread-safe."""
+    """One process's notes on its user code. Thread-safe."""
 
     def __init__(self, directory: Path, disk: Disk, ended: str) -> None:
         """``ended``: how the predecessor ended, as in ``ENDED``. Raises OSError, CrumbsBusy."""
@@ -211,19 +211,19 @@ class Crumbs:
         self._map[:] = (MAGIC + budget.to_bytes(8, "little")).ljust(FILE_BYTES, b"\0")
 
     def _accuse(self, digests: list[bytes], how: str, *, foreign: bool) -> None:
-        said = how or "the process ended in this record"
+        said = how or "the process died on this record"
         if len(digests) != 1:
-            _say("the process before ended in an adapter's code; records are passed one by one", ended=how)
+            _say("the previous process died in an adapter's code; records are passed one by one", ended=how)
             return
         (digest,) = digests
         deaths = self._deaths.get(digest, 0) + 1
         if (foreign and deaths < DEATHS_MAX) or len(self.poison) >= POISON_MAX:
             self._store(self.poison, {digest: deaths})
-            _say("the process before ended in an adapter's code, in one record", ended=how, times=deaths)
+            _say("the previous process died in an adapter's code, on one record", ended=how, times=deaths)
             return
         reason = f"crashed: {_WORDS.get(said, said)}"
         self._store({**self.poison, digest: reason}, {})
-        _say("a record that ended the process is set aside", reason=reason, digest=digest.hex())
+        _say("a record that killed the process is set aside", reason=reason, digest=digest.hex())
 
     def _store(self, poison: dict[bytes, str], deaths: dict[bytes, int]) -> None:
         made = {
@@ -239,7 +239,7 @@ class Crumbs:
         raw = unsealed(POISON_MAGIC, self._disk.read(self._poison_file))
         if raw is None:
             _say(
-                "is damaged or of another version, so it was reset: records that end the process may do so again",
+                "is damaged or of another version, so it was reset: records that kill the process may do so again",
                 file=str(self._poison_file),
             )
             return

@@ -134,7 +134,7 @@ class Shaper:
 def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base: Path) -> Adapter:
     """Returns the same adapter, which now joins in this shape. Raises AdapterError.
 
-    Written adapters call it at the end of their own ``__init__`` to have a shape of their own::
+    Adapters in code call it at the end of their own ``__init__`` to have a shape of their own::
 
         shaped_adapter(self, {"redact": {"primary.email": "mask"}}, "billing", Path())
     """

@@ -32,7 +32,7 @@ class ShownRecord(NamedTuple):
 
 
 def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -> list[ShownRecord]:
-    """(record, its file, why it was not joined) -> the written text. ``adapter`` ``None`` redacts nothing."""
+    """Returns the text to write for each (record, its file, why it was not joined). No ``adapter``: no redaction."""
     if adapter is None or not adapter.hides:
         return [ShownRecord(record, reason) for record, _, reason in rows]
     left = Guard(adapter).each(rows, partial(_left, adapter))

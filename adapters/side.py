@@ -354,7 +354,7 @@ def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
 
 
 def compiled_bytes(pattern: str, where: str) -> re.Pattern[bytes]:
-    """Raises AdapterError."""
+    """Compiles a pattern over bytes. Raises AdapterError."""
     compiled(pattern, where)
     try:
         return re.compile(pattern.encode())
@@ -538,7 +538,7 @@ def _check_names_exist(side: SideConfig, where: str) -> None:
     used += [("time.field", name) for name in (side.field_time.names if side.field_time else ())]
     for name, value in used:
         if value and value not in known:
-            raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")
+            raise _wrong(where, name, value, f"no {kind} has this name; there are {', '.join(known) or 'none'}")
 
 
 def _wrong(where: str, key: str, value: object, todo: str) -> AdapterError:

@@ -64,7 +64,7 @@ class TimeReader(ABC):
 
     @abstractmethod
     def from_text(self, text: bytes) -> int:
-        """Nanoseconds UTC. Raises ValueError."""
+        """Returns nanoseconds UTC. Raises ValueError."""
 
     def from_int(self, value: int) -> int:
         """Same as from_text, for an integer already parsed."""

@@ -18,9 +18,9 @@ GIVE_BACK_SECONDS = 3.0
 
 
 def keep_lean() -> None:
-    """From now on, gets large buffers from the system and returns them to it.
+    """Makes large buffers come from the system, and go back to it when they are freed.
 
-    Each then has to fault its pages in again: for processes with few large buffers.
+    Each new buffer has to fault its pages in again, so this is for processes with few large buffers.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -29,9 +29,9 @@ def keep_lean() -> None:
 
 
 def keep_what_is_freed() -> None:
-    """From now on, keeps buffers below HEAP_FROM_BYTES instead of requesting them from the system repeatedly.
+    """Keeps freed buffers below HEAP_FROM_BYTES instead of requesting them from the system repeatedly.
 
-    For short-lived processes that have large buffers all the time.
+    For short-lived processes that use large buffers throughout.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -40,7 +40,7 @@ def keep_what_is_freed() -> None:
 
 
 def give_back() -> None:
-    """Returns free whole pages to the system. Takes a few milliseconds, in which other threads may run."""
+    """Returns whole free pages to the system. Takes a few milliseconds, in which other threads may run."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -1,4 +1,4 @@
-"""Audit log: a log line, in the process that executed it, for each call with which an operator changes something.
+"""Audit log: a process logs each call it executes by which an operator changes something.
 
 Routine calls of Photon's own processes are not audited: config/rights.py bounds their changes, and there are
 thousands a second.
@@ -42,8 +42,7 @@ log = get_logger(__name__)
 def audited(method: str, who: str) -> bool:
     """True if the call is an operator's change.
 
-    ``who``: the caller's identity. It is empty without TLS, where nobody has one; then methods that only operators
-    call count.
+    ``who``: the caller's identity. Without TLS it is empty, and only methods reserved for operators count.
     """
     if method not in CHANGES:
         return False
@@ -54,7 +53,7 @@ def audited(method: str, who: str) -> bool:
 
 
 def said(request: Any) -> str:
-    """Returns a request on one line, bounded; of a stream, only that it is one."""
+    """Formats a request as one line of bounded length; a stream is only called ``a stream``."""
     if request is None:
         return "a stream"
     line = " ".join(str(request).split())
@@ -62,7 +61,7 @@ def said(request: Any) -> str:
 
 
 def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the handlers, where those in CHANGES log a line after each call."""
+    """Returns the handlers; those of CHANGES log a line after each call."""
     named = {name: f"/{service}/{name}" for name in methods}
     return {
         name: _told(handler, named[name]) if named[name] in CHANGES else handler for name, handler in methods.items()
@@ -70,7 +69,7 @@ def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(handler: Any, method: str) -> Any:
-    """Wraps a handler. It runs after Authorisation, which logs refused calls itself."""
+    """Wraps a handler so that its calls are audited. It runs after Authorisation, which logs refused calls itself."""
 
     def begin(request: Any, context: Any) -> Callable[[str], None]:
         who = caller(context)

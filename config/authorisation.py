@@ -1,4 +1,4 @@
-"""Runs before every handler of every server: checks in config/rights.py if the caller may call it."""
+"""Runs before every handler of every server: refuses calls that config/rights.py does not permit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Said:
         self._unsaid = 0
 
     def refused(self, caller: str, method: str, now_s: float) -> int | None:
-        """Returns ``None`` to skip the log line, else how many refusals were skipped since the last line."""
+        """Returns how many refusals went unlogged since the last line; ``None`` if this one is not logged either."""
         known = (caller, method)
         if len(self._until) >= LOGGED_MAX:
             self._until = {key: until for key, until in self._until.items() if until > now_s}
@@ -44,7 +44,7 @@ class Said:
 
 
 class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Authorises calls of a server over TLS. Refuses others with PERMISSION_DENIED before the handler runs."""
+    """Authorises the calls to a server over TLS; refused ones get PERMISSION_DENIED before their handler runs."""
 
     def __init__(self, server: str, datacentre_of: DatacentreOf | None = None) -> None:
         """``server``: the server's identity. ``datacentre_of``: see config/rights.py."""

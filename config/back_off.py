@@ -10,7 +10,7 @@ LAST_STEP = 60  # after this many failures a back-off has its longest pause; mor
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Pauses that double from ``first`` up to ``most``. Seconds. With jitter none is below ``floor``."""
+    """Pauses, in seconds, that double from ``first`` up to ``most``. With jitter none is below ``floor``."""
 
     first: float
     most: float
@@ -23,7 +23,7 @@ class BackOff:
         return bound if random is None else max(self.floor, random() * bound)
 
     def pauses(self, random: Callable[[], float] | None = None) -> Iterator[float]:
-        """The pauses after the first failure, the second, and so on without end. After a success make another one."""
+        """Yields the pause after each consecutive failure, endlessly. Call it again after a success."""
         failures = 0
         while True:
             failures += 1

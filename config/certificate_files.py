@@ -1,4 +1,4 @@
-"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``.key`` of each.
+"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, an ``IDENTITY.crt`` and ``.key`` for each.
 
 A service needs ``ca.crt`` and its own two files, nothing else: ``ca.key`` may be in another directory, on another
 machine, or in a safe.
@@ -52,8 +52,7 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
 
 
 def _open_to_all(key: Path) -> list[str]:
-    """Warns, without refusing: secrets mounted into containers are often readable by all, without other users
-    there."""
+    """Returns a warning, not an error: secrets in containers are often world-readable, with no other users there."""
     with contextlib.suppress(OSError):
         if key.stat().st_mode & stat.S_IROTH:
             return [f"{key}: everybody on this machine can read it; chmod 600 it"]
@@ -111,7 +110,8 @@ def issue_missing(
     renew: bool = False,
     force: bool = False,
 ) -> dict[str, str]:
-    """Issues a certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``.
+    """Issues a certificate to each identity that has none from this authority. Returns identity -> ``issued`` or
+    ``kept``.
 
     ``renew`` includes those that expire within EXPIRES_SOON; ``force`` includes all. Raises CertificateError.
     """
@@ -156,7 +156,7 @@ def _read(path: Path) -> bytes:
         with open(path, "rb") as file:
             text = file.read(PEM_BYTES_MAX + 1)
     except OSError as error:
-        raise CertificateError(f"{path}: cannot be read ({error.strerror}); photon certs makes such files") from None
+        raise CertificateError(f"{path}: cannot be read ({error.strerror}); create it with photon certs") from None
     if len(text) > PEM_BYTES_MAX:
         raise CertificateError(f"{path}: has more than {PEM_BYTES_MAX} bytes; it is not a certificate or key")
     return text
@@ -166,7 +166,7 @@ def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
     except OSError as error:
-        raise CertificateError(f"{directory}: cannot be made ({error.strerror})") from None
+        raise CertificateError(f"{directory}: cannot be created ({error.strerror})") from None
 
 
 def _write(directory: Path, name: str, pair: Pair) -> Path:

@@ -62,7 +62,7 @@ class Facts:
 
 
 def check_identity(identity: str) -> None:
-    """Raises CertificateError."""
+    """Raises CertificateError for a text that is not the identity of a process or operator."""
     if not _IDENTITY.fullmatch(identity):
         *others, last = (role for role in Role if role in PLACED and role is not Role.REGISTRY)
         of_datacentre = ", ".join(f"{role}-" for role in others)
@@ -83,7 +83,7 @@ def make_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Pair
 
 
 def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, hosts: Sequence[str] = ()) -> Pair:
-    """Issues a certificate for an identity, which never outlives its authority. Raises CertificateError.
+    """Issues a certificate to an identity; it expires no later than its authority. Raises CertificateError.
 
     ``hosts``: further DNS names and addresses, for tools that check the address they connect to.
     """

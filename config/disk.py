@@ -1,4 +1,4 @@
-"""Files, passed in: durable formats (Raft journal, redo log, output) are written through this interface.
+"""The interface to files through which durable formats (Raft journal, redo log, output) are written.
 
 The real disk is below; the simulator has one that forgets unsynced bytes at a power cut.
 """
@@ -51,7 +51,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Atomic replace; durable after sync_dir."""
+        """Renames atomically, replacing ``new``; durable after sync_dir."""
         ...
 
     def remove(self, path: Path) -> None: ...

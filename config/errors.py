@@ -15,7 +15,7 @@ class PhotonError(Exception):
     example = ""  # lines of a valid file, shown unchanged below the message
 
     def with_example(self, example: str) -> Self:
-        """Adds an example, which is shown below a traceback too. Empty if there is none."""
+        """Adds an example, which is also shown below a traceback; an empty one adds nothing."""
         self.example = example
         if example:
             self.add_note(f"\n{example.strip()}\n")

@@ -10,7 +10,7 @@ from photon.config.settings import Settings
 
 
 class ExtraMissing(PhotonError):
-    """A package that is not installed by default is needed; one line names it."""
+    """A package that is not installed by default is missing; the message names it."""
 
 
 def needed(package: str, extra: str) -> Any:

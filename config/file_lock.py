@@ -29,7 +29,7 @@ def lock_file(
 ) -> int | None:
     """Returns the descriptor that holds the lock until closed; ``None`` if another process has it. Raises OSError.
 
-    Waits up to ``wait_s``: a process that only checks holds a lock for a moment too.
+    Waits up to ``wait_s``, because a process that only checks also holds the lock for a moment.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -46,7 +46,7 @@ def lock_file(
 
 
 def is_locked(path: Path) -> bool:
-    """Takes the lock shared for a moment: a process that wants it just then tries again. Raises OSError."""
+    """True if a process holds the lock. Takes it shared for a moment, so others may fail to. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def name_holder(descriptor: int) -> None:
 
 
 def holder_of(path: Path) -> str | None:
-    """Returns the text that the live process holding this lock file wrote into it; ``None`` if no process does."""
+    """Returns the text that the live holder of this lock file wrote into it; ``None`` if no process holds it."""
     with suppress(OSError):
         if is_locked(path):
             return path.read_bytes()[:100].decode(errors="replace").strip() or "pid unknown"
@@ -73,7 +73,7 @@ def holder_of(path: Path) -> str | None:
 
 @contextmanager
 def alone(path: Path, busy: str) -> Iterator[None]:
-    """Holds the lock inside the context. Raises UsageError with ``busy`` if another process holds it, OSError."""
+    """Holds the lock inside the context. Raises UsageError(``busy``) if another process does, or OSError."""
     descriptor = lock_file(path)
     if descriptor is None:
         raise UsageError(busy)

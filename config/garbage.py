@@ -11,5 +11,5 @@ GC_THRESHOLDS = (100_000, 50, 100)
 
 
 def collect_rarely() -> None:
-    """Called first by every command: importing is a twentieth faster too."""
+    """Makes collections rare. Called first by every command, because it also makes imports 5 % faster."""
     gc.set_threshold(*GC_THRESHOLDS)

@@ -16,7 +16,7 @@ _MAKERS: dict[str, Any] = {
 
 
 def rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
-    """Returns the same handler with ``wrap(its function)`` in place of its function."""
+    """Returns a copy of the handler whose function is wrapped by ``wrap``."""
     kind = next(name for name in _MAKERS if getattr(handler, name) is not None)
     made = wrap(getattr(handler, kind))
     return _MAKERS[kind](made, handler.request_deserializer, handler.response_serializer)

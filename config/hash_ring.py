@@ -22,7 +22,7 @@ NODES_MAX = 1024
 
 
 class HashRing:
-    """Immutable. ``nodes``: sorted names; owners are indices into them."""
+    """A ring; immutable. ``nodes``: sorted names; owners are indices into them."""
 
     def __init__(self, nodes: Iterable[str], points: int = POINTS) -> None:
         """Raises ValueError for more than NODES_MAX names, or a name given twice."""
@@ -48,7 +48,7 @@ class HashRing:
         return hash(self.nodes)
 
     def owners(self, hashes: U64) -> I64:
-        """Returns each hash's (64 bits, evenly spread) node as an index. Raises ValueError for an empty ring."""
+        """Returns the index of each hash's node. Hashes have 64 bits, evenly spread. Raises ValueError if empty."""
         if not self.nodes:
             raise ValueError("a ring without nodes has no owners")
         at = np.searchsorted(self._places, hashes)

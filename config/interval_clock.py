@@ -1,7 +1,7 @@
 """The time as an interval that contains the true time, as estimated by the machine itself.
 
-A machine with a time daemon knows a bound on its own error from the kernel; any other is assumed to be within the
-configured S.
+A machine with a time daemon knows a bound on its own error from the kernel; any other is assumed to be within
+``clock.uncertainty`` (S).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Interval:
 
 
 def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Interval:
-    """``uncertainty_ns``: S. ``kernel`` is ``None`` if it could not be asked, which counts as not synchronised."""
+    """Returns the interval around a reading of the wall clock.
+
+    ``uncertainty_ns``: S. ``kernel`` is ``None`` if the kernel could not be asked, which counts as not synchronised.
+    """
     if kernel is None or not kernel.synchronised:
         return Interval(now_ns, uncertainty_ns, synchronised=False)
     return Interval(now_ns, kernel.max_error_ns, synchronised=True)
@@ -49,7 +52,7 @@ class IntervalClock:
     def __init__(
         self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
     ) -> None:
-        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel says nothing."""
+        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel is not asked."""
         self.clock = clock
         self.uncertainty_ns = uncertainty_ns
         self._kernel = kernel

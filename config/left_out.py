@@ -1,4 +1,4 @@
-"""Imports libraries without optional dependencies that happen to be installed but that we do not use."""
+"""Imports libraries without their optional dependencies, which we do not use even if they are installed."""
 
 from __future__ import annotations
 

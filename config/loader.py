@@ -97,7 +97,7 @@ def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(settings: Settings) -> Settings:
-    """Lets an override remove a table: [tls] without certificates, a map in HBase without Thrift server."""
+    """Removes tables that an override has emptied: [tls] without certificates, or HBase without a Thrift server."""
     pipelines = {
         name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
         for name, each in settings.datacentre.items()
@@ -213,9 +213,7 @@ def problems(settings: Settings) -> list[str]:
     found += _copy_problems(settings)
     slots = [slot for dc in settings.datacentre for slot in settings.joiners(dc)]
     on_spark = {pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items()}
-    found += [
-        f"slot {slot}: this name is the join on Spark's own; choose another" for slot in slots if slot in on_spark
-    ]
+    found += [f"slot {slot}: reserved for the join on Spark; choose another" for slot in slots if slot in on_spark]
     slots += [pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items() if pipeline.on_spark]
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
     return found
@@ -232,9 +230,9 @@ def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
             continue
         count = len(said) if part == "cache" and isinstance(said, list) else counts.get(part, 1)
         if isinstance(said, list) and (len(said) != count or not count):
-            yield f"{at}.apart.{part}: names {len(said)} addresses, and there must be {count or 'one'}; name as many"
+            yield f"{at}.apart.{part}: names {len(said)} addresses but needs {count or 'one'}; name as many"
         if count > CACHES_MAX:
-            yield f"{at}.apart.cache: names {count} cache nodes; at most {CACHES_MAX} can be"
+            yield f"{at}.apart.cache: names {count} cache nodes; at most {CACHES_MAX} are allowed"
     if "status" in pipeline.apart and pipeline.status is not None:
         yield f"{at}.status: a separate status page listens at apart.status; leave out status"
     if pipeline.join in settings.join and not pipeline.address and settings.inside(dc):
@@ -257,8 +255,8 @@ def _chain_problems(settings: Settings) -> list[str]:
                 )
             elif side == "foreign" and _shares_ids(settings, name, up):
                 found.append(
-                    f'join.{name}.foreign.join = {up!r}: its records share their event\'s id (match = "all"); name a '
-                    "field that each has of its own as foreign.id, for instance an id of the primary event"
+                    f'join.{name}.foreign.join = {up!r}: its records share their event\'s id (match = "all"); set '
+                    "foreign.id to a field that differs in each, for instance an id of the primary event"
                 )
     for dc, pipeline in settings.datacentre.items():
         for side in SIDES:
@@ -377,7 +375,7 @@ def _bound_problems(settings: Settings) -> list[str]:
 
 
 def _copy_problems(settings: Settings) -> list[str]:
-    """Checks that each datacentre's output has another one to keep its copy."""
+    """Checks that each datacentre has another one to keep the copy of its output."""
     if settings.output.copies < 2 or len(settings.datacentre) >= 2:
         return []
     return [
@@ -406,7 +404,7 @@ def _registry_problems(settings: Settings) -> list[str]:
     if settings.wan is not None:
         addresses.append(("wan.control", settings.wan.control))
     states = [each.state for each in settings.compute.values()]
-    found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
+    found += [f"compute: two computations have the state {state}; give each its own" for state in _twice(states)]
     names = [who for name, each in settings.compute.items() for who in each.names(name)]
     found += [f"compute.{name}: another computation's process has this name; rename it" for name in _twice(names)]
     addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]

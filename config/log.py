@@ -47,7 +47,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def __call__(self, logger: Any, method: str, fields: Fields) -> Fields:
-        """Raises DropEvent."""
+        """Passes a line on. Raises DropEvent to drop it."""
         key = (str(fields.get("level", method)), str(fields.get("event", ""))[:VALUE_CHARS_MAX])
         with self._lock:
             left_out = self._taken(key)
@@ -77,7 +77,7 @@ class RateLimit:
 
 
 def bounded(logger: Any, method: str, fields: Fields) -> Fields:
-    """A processor: bytes, such as ids, become text, and fields are truncated to a line's length."""
+    """A processor that turns bytes, such as ids, into text and truncates fields to a line's length."""
     for name, value in fields.items():
         if isinstance(value, bytes):
             value = fields[name] = value[:VALUE_CHARS_MAX].decode("utf-8", "backslashreplace")
@@ -105,7 +105,7 @@ class Unfailing:
 
 
 def configure(*, json: bool, level: int = logging.INFO) -> None:
-    """Call once, at the entry point."""
+    """Sets up logging; call it once, at the entry point."""
     renderer: structlog.typing.Processor
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
     structlog.configure(

@@ -21,7 +21,7 @@ LEFT_S = 1.0  # extra time before the kernel ends a process whose caller is gone
 async def in_own_process(function: str, *arguments: object, timeout_s: float) -> Any:
     """Returns what ``function`` (MODULE:NAME, maybe a coroutine function) returns for ``arguments``; all are pickled.
 
-    Raises its PhotonError, a PhotonError if it ends without an answer, TimeoutError.
+    Raises the function's PhotonError, a PhotonError if the process ends without an answer, or TimeoutError.
     """
     # -P: modules of the working directory must not shadow ours
     process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE)

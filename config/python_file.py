@@ -14,8 +14,8 @@ from photon.config.errors import PhotonError, UsageError
 def load_python(file: Path, prefix: str) -> ModuleType:
     """Runs the file as a module, not as the main program, with its directory on ``sys.path`` as for ``python FILE``.
 
-    ``prefix`` starts the module's name, because the file may be named like a package. Raises UsageError, and a
-    PhotonError of the file unchanged.
+    ``prefix`` starts the module's name, because the file may be named like a package. Raises UsageError, or the
+    file's own PhotonError unchanged.
     """
     if not file.is_file():
         raise UsageError(f"{file}: no such file; name a Python file")

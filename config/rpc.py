@@ -123,7 +123,7 @@ def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Here:
-    """Fails like a channel, so that callers handle only one kind of failure."""
+    """A servicer in this process as a stub. Fails like a channel, so that callers handle one kind of failure."""
 
     def __init__(self, servicer: object, service: ServiceDescriptor) -> None:
         self._servicer = servicer
@@ -159,7 +159,7 @@ class _HereContext:
         self._at = asyncio.get_running_loop().time() + timeout
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns nothing: the task is the caller's."""
+        """Returns no metadata: the handler runs in the caller's task."""
         return ()
 
     def time_remaining(self) -> float:
@@ -172,7 +172,7 @@ class _HereContext:
 
 
 def _kind(method: MethodDescriptor) -> str:
-    """Returns gRPC's name for the method's kind: unary_stream."""
+    """Returns gRPC's name for the method's kind, such as unary_stream."""
     return "_".join("stream" if many else "unary" for many in (method.client_streaming, method.server_streaming))
 
 
@@ -223,7 +223,7 @@ async def serves(channel: grpc.aio.Channel, name: str, timeout: float) -> bool |
 
 
 def back_off(first_ms: int, most_ms: int, attempt_ms: int | None = None) -> tuple[tuple[str, int], ...]:
-    """Returns channel options: pauses between attempts to connect, and the time-out of one."""
+    """Returns channel options for the pauses between attempts to connect and the time-out of each."""
     options = (("grpc.initial_reconnect_backoff_ms", first_ms), ("grpc.max_reconnect_backoff_ms", most_ms))
     if attempt_ms is None:
         return options

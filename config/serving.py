@@ -1,6 +1,6 @@
 """A gRPC server with its health and metrics services, used by every service process.
 
-Imports gRPC only where a port is opened: the parts of ``photon join`` are services that nobody outside asks.
+Imports gRPC only where a port is opened: the parts of ``photon join`` are services that nothing outside calls.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HealthyServer:
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, stops."""
+        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, then stops."""
         from grpc_health.v1 import health_pb2
 
         if self.shared is not None:
@@ -131,7 +131,7 @@ class _Parts:
 
 
 class _Part:
-    """Takes the services of one part, in place of a server of its own."""
+    """Collects the services of one part, which shares a server instead of having its own."""
 
     def __init__(self, handlers: list[Handler]) -> None:
         self._handlers = handlers
@@ -157,8 +157,9 @@ Address: TypeAlias = str | SharedServer
 async def listen_shared(
     address: str, listen_at: str, name: str, services: Iterable[Service], tls: Tls | None
 ) -> SharedServer:
-    """Listens for parts that are added later. ``address``: as in the deployment file; ``services``: theirs, for
-    their limits. Raises CannotListen."""
+    """Listens for parts that are added later. ``address``: as in the deployment file; ``services``: those of the
+    parts, for their limits. Raises CannotListen.
+    """
     from photon.config.metrics.service import PART
 
     sizes: dict[str, int] = {}
@@ -234,7 +235,7 @@ async def listen_for(
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
-    """Calls listen with a service, answered by ``servicer``, within its sizes. ``also`` adds others."""
+    """Listens with one service, answered by ``servicer`` within the service's size limits. ``also`` adds others."""
 
     def add(server: grpc.aio.Server) -> None:
         service.add(server, servicer)

@@ -369,7 +369,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.pipeline == "spark"
 
     def slot_at(self, datacentre: str, place: int, places: int) -> str:
-        """Returns the slot of one of its joiners: the first of NAME-place, NAME-(place + places), … not retired."""
+        """Returns a joiner's slot: the first of NAME-place, NAME-(place + places), … that is not retired."""
         names = (f"{datacentre}-{number}" for number in itertools.count(place, places))
         return next(name for name in names if name not in self.retired)
 
@@ -482,7 +482,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [part for part, wants in wanted.items() if wants and not pipeline.is_apart(part)]
 
     def caches(self, datacentre: str) -> dict[str, str]:
-        """Returns name -> address of a datacentre's cache nodes; empty: the event store keeps recent records."""
+        """Returns name -> address of a datacentre's cache nodes; empty if the event store keeps recent records."""
         at = self.datacentre[datacentre].at("cache") if "cache" in self.datacentre[datacentre].apart else []
         return {f"{datacentre}-c{number}": address for number, address in enumerate(at, 1)}
 
@@ -504,7 +504,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:
-        """Returns the region of a datacentre: its pipeline's, else one of its own."""
+        """Returns the region of a datacentre: the one its pipeline names, else a region of its own."""
         pipeline = self.datacentre.get(datacentre)
         return (pipeline is not None and pipeline.region) or datacentre
 

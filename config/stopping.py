@@ -57,7 +57,7 @@ def _watch(gone: Callable[[], None]) -> None:
 
 
 async def until(stop: asyncio.Event, seconds: float) -> bool:
-    """Waits ``seconds``, or until ``stop`` is set. Returns True if it is."""
+    """Waits ``seconds``, or until ``stop`` is set. Returns True if ``stop`` is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()
@@ -74,7 +74,7 @@ async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeo
 
 
 async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels these and waits until they have ended, in any way."""
+    """Cancels these tasks and waits until all have ended, with any outcome."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""structlog without rich, in one place: coloured tracebacks would take a sixth of a process's start."""
+"""Imports structlog without rich, whose coloured tracebacks would take a sixth of a process's start-up time."""
 
 from __future__ import annotations
 

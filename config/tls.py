@@ -68,7 +68,7 @@ class Tls:
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Every caller must present a certificate of the same authority."""
+        """A server's credentials: every caller must present a certificate of the same authority."""
         import grpc
 
         return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)
@@ -80,7 +80,7 @@ class Towards:
     identity: str
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The caller's certificate, and the authority that must have issued the other's."""
+        """Returns the caller's certificate and the authority that must have issued the server's."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
@@ -101,7 +101,7 @@ def identity_of(name: str) -> str:
 
 
 def towards(tls: Tls | None, identity: str) -> Towards | None:
-    """``None`` means plain text."""
+    """Returns the identity to demand and our certificates for it; ``None`` means plain text."""
     return None if tls is None else tls.to(identity)
 
 

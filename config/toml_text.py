@@ -39,7 +39,7 @@ def toml_name(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Leaves patterns unescaped."""
+    """Formats text; patterns stay unescaped."""
     return f"'{text}'" if "\\" in text and "'" not in text and text.isprintable() else _basic(text)
 
 

@@ -1,4 +1,4 @@
-"""``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of its clients. Loads no client."""
+"""Addresses ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of Kafka's clients. Loads no client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_topic(address: str) -> bool:
 
 
 def topic_in(path: Path) -> str | None:
-    """Restores an address taken for a path, which lost one of two slashes. ``None`` if it is a path."""
+    """Restores a topic's address that was parsed as a path, and so lost a slash; ``None`` for any other path."""
     head, _, rest = str(path).partition("kafka:/")
     return None if head or not rest else f"{SCHEME}{rest.lstrip('/')}"
 
@@ -45,7 +45,7 @@ def topic_address(text: str, what: str) -> TopicAddress:
 
 
 def client_settings(file: Path | None) -> dict[str, str]:
-    """Reads a properties file (``security.protocol=SSL`` a line, in librdkafka's names). Raises UsageError."""
+    """Reads a properties file (lines such as ``security.protocol=SSL``, in librdkafka's names). Raises UsageError."""
     if file is None:
         return {}
     found: dict[str, str] = {}
@@ -64,5 +64,5 @@ def client_settings(file: Path | None) -> dict[str, str]:
             raise UsageError(f"{file}:{number}: Photon sets {name} itself; leave it out")
         found[name] = value
     if len(found) > SETTINGS_MAX:
-        raise UsageError(f"{file}: has {len(found)} settings; {SETTINGS_MAX} at most")
+        raise UsageError(f"{file}: has {len(found)} settings; at most {SETTINGS_MAX} are allowed")
     return found

@@ -22,7 +22,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def other_version(found: object, known: object) -> str:
-    """Says that a format has another version than the one read here."""
+    """Returns the message for a format of another version than the one read here."""
     return f"version {found}, this release reads version {known}"
 
 
@@ -34,7 +34,7 @@ def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
 
 
 def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
-    """Raises DECODE_ERRORS, each one line; also for a missing version, or another one than ``kind``'s tag."""
+    """Decodes a versioned struct. Raises DECODE_ERRORS, each one line, also if the version is not ``kind``'s tag."""
     told = kind.__struct_config__
     if told.array_like:  # its tag cannot be missing: a second pass only finds the reason
         with suppress(msgspec.ValidationError):
@@ -57,7 +57,7 @@ def unsealed(magic: bytes, data: bytes) -> bytes | None:
 
 
 def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:
-    """Raises OSError, also if it does not exist, and ``damaged`` with path and reason if it cannot be read."""
+    """Reads a file. Raises OSError, also if it is missing, and ``damaged`` with path and reason if unreadable."""
     data = disk.read(path)
     try:
         return decoded(data, kind)

@@ -37,24 +37,24 @@ def delay(seconds: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """``1,200/s``."""
+    """Formats a rate: ``1,200/s``."""
     if per_second is None:
         return NONE
     return f"{per_second:,.0f}/s" if per_second >= 10 or not per_second else f"{per_second:.1f}/s"
 
 
 def number(value: float | None) -> str:
-    """``1,200``."""
+    """Formats a count: ``1,200``."""
     return NONE if value is None else f"{value:,.0f}"
 
 
 def share(part: float | None) -> str:
-    """``97.5%``."""
+    """Formats a fraction: ``97.5%``."""
     return NONE if part is None else f"{part:.1%}"
 
 
 def many(count: int, one: str, several: str = "") -> str:
-    """``1 log``, ``2 logs``."""
+    """Formats a count with its noun: ``1 log``, ``2 logs``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
@@ -63,5 +63,5 @@ def joiners_failing(count: int) -> str:
 
 
 def missing_keys(keys: int, logs: int, log: str = "log") -> str:
-    """``1 key waits for 2 logs``."""
+    """Formats how many keys wait for missing logs: ``1 key waits for 2 logs``."""
     return f"{many(keys, 'key waits', 'keys wait')} for {many(logs, log)}"

@@ -36,7 +36,7 @@ TO_SEEK_MAX = 1_000_000  # limit of keys of events in memory still to be sought;
 
 @dataclass(eq=False)
 class Arrivals:
-    """Serves one dispatcher's memory and state. Calls ``moved`` when there is something to try."""
+    """The arrivals for one dispatcher's memory and state. Calls ``moved`` when there is something to try."""
 
     store: ArrivalNotices
     waiting: Waiting
@@ -99,7 +99,7 @@ class Arrivals:
         return self._row is not None or bool(self._to_seek)
 
     def seek(self, keys: Iterable[bytes]) -> None:
-        """Adds awaited keys that this process of the event store was never asked for."""
+        """Adds awaited keys that the event store's current process was never asked for."""
         known = list(dict.fromkeys(keys))[: TO_SEEK_MAX - self._keys_to_seek]
         self._to_seek += [known[at : at + SEEK_KEYS] for at in range(0, len(known), SEEK_KEYS)]
         self._keys_to_seek += len(known)

@@ -1,4 +1,4 @@
-"""A dispatcher's joiners, and its calls to them. ``flow`` decides which of them gets a batch."""
+"""A dispatcher's joiners, and its calls to them. ``flow`` chooses the joiner for each batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRACE = 1.5  # the joiner keeps its own time limit; this multiple of it ends a c
 class Calls:
     """Calls joiners, which may be added and removed while batches are in flight.
 
-    ``flow`` has no targets yet. ``resized`` is called with the number of joiners when that changes.
+    ``flow`` must have no targets yet. ``resized`` is called with the number of joiners when that changes.
     """
 
     joiners: Sequence[Joiner]
@@ -52,7 +52,7 @@ class Calls:
         self.resized(len(self._joiners))
 
     async def join(self, target: Target, events: Events) -> JoinAnswers | None:
-        """Returns ``None`` if the call itself failed: the outcome of the events is unknown."""
+        """Sends events to a joiner. Returns ``None`` if the call itself failed: their outcome is unknown."""
         self.asked += 1
         if target.number not in self._joiners:
             return None  # removed since it was chosen
@@ -87,7 +87,7 @@ LOOK_UPS = "look-ups"  # their names in the log
 
 @dataclass(eq=False)
 class RegistryLookUps:
-    """Asks the registry; never raises."""
+    """Looks events up in the registry; a failure is ``None``, never an exception."""
 
     registry: Registry | None
     troubles: Troubles
@@ -98,7 +98,7 @@ class RegistryLookUps:
         self.looked_up = 0
 
     async def look_up(self, digests: bytes, times: I64) -> Verdicts | None:
-        """Returns ``None`` if the registry cannot be asked now."""
+        """Looks events up; returns ``None`` if the registry does not answer now."""
         if self.registry is None or not len(times):
             return None
         self.looked_up += len(times)

@@ -1,6 +1,7 @@
-"""The content of each transaction: what the logs' offsets may pass, and what becomes a row of the retry store. Pure.
+"""The content of each transaction: the events that the logs' offsets may pass, and those that become rows of the
+retry store. Pure.
 
-A stretch at the front of its log is passed once each of its events has a verdict, or becomes a row with it.
+A log's first stretch is passed once each of its events has a verdict or becomes a row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NOT_YET = int(Outcome.NOT_YET)
 
 @dataclass(eq=False)
 class Committing:
-    """Call ``changes``, commit them, then call ``committed``. ``once``: the run ends with the logs."""
+    """Plans transactions. Call ``changes``, commit, then call ``committed``. ``once``: the run ends with the logs."""
 
     table: OpenEvents
     logs: OpenLogs
@@ -96,7 +97,7 @@ class Committing:
         return left
 
     def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
-        """Makes events rows. Those in flight stay in memory too: their rows are for the next process."""
+        """Turns events into rows. Those in flight stay in memory too: their rows are for the next process."""
         table = self.table
         waits = table.group[rows] != NO_GROUP
         moving = ~waits & ~table.settled[rows]
@@ -118,7 +119,7 @@ class Committing:
         return table.times[own & ~waits], table.times[own & waits]
 
     def committed(self) -> None:
-        """Call it first after the changes are durable and new rows have their ids."""
+        """Notes that the last changes are durable and new rows have their ids. Call it right after the commit."""
         rows, self._on_their_way = self._on_their_way, NO_ROWS
         stored, self._stored = self._stored, NOTHING_STORED
         if len(rows):
@@ -143,7 +144,7 @@ def _note_passed(stretch: Stretch, changes: Changes) -> None:
 
 
 def _holds_back(stretch: Stretch, later: Iterable[Stretch]) -> bool:
-    """True if a few stragglers block more finished work than this stretch has."""
+    """True if a few stragglers block more finished work than this stretch contains."""
     if stretch.left > stretch.events * STRAGGLERS:
         return False
     done = 0

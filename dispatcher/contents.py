@@ -1,7 +1,7 @@
 """Hashes of the lines read under each event id, to find different lines with the same id.
 
-For ids that were guessed: a field that seems unique may identify a thing with several events. The
-registry drops all but the first line with an id, so each later one with other content is kept here with both places.
+This is for ids that were guessed: a field that seems unique may identify something with several events. The registry
+drops all but the first line with an id, so each later one with other content is kept here with both places.
 
 Lines that are read again after a crash are recognised: the first line of an id stays the first, by its place.
 """
@@ -52,7 +52,7 @@ class Contents:
         self._before = self._number()
 
     def see(self, events: Events) -> None:
-        """Processes lines that were read, in order."""
+        """Compares lines with those read before; pass them in the order of reading."""
         digests = split_digests(events.digests)
         known = self._known([digest for digest in digests if digest not in self._new])
         paths, offsets = [file.path for file in events.files], events.offsets.tolist()

@@ -110,7 +110,7 @@ class Core:
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
     ) -> Batch | None:
-        """Returns the next batch to send, of ``most`` events. ``flush``, ``wait_s``: as in ``Queues.next_batch``."""
+        """Returns the next batch, of at most ``most`` events. ``flush``, ``wait_s``: as in ``Queues.next_batch``."""
         self.waiting.requeue(now)
         rows = self.queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.intake.room())
         if not len(rows):
@@ -124,7 +124,7 @@ class Core:
         return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
-        """Returns when an event is due again, or has waited for others for ``wait_s``. Monotonic seconds."""
+        """Returns when an event is due again, or has waited ``wait_s`` for a batch to fill. Monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(due, self.queues.gathered_at)

@@ -1,7 +1,7 @@
-"""Counts the outcome of each event once: the meaning of every verdict, by column of the ledger. Pure.
+"""Counts the outcome of each event once, in the column of the ledger that its verdict means. Pure.
 
-An event that was counted has its row ended. Counts of a stretch are committed with the offset that passes it, those
-of a row of the retry store with the row's deletion.
+The row of a counted event ends. Counts of a stretch are committed with the offset that passes it, those of a row of
+the retry store with the row's deletion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from photon.idregistry.api import Kind
 
 @dataclass(eq=False)
 class Counting:
-    """``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``."""
+    """Counts events by outcome. ``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``."""
 
     table: OpenEvents
     logs: OpenLogs
@@ -75,7 +75,7 @@ class Counting:
         return before
 
     def reread(self, rows: RowIndexes) -> None:
-        """Ends lines that were counted when they were first read: they do not count as read again."""
+        """Ends the rows of lines that were counted when first read; they do not count as read again."""
         for stretch, which in self.table.by_stretch(rows):
             assert stretch is not None
             stretch.cells.subtract(cells(self.table.times[rows[which]], Verdict.READ))
@@ -155,7 +155,7 @@ class Counting:
             self.logs.weigh(stretch, len(export.line))
 
     def apart(self, rows: RowIndexes, verdict: Verdict) -> None:
-        """Updates counts that the ledger keeps in addition to verdicts."""
+        """Updates the counts that the ledger keeps in addition to those of verdicts."""
         self.live[verdict] += len(rows)
         for stretch, which in self.table.by_stretch(rows):
             into = self._of_rows.cells if stretch is None else stretch.cells

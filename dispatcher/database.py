@@ -97,7 +97,7 @@ class Transaction:
 def lock_state(path: Path, wait_s: float = 0.0) -> int:
     """Locks a database for its dispatcher, or for a command, which waits up to ``wait_s``. Raises StateError.
 
-    Two at once would read the same lines and count them twice.
+    Two dispatchers at once would read the same lines and count them twice.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _make(path: Path) -> None:
 
 
 def fill(db: sqlite3.Connection) -> None:
-    """Makes an empty database an empty state, in one transaction."""
+    """Turns an empty database into an empty state, in one transaction."""
     db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
 
 
@@ -208,7 +208,7 @@ _READ_TOGETHER = ("meta", "logs", "retries", "waiting", "claims", "ledger", "cov
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a state for reading: the rows of all dispatchers, each as of one moment within a transaction.
+    """Opens a state for reading, with the rows of all dispatchers; a transaction sees each as of one moment.
 
     ``path``: STATE_NAME in its directory. Raises StateError.
     """
@@ -229,7 +229,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def show_together(db: sqlite3.Connection, count: int) -> None:
-    """Makes the rows of all databases, attached as p0, p1 and so on, those of the connection."""
+    """Creates views that unite the rows of all databases, attached as p0, p1 and so on."""
     for table in _READ_TOGETHER:
         rows = " UNION ALL ".join(f"SELECT * FROM p{number}.{table}" for number in range(count))
         db.execute(f"CREATE TEMP VIEW {table} AS {rows}")
@@ -293,7 +293,8 @@ ROWS_AT_ONCE = 10_000
 
 
 def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int, str]]:
-    """Returns, for each log, as of one moment: identity, offset before which everything has a verdict or waits, path.
+    """Returns (identity, offset, path) of each log, as of one moment: before the offset everything has a verdict or
+    waits.
 
     The path is that of the last read. ``take`` receives the digests of waiting events, some at a time. Raises
     StateError.

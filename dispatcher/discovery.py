@@ -32,7 +32,7 @@ class Found(Joiner, Protocol):
     """A joiner at an address."""
 
     async def serves(self, timeout: float) -> bool | None:
-        """True if it says that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
+        """True if the joiner reports that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
         """Closes the connection; the outcome of calls in flight is then unknown."""
@@ -135,17 +135,17 @@ class Discovery:
             self._changed.set()
         for address in changes.add:
             self._used[address] = found[address], calls.add(found[address], address)
-            log.info("a joiner is used", address=address, joiners=len(self._used))
+            log.info("a joiner is now in use", address=address, joiners=len(self._used))
         for removed in changes.remove:
             joiner, target = self._used.pop(removed.address)
             calls.remove(target)
             log.info(
-                "a joiner is no longer used", address=removed.address, gone=removed.gone, joiners=len(self._used)
+                "a joiner is no longer in use", address=removed.address, gone=removed.gone, joiners=len(self._used)
             )
             self._begin(self._end(joiner, target, gone=removed.gone))
 
     async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:
-        """Waits for the joiner's calls, which have time-outs, so this ends."""
+        """Waits for the joiner's calls to end; they have time-outs."""
         try:
             waits = not gone
             while waits:
@@ -162,4 +162,4 @@ class Discovery:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a joiner could not be asked", error=f"{type(error).__name__}: {error}")
+            log.error("a task that asks a joiner failed", error=f"{type(error).__name__}: {error}")

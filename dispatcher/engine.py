@@ -72,7 +72,7 @@ COMMIT_TIME = "commit time"  # its name in log lines about troubles
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``once``: end when everything that was read has a verdict, or cannot get one in this run."""
+    """A dispatcher's options. ``once``: end when everything read has a verdict, or cannot get one in this run."""
 
     once: bool = False
     in_flight: int = 8  # batches per joiner
@@ -123,7 +123,7 @@ class Surroundings:
 
 
 class DispatcherEngine:
-    """Reads, sends, retries, commits, until stopped or, with ``once``, done. Raises StateError, OSError."""
+    """Reads, sends, retries and commits until it is stopped or, with ``once``, done. Raises StateError, OSError."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class DispatcherEngine:
         watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """The caller opens and closes follower, state and exports. ``who``: its name, for people.
+        """The caller opens and closes follower, state and exports. ``who``: the dispatcher's name in messages.
 
         ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
         ``None`` disables this.
@@ -244,7 +244,7 @@ class DispatcherEngine:
         return self._core
 
     def status(self, *, conflicts: bool = False) -> Status:
-        """``conflicts``: also looks for lines with another line's id, which takes long if there are many."""
+        """Returns the current figures. ``conflicts``: also looks for lines with another line's id; may be slow."""
         found = self._contents.found() if conflicts and self._contents is not None else (0, None)
         counts = self._before.copy()
         counts.update(self._core.counting.live)
@@ -314,7 +314,7 @@ class DispatcherEngine:
             raise self._failure
 
     async def _turn(self) -> None:
-        """Does some of everything, then waits until there is something to do."""
+        """Runs one round of reading, sending and committing, then waits until there is more to do."""
         woken = self._wake.is_set()
         self._wake.clear()
         read = await self._read()
@@ -383,7 +383,7 @@ class DispatcherEngine:
         return self._store.may_read and not self._read_to_end
 
     async def _read(self) -> bool:
-        """Scans when due, and takes blocks for a while. Returns True if it took any."""
+        """Scans if it is time to, and takes blocks for a while. Returns True if it took any."""
         if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
@@ -485,7 +485,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """With --once, looks a last time when all was read, then accepts unfinished last lines of files at rest."""
+        """With --once, scans once more when all was read, then accepts unfinished last lines of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
@@ -569,7 +569,7 @@ class DispatcherEngine:
         self._choose_look_first()
 
     async def _settle_repeated(self, question: Batch) -> None:
-        """Looks up reread events. None is sent before the counted ones are known."""
+        """Looks up reread events. None of them is sent before it is known which were counted."""
         while not self._stopping and self._failure is None:
             if self._core.logs.clear(question.stretches):
                 # Ask the store first: a row leaves it only after its verdict exists.
@@ -603,7 +603,7 @@ class DispatcherEngine:
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> bool:
-        """Returns True if anything changed besides the claim."""
+        """Commits all changes so far. Returns True if anything changed besides the claim."""
         counting, committing = self._core.counting, self._core.committing
         if counting.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, counting.retimed, counting.live[Verdict.RETIMED])

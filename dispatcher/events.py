@@ -25,9 +25,9 @@ EVENT_BYTES = 600  # counted for each event in memory, in addition to its record
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Events sent to a joiner in one call, or looked up together: ``rows`` of ``OpenEvents``, which are ``events``.
+    """Events sent to a joiner in one call, or looked up together: the ``events`` in these ``rows`` of ``OpenEvents``.
 
-    ``read_past_ns``: the primary's progress known when it was made.
+    ``read_past_ns``: how far the primary logs were known to be read when the batch was made.
     """
 
     rows: RowIndexes
@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def repeated(self) -> bool:
-        """True if the events of its stretches may be counted, or be waiting in the retry store."""
+        """True if its events may have been counted already, or may be waiting in the retry store."""
         return bool(self.stretches) and self.stretches[0].repeated
 
 
@@ -116,8 +116,8 @@ class Stretch:
             self.newest_ns = max(self.newest_ns, int(times.max()))
 
     def passed(self) -> Span:
-        """Returns the stretch for the record of chunks and times, after the log's offset moved past it.
+        """Returns the stretch as ``replay.coverage`` records it, once the log's offset has moved past it.
 
-        A log that is read in parts is one log there.
+        There, a log that is read in parts is one log.
         """
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)

@@ -1,4 +1,4 @@
-"""The rejected and late logs: each line exactly once, regardless of crashes.
+"""Writes the rejected and late logs: each line exactly once, regardless of crashes.
 
 A line enters the outbox in the transaction that counts its event, and gets a number there. It is then written to a
 published log (``photon.outputs.log.writer``), which records the number up to which it has been published, and then it
@@ -36,7 +36,7 @@ def log_of(
 
 
 class Exports:
-    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``, or ``dispatcher-<partition>-<6 digits>.jsonl``."""
+    """Writes files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``, or ``dispatcher-<partition>-<6 digits>.jsonl``."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Exports:
     def flush(self) -> None:
         """Writes the outbox to its files, durably.
 
-        After OSError the process must end; its next start completes it.
+        After OSError the process must end; the next start completes the write.
         """
         while lines := self._state.outbox(FLUSH_LINES):
             by_log: dict[str, list[bytes]] = {}

@@ -57,11 +57,11 @@ class Target:
 
 
 class Flow:
-    """``in_flight``: batches outstanding per joiner. ``random``: uniform in [0, 1).
+    """Chooses joiners. ``in_flight``: batches outstanding per joiner. ``random``: uniform in [0, 1).
 
     ``soon``: how long an answer may take, in seconds; ``None`` if nobody else works on the same events. Events that
-    wait at a joiner longer than needed to keep it busy may be taken by another datacentre in the meantime: that part
-    of the work in flight is wasted when the two meet at one place of the logs.
+    wait at a joiner longer than needed to keep it busy may be taken by another datacentre in the meantime: that work
+    is wasted when the two datacentres meet at one place of the logs.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Flow:
             target.away_until = now + EJECTION.delay(target.failures, self._random)
 
     def company_s(self, batch_wait_s: float) -> float:
-        """Returns how long a newly read event waits for others: the longer, the more batches are in flight. A batch
-        costs a machine the same regardless of its size, and events wait for the many small ones before them. If none
-        is in flight, an event is sent at once; if many are, it takes long anyway.
+        """Returns how long a newly read event waits for others; it waits longer while more batches are in flight. A
+        batch costs a machine the same regardless of its size, and events wait for the small batches before them. If
+        none is in flight, an event is sent at once; if many are, it takes long anyway.
         """
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 
@@ -186,7 +186,7 @@ class Flow:
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
-        """Allows more in flight while answers come soon and the limit is used; else less, once for all in flight."""
+        """Raises the joiner's limit while answers come soon and use it; else lowers it, once for all in flight."""
         if now - sent_at > soon:
             if sent_at >= target.slowed_at:
                 target.limit = max(IN_FLIGHT_LEAST, target.limit * SLOWER)
@@ -198,7 +198,7 @@ class Flow:
         return bool(self._free(now))
 
     def next_free(self, now: float) -> float | None:
-        """Returns when an excluded joiner comes back; ``None``: wait for an answer."""
+        """Returns when an excluded joiner comes back; ``None`` means only after an answer."""
         away = [self._back(target, now) for target in self.targets if self._has_place(target)]
         return min((moment for moment in away if moment > now), default=None)
 

@@ -77,7 +77,7 @@ class HomeStatus:
 
 
 class Share:
-    """The share of bad outcomes among recent ones; older ones fade. Takes whole groups at a time, in any order."""
+    """The share of bad outcomes among recent ones; older ones count less and less. Takes groups in any order."""
 
     def __init__(self, memory: int) -> None:
         self._keep = 1.0 - 1.0 / memory
@@ -146,12 +146,12 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """``commit_s``: time from a registration's request until every datacentre could know of it."""
+        """Takes the registry's commit time: from a registration's request until every datacentre could know of it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property
     def least_s(self) -> float:
-        """The head start for left events that are taken only when there is nothing else to do."""
+        """The head start of events that we take from their home only when there is nothing else to do."""
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
@@ -169,7 +169,7 @@ class HeadStart:
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:
-        """Notes that the slowest of some own events took ``seconds`` from its turn to its verdict."""
+        """Notes that the slowest of some of our own events took ``seconds`` from its turn to its verdict."""
         self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
         self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 
@@ -211,7 +211,7 @@ class Evidence:
 
 class Homes:
     def __init__(self, own: str, datacentres: Iterable[str], head_start: HeadStart | None = None) -> None:
-        """``datacentres``: all that join the same events, with or without the own one."""
+        """``datacentres``: all that join the same events, with or without ours."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
         digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
@@ -228,7 +228,7 @@ class Homes:
         return len(self._trusts)
 
     def wait_s(self, rank: int, *, backlog: bool) -> float:
-        """Returns how long an event of this rank is left; 0: it is yielded.
+        """Returns how long an event of this rank is left to others; 0 if it is yielded.
 
         The second in line also waits for the first one's substitute.
         """
@@ -340,7 +340,7 @@ class Homes:
 
 
 def _words(digests: bytes) -> U64:
-    """Returns an n x 2 array."""
+    """Returns the digests as an n x 2 array of 64-bit words."""
     return np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of the logs become events in memory: parsed, counted as read, and queued. Pure."""
+"""Turns blocks of the logs into events in memory: parses, counts and queues them. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LineRules:
 
 @dataclass(eq=False)
 class Intake:
-    """Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Takes blocks into memory. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
     table: OpenEvents
     logs: OpenLogs
@@ -60,7 +60,7 @@ class Intake:
         self.placed = False  # lines without ids of their own were read: so equal beginnings of two logs count once
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Takes a block over. A generator: iterate to its end; other work may be done between the steps."""
+        """Takes a block into memory. A generator: iterate to its end; other work may be done between the steps."""
         stretch = self.logs.begin(block, now)
         for events in self.read(stretch, block, now_ns):
             self.queues.take(self.add(stretch, events, now_ns, now), now)

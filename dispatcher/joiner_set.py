@@ -40,7 +40,7 @@ class Heard(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """It gets no more batches."""
+    """A joiner that gets no more batches."""
 
     address: str
     gone: bool  # the process is gone: batches in flight are not waited for
@@ -63,7 +63,7 @@ class _Candidate:
 
 
 class JoinerSet:
-    """Times are monotonic seconds."""
+    """The candidates, and the joiners in use. Times are monotonic seconds."""
 
     def __init__(self, datacentre: str) -> None:
         self._datacentre = datacentre

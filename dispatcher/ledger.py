@@ -109,7 +109,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """``hours``: hours since the epoch, UTC; UNKNOWN_HOUR for records without a readable event time."""
+    """Counts by hour since the epoch, UTC; UNKNOWN_HOUR has the records without a readable event time."""
 
     hours: Mapping[int, LedgerLine]
     total: LedgerLine

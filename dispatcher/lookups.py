@@ -53,7 +53,7 @@ class Behind:
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
-        """Runs after a scan, before reading. ``caught_up``: everything found by the previous scan was read."""
+        """True if it is behind. Call after a scan, before reading. ``caught_up``: all the last scan found is read."""
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
         stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)
@@ -152,7 +152,7 @@ class Worth:
         return self._share >= WORTH
 
     def next(self) -> bool:
-        """True for the next stretch, also to probe if it pays again."""
+        """True if the next stretch should be looked up first; now and then also to find out if it pays again."""
         if self.pays:
             return True
         self._passed += 1
@@ -168,7 +168,7 @@ class Worth:
 
 
 class Backlog:
-    """Takes blocks over for a core, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Takes a core's blocks during catch-up, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic s."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -1,7 +1,7 @@
-"""Moves the state of a datacentre's dispatchers into another number of databases.
+"""Moves the state of a datacentre's dispatchers into a different number of databases.
 
 The new databases are built from the old ones, each in one transaction: a log's rows go to its new database, waiting
-events to that of their file's log, counts to the first one, and common knowledge to all. The old ones are unchanged,
+events to that of their file's log, counts to the first one, and shared facts to all. The old ones are unchanged,
 except that their lines to export are written out first. A single rename decides which databases count
 (``partitions.Number``). So a crash at any moment leaves either all old or all new ones in force; the next start
 builds again, or removes what was left of the old ones.
@@ -68,7 +68,7 @@ def settling(state: Path) -> Iterator[None]:
 
 
 def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> None:
-    """Brings the state into ``count`` databases; within ``settling``. ``state``: that of a dispatcher alone.
+    """Moves the state into ``count`` databases; call it within ``settling``. ``state``: that of a dispatcher alone.
 
     Raises StateError, also while a dispatcher of another number runs; NotOfThisState, PublishedDamaged, OSError.
     """
@@ -148,7 +148,7 @@ def _put_logs(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
 
 
 def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Partition) -> None:
-    """Adds waiting events, oldest first: their numbers tell their age."""
+    """Adds waiting events, oldest first, since their numbers stand for their age."""
     db.execute("CREATE TEMP TABLE moves (old TEXT, id INTEGER, file INTEGER, PRIMARY KEY (old, id))")
     for schema in schemas:
         read_as = {path: identity for identity, path in db.execute(f"SELECT identity, path FROM {schema}.logs")}
@@ -184,7 +184,7 @@ def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Part
 
 
 def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> None:
-    """Adds the least of the claims, which holds for each share, with all events that were in memory.
+    """Adds the earliest of the claims, which holds for each partition, with all events that were in memory.
 
     Nothing is claimed if one of the dispatchers, of which there were ``before``, has claimed nothing, or is lost.
     """
@@ -203,7 +203,7 @@ def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> N
 
 
 def _put_requests(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
-    """Adds replays: a dispatcher that has not begun one plans it for all logs, so all begin it again."""
+    """Adds replays. If one dispatcher has not begun a replay, all begin it again: it is planned for all logs."""
     replays = _of_all(schemas, "SELECT * FROM {0}.replays")
     db.execute(
         "INSERT INTO main.replays SELECT id, min(from_ns), min(to_ns), min(pattern), min(asked_ns), CASE "

@@ -175,7 +175,7 @@ class OpenEvents:
         )
 
     def of_stretch(self, stretch: Stretch) -> RowIndexes:
-        """Returns the rows of its events without a verdict, in order."""
+        """Returns the rows of a stretch's events without a verdict, in order."""
         rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
         mine = rows[self.stretch[rows] == stretch]
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]
@@ -209,7 +209,7 @@ class OpenEvents:
         return mask
 
     def clock_went_back(self, now_ns: int) -> None:
-        """Makes no next try later than ``now_ns``, except of settled events."""
+        """Moves next tries that are later than ``now_ns`` to that time, except those of settled events."""
         np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:
@@ -243,7 +243,7 @@ class StoredEvents:
         return len(self.row_ids)
 
     def bytes(self) -> int:
-        """Returns the bytes they count for in the store."""
+        """The bytes that these rows count for in the store."""
         return int(self.events.sizes().sum()) + ROW_BYTES * len(self)
 
     @staticmethod
@@ -293,14 +293,14 @@ class LoadedRows:
         self.stored_bytes += int(self._table.sizes[rows].sum()) + ROW_BYTES * len(rows)
 
     def delete(self, row_ids: Sequence[int]) -> int:
-        """Removes rows that are about to be deleted. Returns their bytes."""
+        """Removes rows that are about to be deleted. Returns their size in bytes."""
         freed = self.remove(row_ids)
         self.stored_rows -= len(row_ids)
         self.stored_bytes -= freed
         return freed
 
     def remove(self, row_ids: Iterable[int]) -> int:
-        """Removes rows whose outcome is about to be committed. Returns their bytes."""
+        """Removes rows whose outcome is about to be committed. Returns their size in bytes."""
         freed = sum(self._bytes.pop(each, 0) for each in row_ids)
         self.bytes -= freed
         return freed

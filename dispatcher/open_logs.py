@@ -116,12 +116,12 @@ class OpenLogs:
         return (log.stretches[0] for log in self._busy.values())
 
     def oldest_first_read_ns(self) -> int | None:
-        """Returns about the oldest first read in memory: that of the first event of each log's oldest stretch."""
+        """Returns the approximate time of the oldest first read in memory, from each log's oldest stretch."""
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
 
 def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
-    """Returns a stretch for the whole block, still without records."""
+    """Returns a stretch for the whole block, without records yet."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     repeated = block.offset < counted_to
     if repeated:

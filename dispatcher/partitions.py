@@ -40,7 +40,7 @@ class Partition:
         return f"{what}-{self.name}" if self.name else what
 
     def holds(self, identity: str) -> bool:
-        """True if it reads this log."""
+        """True if the partition has this log."""
         return partition_of(identity, self.count) == self.number
 
 
@@ -66,7 +66,10 @@ def all_of(count: int) -> list[Partition]:
 
 
 class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``moved_from``: the number before; databases of that number may remain, but are no longer valid."""
+    """The number of partitions.
+
+    ``moved_from``: the number before; its databases may remain but are no longer valid.
+    """
 
     dispatchers: int
     moved_from: int = 0

@@ -54,7 +54,7 @@ def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
 
 
 def open_state(places: Places, rule: bytes, disk: Disk) -> State:
-    """Opens the partition's database, after bringing the state into as many as there are partitions.
+    """Opens the partition's database, after dividing the state into one database per partition.
 
     Raises StateError, NotOfThisState, PublishedDamaged, OSError.
     """
@@ -77,8 +77,8 @@ def open_dispatcher(
 ) -> Iterator[DispatcherEngine]:
     """Yields an engine with its files open.
 
-    ``reached``: the durable end of its only joiner's redo log, noted with each commit to compare their ages later.
-    Raises LogDirectoryError, StateError, OSError.
+    ``reached``: the durable end of the only joiner's redo log, noted with each commit, so that a start can compare
+    the ages of both. Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     adapter, clock, registry, partition = world.adapter, world.clock, world.registry, places.partition

@@ -34,7 +34,8 @@ CLOCKS = "clocks"  # their names in the log
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between two requests, while events wait and while none does; ``once``: some always do. ``followed_s``:
+    """The seconds between two requests, while events wait and while none does; ``once``: some always do.
+    ``followed_s``:
 
     while events wait only for reported arrivals, or for a later point of the logs.
     """

@@ -40,7 +40,7 @@ STORED_WEIGHT = 3.0
 
 
 class Shares:
-    """``share`` of the work while fresh events wait, below 1; 1: all events are equal. Times: monotonic s.
+    """Gives events behind ``share`` of the work while fresh events wait; 1 means all are equal. Times: monotonic s.
 
     ``capacity``: events in flight at all joiners together.
     """
@@ -80,7 +80,7 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """Charges for events sent from a backlog: ``cost`` in fresh events, or nothing while no fresh one waits."""
+        """Charges a backlog for events sent: ``cost`` fresh events, or nothing while no fresh event waits."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost
@@ -93,7 +93,7 @@ STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fre
 
 
 class RowQueue:
-    """Rows in the order in which they came, a run of them at a time."""
+    """A queue of rows, in the order of arrival; rows are added in runs."""
 
     def __init__(self) -> None:
         self._runs: deque[RowIndexes] = deque()
@@ -127,7 +127,7 @@ class RowQueue:
         return self._out(taken)
 
     def take_last(self, most: int) -> RowIndexes:
-        """Takes the most recent ones first."""
+        """Takes at most ``most`` rows, the most recent ones first."""
         taken = [NO_ROWS]
         while most > 0 and self._runs:
             run = self._runs.pop()[::-1]
@@ -144,7 +144,7 @@ class RowQueue:
 
 
 class HeadStartQueue:
-    """Events left to other datacentres for a while. Delays hardly change: the queue of each is in order."""
+    """Events left to other datacentres for a while. Each delay has a queue; in order, as delays hardly change."""
 
     def __init__(self, delays: int) -> None:
         """``delays``: number of different delays at a time."""
@@ -167,7 +167,7 @@ class HeadStartQueue:
         return np.concatenate(live), np.concatenate(backlog)
 
     def next_due(self) -> float | None:
-        """Monotonic seconds."""
+        """Returns when the next wait is over; monotonic seconds."""
         return min((queue[0][0] for queue in self._queues if queue), default=None)
 
 
@@ -183,7 +183,7 @@ class _Line:
 
 
 class Queues:
-    """``homes`` is ``None`` if there is only this datacentre: nothing is left to others. Times: monotonic seconds."""
+    """Events by next step. ``homes`` is ``None`` if nothing is left to other datacentres. Times: monotonic s."""
 
     def __init__(self, table: OpenEvents, limits: Limits, homes: Homes | None, shares: Shares) -> None:
         self._table = table
@@ -227,7 +227,7 @@ class Queues:
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float, *, asked: bool = False) -> None:
-        """``asked``: they were just looked up. Another datacentre may still take them before they are sent."""
+        """Queues events. ``asked``: just looked up; another datacentre may still take them before they are sent."""
         if asked and self._homes is None:
             self.asked(rows, 0, now)
             return
@@ -357,7 +357,7 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """Returns how long their home may take: a head start."""
+        """Returns how long the home of left events may take: a head start."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:

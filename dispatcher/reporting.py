@@ -1,7 +1,7 @@
 """A dispatcher's log lines. Pure except for the log.
 
-Lasting troubles are reported at their beginning and end, not at every attempt. For given-up events, only the first of
-a batch is named.
+Lasting problems are reported when they begin and end, not at every attempt. For given-up events, only the first of a
+batch is named.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class _Trouble:
 
 
 class Troubles:
-    """``log``: a structlog logger. Times: monotonic seconds."""
+    """Reports lasting problems once. ``log``: a structlog logger. Times: monotonic seconds."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
         self._met: dict[str, _Trouble] = {}
 
     def met(self, what: str, problem: str, now: float) -> None:
-        """Notes trouble with ``what``; reported once it has lasted for some time."""
+        """Notes a problem with ``what``, which is reported once it has lasted for some time."""
         trouble = self._met.get(what)
         if trouble is None or (trouble.well and not trouble.said and now - trouble.last >= CALM_S):
             trouble = self._met[what] = _Trouble(now, now)

@@ -91,7 +91,7 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs after which a retry pays, after an attempt at ``read_past_ns``."""
+        """Returns the point of the primary logs after which a retry pays; the last try was at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -104,8 +104,8 @@ class Patience:
 class Attempt:
     """An attempt that is over.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: their rows in the retry store. ``gone``: the log
-    of its primary event is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: its events' rows in the retry store. ``gone``:
+    the log of its primary event is gone.
     """
 
     outcome: Outcome
@@ -119,7 +119,7 @@ class Attempt:
 class NextTry:
     """The next try of similar events.
 
-    ``settled``: there is no further try in this run; ``given_up``: although a try might help.
+    ``settled``: there is no further try in this run; ``given_up``: even though one might succeed.
     """
 
     delay_s: float
@@ -129,7 +129,7 @@ class NextTry:
 
 
 class Likeness(NamedTuple):
-    """The values that determine an event's next try, except its random draw; and its trigger."""
+    """The values that determine an event's next try, apart from the random draw, and its trigger."""
 
     attempts: int
     failed: int = 0
@@ -139,7 +139,7 @@ class Likeness(NamedTuple):
 
 @dataclass(eq=False)
 class NextTries:
-    """``hold_s``: with --once, events due later than that wait for the next run."""
+    """Plans next tries. ``hold_s``: with --once, events due later than that wait for the next run."""
 
     patience: Patience
     hold_s: float

@@ -38,7 +38,7 @@ _FIRST_NS = -(2**63)
 
 
 class RetryLoader:
-    """Serves one dispatcher's memory and state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Loads one dispatcher's rows into its memory. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
     def __init__(self, waiting: Waiting, state: State, *, once: bool, now_ns: int) -> None:
         self._waiting = waiting

@@ -65,7 +65,7 @@ class Log:
 
     @property
     def begin(self) -> int:
-        """Offset in uncompressed bytes."""
+        """The offset, in uncompressed bytes, where the log would be read from."""
         return max(self.position.offset, self.data_start)
 
 
@@ -101,7 +101,7 @@ def times_of(adapter: Adapter, log: Log) -> Times:
 
 
 def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_record: int) -> Skip:
-    """Plans a skip to the first record at ``to_ns``; `None` means to the end. Raises OSError."""
+    """Plans a skip to the first record at ``to_ns``; ``None`` means to the end. Raises OSError."""
     begin = log.begin
     if source.compressed:
         to, samples = _through(source, begin, times, to_ns, max_record)
@@ -149,7 +149,7 @@ def _end(source: Source, begin: int, size: int) -> int:
 
 
 def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
-    """Returns the first line's start at or after ``at``, at most ``end``. Both bounds are lines' starts."""
+    """Returns the start of the first line at or after ``at``, at most ``end``. Both bounds are starts of lines."""
     if at <= begin:
         return begin
     found = next_line(source, at - 1)
@@ -216,7 +216,7 @@ def _timed(source: Source, lower: int, upper: int, times: Times, max_record: int
 def _through(
     source: Source, begin: int, times: Times, to_ns: int | None, max_record: int
 ) -> tuple[int, list[tuple[int, bytes]]]:
-    """Reads a log through.
+    """Reads through a log.
 
     Returns (where to continue, the first and the last whole lines before it with their offsets).
     """
@@ -343,7 +343,7 @@ def commit_skips(states: Mapping[Partition, State], skips: Skips) -> None:
 
 
 def _opened(places: Places, file: FoundFile, adapter: Adapter) -> Source:
-    """Raises OSError."""
+    """Opens a log's file. Raises OSError."""
     return open_anywhere(log_path(places.foreign, file.path, adapter.foreign_links), adapter.foreign_framing)
 
 
@@ -378,7 +378,9 @@ class Place(enum.Enum):
 
 
 def begin(places: Places, join: str, adapter: Adapter, digester: Digester, read_from: Place | int) -> Skips | None:
-    """Runs before the dispatcher opens its state. ``None`` if it continues from an existing state.
+    """Skips for a pipeline that starts for the first time; returns ``None`` if it continues from an existing state.
+
+    Call it before the dispatcher opens its state.
 
     ``read_from``: a place, or the first record of that event time (ns) or later. It applies only to logs that exist
     when there is no state; others are read from their start.

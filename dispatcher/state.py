@@ -87,7 +87,7 @@ class State:
     def __init__(
         self, path: Path, *, rule: bytes | None = None, others: Sequence[Path] = (), wait_s: float = 0.0
     ) -> None:
-        """Opens or creates. ``rule``: the derivation of ids from records; a changed one is refused.
+        """Opens or creates the state. ``rule``: the derivation of ids from records; a changed one is refused.
 
         ``others``: the databases of the other dispatchers of this datacentre; ``wait_s``: longest wait for a process
         that has this one. Raises StateError.
@@ -194,7 +194,7 @@ class State:
         return self._all(sql, row_id, limit)
 
     def last_row(self) -> int:
-        """Returns the newest row of the retry store, or a later number."""
+        """Returns a number that no row of the retry store exceeds."""
         return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
@@ -300,7 +300,7 @@ class State:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('exported', ?)", (upto,))
 
     def number_behind(self, upto: int) -> bool:
-        """Numbers future lines above ``upto``. Returns True if that changes their numbers."""
+        """Makes future lines get numbers above ``upto``. Returns True if they would not have otherwise."""
         with Transaction(self._db, self.path):
             given = self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'outbox'")
             if upto <= given:

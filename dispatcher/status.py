@@ -1,6 +1,6 @@
-"""A dispatcher's report: figures, metrics, details for the status page, and the events waiting longest for a verdict,
-with since when, how often tried, and why. Reading them costs a bounded number of rows and stretches, regardless of
-how many events wait.
+"""A dispatcher's report: figures, metrics, details for the status page, and the events that wait longest for a
+verdict: since when, how often tried, and why. Reading them costs a bounded number of rows and stretches, regardless
+of how many events wait.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _REASONS = {Outcome.RETRY: UNANSWERED, Outcome.NOT_YET: NOT_YET, Outcome.TOO_NEW
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One event. Times: ns of the wall clock; ``next_try_ns`` is ``None`` if unknown."""
+    """One event without a verdict. Times: ns of the wall clock; ``next_try_ns`` is ``None`` if unknown."""
 
     event_id: str
     log: str
@@ -122,7 +122,9 @@ def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
 
 
 def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """The ``limit`` events pending longest. ``held``: those of ``oldest_stretches``; ``rows``: of the retry store."""
+    """Returns the ``limit`` events that wait longest. ``held``: those of ``oldest_stretches``; ``rows``: of the retry
+    store.
+    """
     found = [_of_row(row, now_ns) for row in rows[:limit]]
     for events in held:
         found += map(_of_held, islice(events, limit))

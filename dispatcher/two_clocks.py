@@ -1,5 +1,4 @@
-"""Prevents one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree.
-Pure.
+"""Keeps one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree. Pure.
 
 Both are needed, and either may be wrong by more than S (``clock.uncertainty``), the permitted difference:
 
@@ -49,7 +48,7 @@ class Heard(NamedTuple):
 
 
 def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
-    """Returns ``None`` if the answer is useless because the store was not reached yet."""
+    """Compares the clocks by an answer of the store. Returns ``None`` if the store had not been reached yet."""
     if progress.now_ns:
         return Heard(asked_ns, at, progress.now_ns - asked_ns)
     if progress.read_past_ns == NOTHING_READ_NS:

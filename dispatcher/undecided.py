@@ -36,8 +36,8 @@ Counts = list[tuple[int, int]]  # (tenth of a second since 1970, events in it), 
 
 
 def counts_of(times: I64) -> Counts:
-    """Counts by ``STEP_NS``. If there are too many steps, neighbours are merged into the earlier one, so the number
-    of events before a moment is never too small.
+    """Counts times in steps of ``STEP_NS``. If there are too many steps, neighbours are merged into the earlier one,
+    so the number of events before a moment is never too small.
     """
     steps, events = np.unique(times // STEP_NS, return_counts=True)
     if len(steps) > STEPS_MAX:
@@ -47,7 +47,7 @@ def counts_of(times: I64) -> Counts:
 
 
 def summed(one: Counts, other: Counts) -> Counts:
-    """Adds both. Events in both count twice, which is better than too few."""
+    """Adds two counts. Events in both count twice, which is better than too few."""
     found = dict(one)
     for step, events in other:
         found[step] = found.get(step, 0) + events
@@ -55,16 +55,16 @@ def summed(one: Counts, other: Counts) -> Counts:
 
 
 class Logs(Protocol):
-    """The used part of a follower's interface."""
+    """The part of the follower's interface that claims need."""
 
     def unread_now(self) -> Unread: ...
 
 
 class Claims:
-    """Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
+    """Makes a dispatcher's claims. Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
 
     def __init__(self, db: sqlite3.Connection, logs: Logs, who: str = "its dispatcher") -> None:
-        """``who``: whose claims they are, for people."""
+        """``who``: the claims' owner, as named in messages."""
         self._before: tuple[Counts, Counts] | None = None
         known: int | None = None
         for read_ns, moving, waiting in db.execute("SELECT read_ns, moving, waiting FROM claims"):
@@ -112,7 +112,7 @@ def decoded(text: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Events without a verdict at one moment. Counts in the database: use it while that is open."""
+    """Events without a verdict at one moment. It counts in the database, so use it only while that is open."""
 
     said_ns: int  # time of the dispatcher's claim; of several, that of the dispatcher silent for longest, ``who``
     who: str
@@ -124,7 +124,7 @@ class Undecided:
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of events before this time without a verdict. Events in memory count by whole steps."""
+        """Returns the number of events before this time without a verdict; those in memory count in whole steps."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "

@@ -102,7 +102,7 @@ class WaitingRoom:
         return list(self._by_key)
 
     def next_due(self) -> float | None:
-        """Monotonic seconds."""
+        """Returns when the next group is due; monotonic seconds."""
         while self._by_time and not self._by_time[0][2].left:
             heapq.heappop(self._by_time)
         return self._by_time[0][0] if self._by_time else None
@@ -216,7 +216,7 @@ class Waiting:
         *,
         gone: bool = False,
     ) -> None:
-        """Takes those events of a batch that got no verdict. ``gone``: the logs of their primary events are gone."""
+        """Takes those events of a batch that have no verdict. ``gone``: the logs of their primary events are gone."""
         table = self.table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
@@ -319,7 +319,7 @@ class Waiting:
         self._due += self.room.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
-        """Tries events in memory at once that wait for these keys, which the event store now has.
+        """Immediately tries the events in memory that wait for these keys, which the event store now has.
 
         The same applies to rows whose last try is not committed: the store still counts them as being in memory.
         """

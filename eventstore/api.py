@@ -171,7 +171,7 @@ class UnavailableLog:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """An operator's view, in addition to ``Progress``."""
+    """Figures for operators, in addition to ``Progress``."""
 
     progress: Progress
     sources: tuple[SourceProgress, ...] = ()  # by path
@@ -192,7 +192,9 @@ class EventStore(Protocol):
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
     ) -> EventLookUps:
-        """``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT.
+        """Looks up each key.
+
+        ``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT.
 
         ``times[i]`` (ns), for ``match = "latest"``: only the records that decide as of then are returned
         (``FileMap.versions``).

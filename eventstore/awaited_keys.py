@@ -56,7 +56,7 @@ class _Generation:
         return len(self._index)
 
     def renewed(self, hashes: U64) -> U64:
-        """Marks those of some ascending hashes that are known here as sought again; returns the others."""
+        """Marks the known ones of ``hashes``, which ascend, as sought again; returns the others."""
         for run in self._index.asked_runs():
             if len(at := _common(hashes, run.hashes)):
                 places = np.searchsorted(run.hashes, hashes[at])
@@ -66,12 +66,12 @@ class _Generation:
         return hashes
 
     def add(self, hashes: U64) -> None:
-        """Adds ascending hashes, all unknown to it (``renewed``)."""
+        """Adds ascending hashes, none of which it knows yet (``renewed``)."""
         self.alive += len(hashes)
         self._index.insert(sorted_run(hashes, np.full(len(hashes), ALIVE)))
 
     def take(self, hashes: U64) -> U64:
-        """Removes and returns those of some ascending hashes that were sought, ascending."""
+        """Removes and returns the sought ones of ``hashes``; both ascend."""
         found = []
         for run in self._index.asked_runs():
             at = _common(run.hashes, hashes)
@@ -86,7 +86,10 @@ class _Generation:
 
 
 class AwaitedKeys:
-    """``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds."""
+    """Keys that look-ups missed, and recent arrivals.
+
+    ``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds.
+    """
 
     def __init__(self, epoch: int, monotonic: Callable[[], float], sought_max: int = AWAITED_MAX) -> None:
         self._epoch = epoch
@@ -199,7 +202,7 @@ class AwaitedKeys:
 
 
 def _common(one: U64, other: U64) -> I64:
-    """The indexes in ``one`` of hashes that ``other`` has, too. Both ascending; the shorter one is searched for."""
+    """Returns the indexes in ``one`` of hashes that ``other`` also has. Both ascend; the shorter is searched for."""
     if not len(one) or not len(other):
         return np.empty(0, dtype=np.int64)
     if len(one) <= len(other):

@@ -83,7 +83,7 @@ def _key_fault(key: object) -> str:
 
 
 def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[Sequence[Key], I64]:
-    """The keys of a block, and the begin of each line: found in one scan if adapter and format allow it."""
+    """The keys of a block, and the start of each line: found in one scan if adapter and format allow it."""
     if type(adapter) is ConfiguredAdapter:  # another class may define keys differently
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
@@ -96,15 +96,15 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
 class BlockKeys:
     """The n records of a block that have a key.
 
-    ``bad``: the number of those without one, including ``failed``, but not of skipped ones.
+    ``bad``: the number of records without a key, including ``failed`` but not skipped ones.
     """
 
     keys: Sequence[bytes]  # in block order
-    starts: I64  # in block order: the begins of the records in the block
+    starts: I64  # in block order: the starts of the records in the block
     hashes: U64  # ascending
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
-    failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
+    failed: Sequence[tuple[int, str]] = ()  # (the record's start in the block, why its key is unknown)
     # In block order: event times, or UNKNOWN_TIME_NS. ``None`` if the join does not need versions of a key.
     times: I64 | None = None
 
@@ -118,7 +118,7 @@ class BlockKeys:
 
 
 def hash_versions(keys: Sequence[bytes], times: I64) -> U64:
-    """The hash for a key's record at a time, in caches."""
+    """Returns the hashes under which caches have each key's record at a time."""
     raw = times.astype("<i8").tobytes()
     return hash_keys([key + raw[8 * row : 8 * row + 8] for row, key in enumerate(keys)])
 
@@ -136,7 +136,7 @@ def times_of(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> I64:
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
-    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterError."""
+    """Returns the keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterError."""
     keys, starts = located_keys_of_block(adapter, data, file)
     if type(adapter) is not ConfiguredAdapter:
         _compare_forms(adapter, keys, starts, data, file)
@@ -160,7 +160,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
 
 
 def may_skip(adapter: Adapter) -> bool:
-    """True if it may skip primary records, so that keys in columns may be empty."""
+    """True if the adapter may skip primary records, so that keys in columns may be empty."""
     return type(adapter) is not ConfiguredAdapter or bool(adapter.primary_config.skip)
 
 
@@ -174,13 +174,13 @@ def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: byt
 
 
 class KeyFinder(Protocol):
-    """One thread calls give, found and close."""
+    """Finds the keys of blocks. One thread calls give, found and close."""
 
     def give(self, block: Block) -> None:
         """Queues a block whose keys ``found`` returns later."""
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """Blocks with their keys, in the order given, each once.
+        """Returns the blocks with their keys, in the order given, each once.
 
         With ``everything``, all blocks given so far; otherwise the last ones may be left for the next call.
         """

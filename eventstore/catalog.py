@@ -108,9 +108,10 @@ def open_catalog(
 
 
 class CatalogDatabase:
-    """A transaction is open whenever there are uncommitted changes. Thread-safe.
+    """A catalogue's database.
 
-    This process's look-ups see uncommitted changes.
+    A transaction is open whenever there are uncommitted changes. Thread-safe. This process's look-ups see uncommitted
+    changes.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -148,7 +149,7 @@ class Catalog(CatalogDatabase):
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
-        """All logs, by number, without gaps."""
+        """Returns all logs, by number, without gaps."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, read_to, rewritten, proof FROM logs ORDER BY number"
@@ -156,12 +157,12 @@ class Catalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """(number, entries, repeats), oldest first: numbers only grow, and only the newest runs are merged."""
+        """Returns (number, entries, repeats), oldest first: numbers only grow, only the newest runs are merged."""
         with self._lock:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """Includes the open transaction. Does not count the logs."""
+        """Returns the totals, including the open transaction, without the number of logs."""
         with self._lock:
             row = self._db.execute("SELECT events, bad, bytes, duplicates FROM totals").fetchone()
             return MapTotals(*map(add, row, self._added))
@@ -172,7 +173,7 @@ class Catalog(CatalogDatabase):
         return ProcessState(*row) if row else None
 
     def sparse_range(self, prefix: bytes, low: int, high: int) -> list[tuple[int, int, int]]:
-        """(microseconds, log, offset) of the process's entries in [low, high], ascending."""
+        """Returns (microseconds, log, offset) of the process's entries in [low, high], ascending."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT id, log, place FROM sparse WHERE id BETWEEN ? AND ? ORDER BY id",

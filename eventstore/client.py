@@ -76,7 +76,7 @@ class EventStoreClient:
         return found
 
     async def progress(self) -> Progress:
-        """The last known one while the store is unreachable: it only lags behind, which is safe."""
+        """Returns the store's progress; if it is unreachable, the last known one, which is safe: it only lags."""
         asked = self._monotonic()
         try:
             message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)

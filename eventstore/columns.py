@@ -36,7 +36,7 @@ EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, 
 
 
 def request_slices(keys: Sequence[bytes]) -> list[slice]:
-    """The keys of each request: KEYS_MAX, or KEYS_BYTES_MAX of them."""
+    """Splits keys into requests of at most KEYS_MAX keys and KEYS_BYTES_MAX bytes, or a single larger key."""
     if 0 < len(keys) <= KEYS_MAX and sum(map(len, keys)) <= KEYS_BYTES_MAX:
         return [slice(0, len(keys))]
     slices = []
@@ -59,7 +59,7 @@ def request(
 
 
 def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int], list[int] | None]:
-    """(keys, as_of, times) of a request. Raises WireError."""
+    """Returns (keys, as_of, times) of a request. Raises WireError."""
     keys = list(message.keys)
     for name, column in (("as_of", message.as_of), ("times", message.times)):
         if len(column) != 8 * len(keys) and (column or name == "as_of"):

@@ -157,7 +157,7 @@ class EmbeddedFileMap:
     FILES = ("catalog.db", "run-")  # beginnings of their names
 
     def __init__(self, directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk) -> None:
-        """Opens or creates it. Raises FileMapBusy, or FileMapError if the existing files cannot be used."""
+        """Opens or creates the map. Raises FileMapBusy, or FileMapError if the existing files cannot be used."""
         self._directory = directory
         self._settings = settings
         self._log_name = log_name

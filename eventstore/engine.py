@@ -240,7 +240,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """Finds keys in a second process if much is read before any look-up."""
+        """Returns the finder of keys: a second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):
@@ -278,7 +278,7 @@ class EventStoreEngine:
             self._follower.close()
 
     def _step(self) -> None:
-        """Continues reading; goes back where the map did, and waits while it is unreachable."""
+        """Continues reading; goes back if the map did, and waits while the map is unreachable."""
         try:
             self._map.tend()
             if self._owed:
@@ -304,7 +304,7 @@ class EventStoreEngine:
                     os.eventfd_read(self._bell)
 
     def _end_reading(self) -> None:
-        """Commits; after a failure of an unreachable map, the next start reads the rest again."""
+        """Commits. If the map is unreachable, the next start reads the rest again."""
         try:
             self._reader.commit()
             if self._reader.done:
@@ -313,9 +313,7 @@ class EventStoreEngine:
             self._tell(f"some records read are not in the file map: {err}")
 
     def _watch(self) -> None:
-        """With ``once``, after everything was read: look-ups continue, so vanishing and returning logs
-        still matter.
-        """
+        """Watches for vanishing and returning logs after everything was read (``once``), as look-ups continue."""
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
                 self._tail.scan()
@@ -371,7 +369,7 @@ class EventStoreEngine:
         times: Sequence[int] | None,
         mark: int,
     ) -> EventLookUps | LookUp:
-        """Returns the final answers already if no log has to be read."""
+        """Begins a look-up; returns its final answers if no log has to be read."""
         try:
             begun = self._tiers.begin(keys, as_of, elsewhere, times)
         except FileMapError:  # the reader's thread gets it, too, and reports it

@@ -44,7 +44,7 @@ UNKNOWN_TIME_NS = -(1 << 63)  # a version's time if its record does not tell it
 
 
 class Version(NamedTuple):
-    """A record of a key with its event time. Ascending: by time, and the order of places in a map."""
+    """A record of a key with its event time. Versions sort by time, then by the order of places in a map."""
 
     time_ns: int
     log: int
@@ -138,7 +138,7 @@ class MappedPlaces:
 
     @staticmethod
     def of_versions(found: Sequence[tuple[int, Version]], complete: bool = True) -> MappedPlaces:
-        """``found``: versions, each with the row of the request it answers."""
+        """Builds places from ``found``: versions, each with the row of the request it answers."""
         columns = np.array([(row, *version) for row, version in found], np.int64).reshape(-1, 4).T
         rows, times, logs, offsets = columns
         none = np.zeros(len(rows), np.int64)
@@ -146,8 +146,9 @@ class MappedPlaces:
 
     @staticmethod
     def of(exact: tuple[I64, I64, I64], sparse: I64, span: int, complete: bool = True) -> MappedPlaces:
-        """``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of ``span``
-        bytes.
+        """Builds places from entries.
+
+        ``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of ``span`` bytes.
         """
         rows, logs, offsets = exact
         none = np.zeros(len(rows), dtype=np.int64)
@@ -162,7 +163,7 @@ class MappedPlaces:
 
 
 def newest(versions: Iterable[Version], times_max: int, most: int) -> list[Version]:
-    """The first ``times_max`` times of versions, which come with the newest first; at most ``most`` places."""
+    """Returns the versions of the newest ``times_max`` times, at most ``most``. ``versions`` come newest first."""
     found: list[Version] = []
     seen = 0
     for each in versions:
@@ -224,7 +225,9 @@ class MapTotals:
 
 
 class FileMap(Protocol):
-    """The reader's thread alone tends, adds and commits; any thread may look up.
+    """The places in the primary logs where each key may be.
+
+    The reader's thread alone tends, adds and commits; any thread may look up.
 
     Only a remote backend raises FileMapUnavailable, and only one that may lose acknowledged rows raises RowsLost,
     from ``tend``, ``add`` and ``commit``.
@@ -249,24 +252,24 @@ class FileMap(Protocol):
         """
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
-        """All places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
+        """Returns all places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
 
     def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
-        """For each key the places of the newest records not after its time, and of those whose time is unknown.
+        """Returns, for each key, the places of the newest record not after its time, and of records of unknown time.
 
-        Several if they have the same time. If there is none, a newer one; so a key without places has no record.
-        Found by seeking, regardless of a key's number of records. ``without``: numbers of logs to ignore. With a
-        rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
+        Records of the same time are all returned. If none is that old, a newer one is; so a key without places has no
+        record. The places are found by seeking, regardless of a key's number of records. ``without``: numbers of logs
+        to ignore. With a rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
         """
 
     def logs(self) -> Sequence[MappedLog]:
-        """All logs; index = number."""
+        """Returns all logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """``exact``: all duplicates are counted; otherwise only those found so far by merges and order checks."""
+        """Returns the totals. ``exact``: with all duplicates, not only those that merges and order checks found."""
 
     def interrupt(self) -> None:
-        """From any thread: calls waiting for a remote backend end with FileMapUnavailable from now on."""
+        """Makes calls that wait for a remote backend fail with FileMapUnavailable from now on. For any thread."""
 
     def close(self) -> None: ...
 
@@ -296,7 +299,7 @@ def pack(log: int, offsets: I64) -> U64:
 
 
 def unpack(locations: U64) -> tuple[I64, I64]:
-    """(log numbers, offsets)."""
+    """Splits locations into (log numbers, offsets)."""
     return (locations >> _LOG_SHIFT).astype(np.int64), (locations & _OFFSET_MASK).astype(np.int64)
 
 

@@ -107,7 +107,7 @@ class PendingEntries:
             self._versions_count += len(versions)
 
     def versions(self) -> list[tuple[int, Version]]:
-        """All versions, with the hashes of their keys."""
+        """Returns all versions, with the hashes of their keys."""
         with self._lock:
             return [(key, version) for key, its in self._versions.items() for version in its]
 
@@ -127,14 +127,14 @@ class PendingEntries:
             return {bucket: set(self._sparse[bucket]) for bucket in buckets if bucket in self._sparse}
 
     def dense(self) -> tuple[U64, U64]:
-        """(hashes, locations) of all dense entries."""
+        """Returns (hashes, locations) of all dense entries."""
         runs = self._dense.runs
         if not runs:
             return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
         return np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs])
 
     def sparse(self) -> list[tuple[Bucket, list[Entry]]]:
-        """All sparse entries by bucket."""
+        """Returns all sparse entries by bucket."""
         with self._lock:
             return [(bucket, list(entries)) for bucket, entries in self._sparse.items()]
 
@@ -147,7 +147,7 @@ class PendingEntries:
 
 
 def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int]) -> int:
-    """Repeats in the table, by a scan of all rows of the map. ``numbers``: logs by digest."""
+    """Counts the repeats in the table by scanning all rows of the map. ``numbers``: logs by digest."""
     repeats = 0
     for salt in range(256):
         start = bytes([salt]) + life
@@ -160,7 +160,7 @@ def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[byt
 def pending_repeats(
     hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int], pending: PendingEntries
 ) -> int:
-    """Pending entries that will be repeats once they are in the table."""
+    """Counts the pending entries that will be repeats once they are in the table."""
     hashes, locations = pending.dense()
     if not len(hashes):
         return 0
@@ -504,7 +504,7 @@ class HBaseFileMap:
     def _sparse_places(
         self, parsed: Sequence[tuple[bytes, int] | None], near: dict[tuple[bytes, int], set[tuple[int, int, int]]]
     ) -> I64:
-        """(row, log, offset, anchor) of the entries that the requested ids may follow."""
+        """Returns (row, log, offset, anchor) of the entries that the requested ids may follow."""
         window = self.settings.window_micros
         out: list[tuple[int, int, int, int]] = []
         asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}

@@ -83,7 +83,7 @@ def merged(runs: Sequence[Run]) -> Run:
 
 
 def merge_slices(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> Iterator[Run]:
-    """All entries of ``runs`` as ascending slices of about ``slice_entries``, at most a few more for each run."""
+    """Yields all entries of ``runs`` as ascending slices of about ``slice_entries``, a few more for each run."""
     total = sum(map(len, runs))
     share = [len(run) * slice_entries // max(total, 1) + 1 for run in runs]
     at = [0] * len(runs)
@@ -130,7 +130,7 @@ def tail_to_merge(sizes: Sequence[int]) -> int:
 
 
 def matches(run: Run, asked: U64) -> tuple[I64, U64]:
-    """(row into ``asked``, location) of every entry with a requested hash. Fast if ``asked`` ascends."""
+    """Returns (row into ``asked``, location) of every entry with a requested hash. Fast if ``asked`` ascends."""
     if not len(run):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
     left = run.hashes.searchsorted(asked)
@@ -148,7 +148,7 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
 
 
 def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
-    """(row into ``hashes``, location) of every entry of ``runs`` with a requested hash, ordered by (row,
+    """Returns (row into ``hashes``, location) of every entry of ``runs`` with a requested hash, ordered by (row,
     location).
     """
     order = ascending(hashes)

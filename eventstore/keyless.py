@@ -55,7 +55,9 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(eq=False)
 class KeylessRecords:
-    """One thread changes it; ``listed`` and ``count`` may be read from any.
+    """The records whose key is unknown.
+
+    One thread changes it; ``listed`` and ``count`` may be read from any.
 
     ``state``: the file map's directory. ``fresh``: the map is new, so everything is read again. Raises OSError.
     """
@@ -101,7 +103,7 @@ class KeylessRecords:
         self.report(f"{made}; its key is unknown, and until it is known no event is declared unmatched")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
-        """Requests the due keys (``now``: all keys); ``take`` makes the answers durable.
+        """Asks the adapter again for the keys that are due (``now``: for all); ``take`` makes the answers durable.
 
         Raises the errors of ``take``.
         """

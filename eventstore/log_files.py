@@ -3,7 +3,7 @@
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as checkpoints, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU cache for all files.
 
-Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: their begins are found
+Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: their starts are found
 without inflating the file (``frame_begins``). A file of one frame is read again from its start.
 
 They are found in the seek table, otherwise by walking headers: a file in the *seekable format* ends with a skippable
@@ -50,7 +50,7 @@ _RLE = 1
 
 
 def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
-    """The data frames' begins, ascending, except the first one at (0, 0). ``size``: that of the compressed file."""
+    """Yields the starts of data frames, ascending, except that at (0, 0). ``size``: that of the compressed file."""
     table = _seek_table(read, size)
     yield from _walk(read) if table is None else table
 
@@ -117,11 +117,11 @@ CHECKPOINTS_MAX = 32  # inflater states kept per file, about 45 KiB each
 # Initial distance of two in uncompressed bytes; doubles whenever CHECKPOINTS_MAX is reached.
 CHECKPOINT_BYTES = 1 << 20
 INPUT_BYTES = 1 << 16
-PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
+PLACES_MAX = 1 << 14  # frames of one file whose starts are kept, evenly spread
 
 
 class Pages:
-    """The LRU; the pages used longest ago go first. Thread-safe."""
+    """A cache of pages; the pages used longest ago go first. Thread-safe."""
 
     def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
         self._lru: LRUCache[tuple[int, int], bytes] = LRUCache(bytes_max, getsizeof=len)
@@ -186,7 +186,7 @@ class LogBytes(Protocol):
 
 
 def open_log(path: Path | LogPath, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
-    """``file_number`` identifies this opening of a file in ``pages``. Raises OSError."""
+    """Opens a log. ``file_number`` identifies this opening of the file in ``pages``. Raises OSError."""
     if framing.forward or path.name.endswith((".bz2", ".xz")):
         return ForwardLines(path, pages, file_number, framing)
     if path.name.endswith(ZSTD_SUFFIXES):

@@ -43,7 +43,7 @@ class LogWindow:
     """
 
     def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
-        """``lines``: marks line ends that do not end a record. Places are then the begins of records."""
+        """``lines``: marks line ends that do not end a record. Places are then the starts of records."""
         self._source = source
         self._lines = lines
         self._raw = b""
@@ -85,7 +85,7 @@ class HeaderIndex:
         self._marks = [HeaderScan()]  # the scan's state at 0, SCAN_BYTES, 2 * SCAN_BYTES, …
 
     def at(self, source: LogBytes, offset: int) -> bytes:
-        """The header in force at a record's begin. Raises OSError."""
+        """The header in force where a record starts. Raises OSError."""
         scan = copy(self._marks[min(offset // SCAN_BYTES, len(self._marks) - 1)])
         while scan.at < offset:
             data = source.read(scan.at, min(SCAN_BYTES - scan.at % SCAN_BYTES, offset - scan.at))
@@ -162,7 +162,7 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """``None`` for a record without a key, or with an unknown one."""
+        """Returns a record's key; ``None`` for a record without a key, or with an unknown one."""
         key = key_of(self.adapter, record, self.file)
         return key if isinstance(key, bytes) else None
 
@@ -213,7 +213,7 @@ class LogPass:
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: PlaceToRead) -> Iterator[int]:
-        """Begins of records that may have the key: first where its bytes occur, then where the adapter says so."""
+        """Yields the starts of records that may have the key: where its bytes occur, then where the adapter says."""
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)
@@ -328,7 +328,7 @@ class SpanProbes:
         return PrimaryRecord(record, self._pass.file, start)
 
     def _first_id(self, begin: int) -> tuple[int, int] | None:
-        """(offset, microseconds) of the first whole record from ``begin`` on."""
+        """Returns (offset, microseconds) of the first whole record from ``begin`` on."""
         window = self._window
         line_end = window.data.find(b"\n", begin - window.begin)
         if line_end < 0:

@@ -52,16 +52,16 @@ OTHER_BYTES = "its file has changed since it was read, or is damaged"
 
 
 class ReadTroubles:
-    """Receives the logs that cannot be read, and those readable again. This one ignores them."""
+    """Receives the logs that cannot be read, and those readable again. This base class ignores them."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
-        """Reading ``log`` failed; the requested ``keys`` may be in it. Any thread."""
+        """Notes that reading ``log`` failed; the requested ``keys`` may be in it. Called on any thread."""
 
     def succeeded(self, log: MappedLog) -> None:
-        """Some records of ``log`` were read. Any thread."""
+        """Notes that some records of ``log`` were read. Called on any thread."""
 
     def elsewhere(self, log: MappedLog, key: bytes) -> None:
-        """``log`` is gone, and ``key``, requested in it, was found in another log. Any thread."""
+        """Notes that ``log`` is gone and ``key``, requested in it, was found in another one. Called on any thread."""
 
 
 @dataclass(slots=True)

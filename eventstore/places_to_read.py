@@ -16,7 +16,7 @@ SEARCH_BYTES = 1 << 16  # first read of a span, doubled each time
 
 
 class PlaceToRead(NamedTuple):
-    """One place to read (file_map.Places has the meaning of span and anchor)."""
+    """One place to read; see file_map.MappedPlaces for span and anchor."""
 
     key: bytes
     log: MappedLog
@@ -28,7 +28,7 @@ class PlaceToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacesToRead:
-    """n places as aligned columns, from ``rows`` on."""
+    """n places; the fields from ``rows`` on are aligned columns."""
 
     keys: Sequence[bytes]  # all requested ones: place i is for keys[rows[i]]
     logs: Sequence[MappedLog]  # place i is in logs[in_log[i]]
@@ -41,7 +41,7 @@ class PlacesToRead:
 
     @classmethod
     def named(cls, keys: Sequence[bytes], places: MappedPlaces, logs: Sequence[MappedLog]) -> PlacesToRead:
-        """All places that the file map returned. ``logs``: all logs, by number."""
+        """Returns all places that the file map returned. ``logs``: all logs, by number."""
         numbers = places.logs.tolist()
         at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
         in_log, alone = np.array([at[number] for number in numbers], np.int64), np.zeros(len(numbers), np.bool_)
@@ -110,7 +110,7 @@ class PlacesToRead:
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:
-        """Each log with places, and their indexes."""
+        """Returns each log that has places, with their indexes."""
         if len(self.logs) == 1:
             return [(self.logs[0], np.arange(len(self)))] if len(self) else []
         each = ((log, np.flatnonzero(self.in_log == number)) for number, log in enumerate(self.logs))

@@ -46,7 +46,7 @@ class PrimaryLogsIncomplete(PhotonError):
 
 @dataclass(eq=False)
 class PrimaryReader:
-    """Call ``step`` repeatedly. One thread; the properties may be read from any.
+    """Reads the primary logs. Call ``step`` repeatedly, on one thread; the properties may be read from any.
 
     ``once``: nothing will be added to the present logs; having no record at all is an error unless allowed.
 

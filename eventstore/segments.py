@@ -28,7 +28,7 @@ U32 = npt.NDArray[np.uint32]
 
 # Overhead counted for each segment in addition to its bytes and entries: objects, dict and list nodes.
 SEGMENT_OVERHEAD_BYTES = 1024
-PLACE_BYTES = 12  # for each record of a gathered segment: its begin, and its offset in its log
+PLACE_BYTES = 12  # for each record of a gathered segment: its start, and its offset in its log
 OFFSET_BITS = 28
 SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
 PER_HASH_MAX = 16  # limit of records of one hash returned by a look-up, in any order: the file map has the first
@@ -66,7 +66,7 @@ class Segment:
         return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
 
     def start_of(self, low: int) -> int:
-        """Begin of a record in ``data``; ``low``: low bits of its location."""
+        """Start of a record in ``data``; ``low``: low bits of its location."""
         return low if self.gathered is None else int(self.gathered.starts[low])
 
     def offset_of(self, low: int) -> int:
@@ -146,7 +146,7 @@ class SegmentCache:
         self._index.retain(alive)
 
     def look_up(self, hashes: U64) -> FoundRecords:
-        """Records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
+        """Returns the records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
 
         Their keys are not verified.
         """
@@ -180,7 +180,7 @@ class SegmentCache:
         )
 
     def clear(self) -> None:
-        """Call it on the thread that puts."""
+        """Drops all segments. Call it on the thread that puts."""
         self._index.clear()
         with self._lock:
             empty = _Segments(int(self._segments.maxsize))
@@ -188,7 +188,7 @@ class SegmentCache:
             self._segments = empty
 
     def counts(self) -> CacheCounts:
-        """Gauges; the caller counts hits and misses."""
+        """Returns the cache's gauges; the caller adds hits and misses."""
         with self._lock:
             return CacheCounts(
                 evictions=self._segments.evictions,

@@ -50,7 +50,7 @@ def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
 
 
 def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
-    """Row -> places, for rows with more than one. Spans alone are guesses: most of them contain no such record."""
+    """Returns row -> places, for rows with several. Spans alone are guesses: most contain no such record."""
     if len(places.rows) < 2:
         return {}
     counts = np.bincount(places.rows, minlength=keys)
@@ -62,7 +62,7 @@ def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
 
 
 class SharedKeys:
-    """Thread-safe. ``report`` receives the first ambiguous key."""
+    """Compares the records that share a key. Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
         self.rule = rule  # adapter.primary_duplicates

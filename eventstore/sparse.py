@@ -47,7 +47,7 @@ def process_prefix(process: bytes) -> bytes | None:
 
 
 def parse_event_id(key: bytes) -> tuple[bytes, int] | None:
-    """(row key prefix of the process, timestamp in microseconds); ``None`` if the key is not a canonical id."""
+    """Returns (row key prefix of the process, microseconds); ``None`` if the key is not a canonical id."""
     parts = eventid.split(key)
     if parts is None:
         return None
@@ -69,7 +69,7 @@ PROCESS_STATES_MAX = 1 << 17  # in memory over all logs; beyond it they are read
 
 @dataclass(slots=True)
 class ProcessState:
-    """One process in one log. Microseconds and bytes."""
+    """The state of one process in one log, in microseconds and bytes."""
 
     last_micros: int
     entry_micros: int
@@ -158,7 +158,7 @@ class ProcessStates:
 
 
 def exact_entries(block: MappedBlock, additions: SparseAdditions) -> tuple[U64, I64]:
-    """(hashes, offsets in the log) of the records that need exact entries, ascending by hash."""
+    """Returns (hashes, offsets in the log) of the records that need exact entries, ascending by hash."""
     exact = np.zeros(len(block.keys), dtype=bool)
     exact[additions.exact] = True
     chosen = exact[block.order]

@@ -69,7 +69,7 @@ class LookUp:
 
 @dataclass(eq=False)
 class TieredEventStore:
-    """Thread-safe.
+    """Answers look-ups from the cache and the logs. Thread-safe.
 
     ``given_up``: identities of logs whose records count as absent; ``gone``: of logs whose files are known to be
     gone. ``shared``: facts about keys that several records have.
@@ -141,7 +141,7 @@ class TieredEventStore:
         return best
 
     def _several(self, keys: Sequence[bytes], places: MappedPlaces) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
-        """Row -> places, for keys whose records have to be compared; and those already known to differ."""
+        """Returns row -> places, for keys whose records have to be compared; and those already known to differ."""
         several, ambiguous = places_of_several(places, len(keys)), {}
         for row, count in list(several.items()):
             if (known := self.shared.known(keys[row], count)) is not None:
@@ -199,7 +199,7 @@ class TieredEventStore:
     def _compared(
         self, begun: LookUp, found: FoundRecords, contested: Sequence[int], looked: I64, best: I64
     ) -> dict[int, PrimaryPlace]:
-        """Row -> another record of its key, for rows whose records were read for comparison.
+        """Returns row -> another record of its key, for rows whose records were read for comparison.
 
         ``looked``: by row, the number of places.
         """
@@ -227,8 +227,8 @@ class TieredEventStore:
         at_hand: Mask,
         several: Collection[int],
     ) -> PlacesToRead:
-        """Places whose unread record could change an answer; for rows in ``several`` all
-        existing ones.
+        """Returns the places whose unread record could change an answer; for rows in ``several`` all existing
+        ones.
         """
         given_up = self.given_up()
         left = ~(at_hand & (named.spans == 0))
@@ -269,7 +269,7 @@ class TieredEventStore:
 
     @staticmethod
     def _exact_places(named: PlacesToRead) -> set[tuple[int, int]]:
-        """(row, log) of each place without a span; (row, -1) if there may be more places than returned."""
+        """Returns (row, log) of each place without a span; (row, -1) if there may be more places than returned."""
         if not named.spans.any():
             return set()
         at = np.flatnonzero(named.spans == 0)

@@ -53,7 +53,7 @@ class _Trouble:
 
 @dataclass(eq=False)
 class UnavailableLogs(ReadTroubles):
-    """Thread-safe.
+    """The primary logs that cannot be read. Thread-safe.
 
     ``state``: the file map's directory. ``report`` receives one line for each log. Raises OSError.
     """
@@ -104,7 +104,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """Takes a scan's result, and reports due problems. ``present``: path of each log that has a file now."""
+        """Takes a scan's result and reports due problems. ``present``: path of each log that has a file now."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
@@ -173,7 +173,7 @@ class UnavailableLogs(ReadTroubles):
         return bool(self._troubles or self._forgotten)
 
     def counts(self) -> tuple[int, int]:
-        """(unreadable logs, requested keys in them), without those given up."""
+        """Returns (unreadable logs, requested keys in them), without those given up."""
         with self._lock:
             waiting = [
                 each for identity, each in self._troubles.items() if each.hashes and identity not in self._forgotten
@@ -203,7 +203,7 @@ class UnavailableLogs(ReadTroubles):
                 chosen = {i: each.path for i, each in self._troubles.items() if each.why == GONE}
             chosen = {i: path for i, path in chosen.items() if i not in self._forgotten}
             if len(self._forgotten) + len(chosen) > FORGOTTEN_MAX:
-                refused.append(f"more than {FORGOTTEN_MAX} logs cannot be given up")
+                refused.append(f"at most {FORGOTTEN_MAX} logs can be given up")
                 chosen = {}
             shown = tuple(self._as_unavailable(identity, path) for identity, path in sorted(chosen.items()))
             if apply and chosen:
@@ -268,9 +268,9 @@ READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress,
 
 @dataclass(eq=False)
 class PublishedSources:
-    """Call ``note`` and ``look`` on the reader's thread, the rest on any.
+    """Each log's path and progress, for other threads.
 
-    ``scanned_ns``: the time before the last scan.
+    Call ``note`` and ``look`` on the reader's thread, the rest on any. ``scanned_ns``: the time before the last scan.
     """
 
     follower: Follower

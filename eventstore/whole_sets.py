@@ -21,7 +21,7 @@ from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore, 
 
 
 class WholeSets(TieredEventStore):
-    """Thread-safe."""
+    """Looks up whole sets. Thread-safe."""
 
     def begin(
         self,
@@ -32,7 +32,7 @@ class WholeSets(TieredEventStore):
     ) -> LookUp:
         """See TieredEventStore. ``several``: row -> places, for keys that have too many.
 
-        With ``times`` a key's set are the records that ``FileMap.versions`` finds.
+        With ``times`` a key's set consists of the records that ``FileMap.versions`` finds.
         """
         asked_of, read_past_ns = np.asarray(as_of, np.int64), self.read_past_ns()
         final = (asked_of != NOTHING_READ_NS) & (asked_of <= read_past_ns)

@@ -79,15 +79,15 @@ class Digester:
         self._begun = blake2b(len(name).to_bytes(4, "little") + name, digest_size=DIGEST_BYTES, key=key)
 
     def digest(self, event_id: bytes) -> bytes:
-        """16 bytes."""
+        """Returns an event id's digest, 16 bytes."""
         return self.digests([event_id])
 
     def fingerprint(self) -> bytes:
-        """A hash of key and join name to compare: with another key the registry would take every id for a new one."""
+        """A hash of key and join name, for comparison: with another key the registry would take every id for new."""
         return self.digest(KEY_PROOF)
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
-        """n x 16 bytes."""
+        """Returns the digests of event ids, n x 16 bytes."""
         copied, out = self._begun.copy, []
         for each in event_ids:
             begun = copied()
@@ -131,7 +131,7 @@ class Registry(Protocol):
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Compare-and-set of a slot's newest incarnation. ``None`` means unknown: ask again with the same nonce."""
+        """Opens a slot: compare-and-set of its newest incarnation. ``None``: unknown; repeat with the same nonce."""
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """A slot's witness as the config group's leader knows it; ``None`` means unknown."""
@@ -153,12 +153,12 @@ class Registry(Protocol):
         """
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
-        """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
+        """Clears the ids that still have these tokens (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
-        """ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
+        """Returns ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
 
-        A hint from the nearest replica; a stale ABSENT costs one wasted join.
+        This is a hint from the nearest replica; a stale ABSENT costs one wasted join.
         """
 
     async def close(self) -> None: ...

@@ -110,7 +110,7 @@ class SlotEnded(asyncio.CancelledError):
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``adopted.json``: this incarnation was left without work."""
+    """The content of ``adopted.json``: the incarnation that was left without work."""
 
     incarnation: int
 
@@ -243,7 +243,7 @@ class Adopter:
                 self._moved.add(slot)
 
     def _not_final(self, state: Path) -> list[str]:
-        """Files that still have to become final; damaged ones wait for an operator."""
+        """Returns the files that still have to become final; damaged ones wait for an operator."""
         bad = read_clearing(self.disk, state).trouble
         files = read_slot(self.disk, state).files
         return [each.name for each in files if not each.final and each.length and each.name not in bad]
@@ -270,7 +270,7 @@ def _mark_of(disk: Disk, state: Path) -> int:
 
 
 def _taken(state: Path) -> int:
-    """Changes whenever the lock is taken: its holder writes its pid there."""
+    """Returns a value that changes whenever the lock is taken, as its holder writes its pid there."""
     try:
         return (state / LOCK_NAME).stat().st_mtime_ns
     except OSError:

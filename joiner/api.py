@@ -63,14 +63,14 @@ class JoinAnswers:
         return {Outcome(outcome): outcomes.count(outcome) for outcome in set(outcomes)}
 
     def noted(self) -> dict[str, int]:
-        """Counts of these rows, for a span."""
+        """Returns counts of the rows as attributes of a span."""
         return {f"outcome.{outcome.name.lower()}": count for outcome, count in self.counts().items()}
 
     @staticmethod
     def alike(
         n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False
     ) -> JoinAnswers:
-        """n equal rows, without an owner."""
+        """Returns ``n`` equal rows, without an owner."""
         verdicts = Verdicts.blank(n, outcome)
         if reason:
             verdicts = replace(verdicts, reasons=dict.fromkeys(range(n), reason))
@@ -100,6 +100,6 @@ class Joiner(Protocol):
     """Any joiner serves any event; no state binds an event to a joiner."""
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt. If the joiner is unreachable, all rows are RETRY."""
+        """Makes one attempt at each event. If the joiner is unreachable, all rows are RETRY."""
 
     async def close(self) -> None: ...

@@ -55,7 +55,7 @@ def is_auto(slot: str, datacentre: str) -> bool:
 def to_try(
     datacentre: str, here: Mapping[str, Here], known: Mapping[str, bool], named: Container[str]
 ) -> Iterable[str]:
-    """Slots in the order to try them; none if all names are in use or lost.
+    """Returns the slots in the order to try them; none if all names are in use or lost.
 
     ``known``: slots of the registry, and whether they are retired; ``named``: those of the deployment file, which are
     never taken. A slot in the registry without a directory here is on another machine or lost: an operator must

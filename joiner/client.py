@@ -60,7 +60,7 @@ class JoinerClient:
         return JoinAnswers.alike(n, Outcome.RETRY, reason, overloaded=overloaded, failed=not overloaded)
 
     async def serves(self, timeout: float) -> bool | None:
-        """True if the joiner says that it serves; ``None`` if there is no answer within ``timeout`` seconds."""
+        """True if the joiner reports that it serves; ``None`` if there is no answer within ``timeout`` seconds."""
         try:
             return await serves(self._channel, wire.JOINER.name, timeout)
         except asyncio.CancelledError:

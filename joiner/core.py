@@ -40,7 +40,7 @@ from photon.joiner.rows import Rows, concat
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append to the redo log as frame ``frame`` and sync, in the given order; then ``redo_synced``."""
+    """Append to the redo log as frame ``frame`` and sync, in the given order; then call ``redo_synced``."""
 
     frame: int
     rows: Rows
@@ -48,7 +48,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Ask the registry once; then ``answered``, with UNKNOWN for rows without an answer."""
+    """Ask the registry once; then call ``answered``, with UNKNOWN for rows without an answer."""
 
     frame: int
     inserts: Ids
@@ -58,7 +58,7 @@ class Insert:
 class Write:
     """Append the chunks, whole lines each, to the output logs of these kinds, in the order of ``number``.
 
-    Then ``written``. The output's sync may be delayed until ``SyncOutput`` requests it.
+    Then call ``written``. The output's sync may be delayed until ``SyncOutput`` requests it.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class SyncOutput:
-    """Sync all output written so far, publish its length durably; then ``output_synced``."""
+    """Sync all output written so far, publish its length durably; then call ``output_synced``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +483,7 @@ class SlotCore:
         return out + appended
 
     def _hand_over(self, source: _Frame) -> list[Instruction]:
-        """Runs once the carrying frame is durable: the source loses its open rows."""
+        """Takes the open rows from a frame, once the frame that carries them over is durable."""
         self.open_rows -= len(source.open)
         source.open = source.open[:0]
         return self._settle(source)

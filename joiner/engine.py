@@ -80,10 +80,10 @@ class JoinerLimits:
     close_s: float = 20.0
 
     def fitting(self) -> JoinerLimits:
-        """For a small redo log, makes segments smaller and carries open rows over sooner.
+        """Returns limits that fit a small redo log: with smaller segments, and open rows carried over sooner.
 
-        Space is freed by whole segments, the newest only once it is full: a segment bigger than the log would
-        fill it permanently.
+        Space is freed by whole segments, the newest only once it is full: a segment bigger than the log would fill it
+        permanently.
         """
         part = max(1, self.bounds.redo_bytes // REDO_PARTS)
         behind = min(self.core.carry_over_behind_bytes, part)
@@ -93,7 +93,7 @@ class JoinerLimits:
 
 @dataclass(frozen=True, slots=True)
 class JoinerStats:
-    """Counted since the process started."""
+    """Counts since the process started."""
 
     outcomes: dict[Outcome, int]
     open_ids: int
@@ -195,8 +195,8 @@ class JoinerEngine:
         self._shell.start(recovered.kept)
 
     async def _take_lock(self) -> None:
-        """Waits a limited time for a predecessor that is being killed; not in a thread, which could not
-        be stopped.
+        """Takes the lock, waiting a limited time for a dying predecessor; not in a thread, which could not be
+        stopped.
         """
         deadline = self._world.clock.monotonic() + self._limits.lock_wait_s
         while True:
@@ -290,7 +290,7 @@ class JoinerEngine:
 
     # -- one batch -------------------------------------------------------------------------------------------
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt at each event; after ``timeout`` seconds unknown rows are RETRY."""
+        """Makes one attempt at each event; after ``timeout`` seconds unknown rows are RETRY."""
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
             why = reason if self._shell is not None else "the joiner is not started"

@@ -33,7 +33,7 @@ class Unreadable:
 
 
 class EventsRead(NamedTuple):
-    """The answer of ``events_of``."""
+    """The result of ``events_of``."""
 
     events: Events
     unreadable: list[Unreadable]
@@ -41,7 +41,7 @@ class EventsRead(NamedTuple):
 
 
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:
-    """Records without line ends, and their offsets. Blank lines are skipped."""
+    """Returns the records without line ends, and their offsets. Blank lines are skipped."""
     lines = block.data.split(b"\n")
     lines.pop()
     ends = accumulate(map(len, lines))
@@ -63,7 +63,7 @@ def events_of(
 
     Never raises for a record: unreadable ones are listed with their reasons. Raises Retry if the machine cannot
     answer now, and AdapterError if the adapter's answers for the same bytes differ (``adapters.computed_twice``) or
-    do not come.
+    if there is none.
 
     ``as_of_ns``: one time for all events (``Events.as_of``).
     """
@@ -96,7 +96,8 @@ def events_of(
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
-    """Keys, times and ids as the adapter reads them; records that violate the contract are among ``others``.
+    """Returns the keys, times and ids as the adapter reads them; records that violate the contract are among
+    ``others``.
 
     Raises Retry.
     """

@@ -29,11 +29,11 @@ ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
-NONE_BEFORE_REASON = "no primary event of its key is as early as it"
+NONE_BEFORE_REASON = "all primary events of its key are later than it"
 
 
 class Chosen(NamedTuple):
-    """``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
+    """The records chosen. ``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
 
     found: EventLookUps
     sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with
@@ -46,8 +46,8 @@ class Chosen(NamedTuple):
 def suits(matching: Matching, found: EventLookUps) -> bool:
     """True if the store's answers fit this join's settings.
 
-    If ``match`` was changed and not all processes were restarted yet, one may give a single record that the other
-    would take for a whole set, or sets instead of single records.
+    If ``match`` was changed and not all processes were restarted yet, the store may give a single record that the
+    joiner would take for a whole set, or sets instead of single records.
     """
     if matching.whole_sets:
         return not len(found.found) or found.counts is not None

@@ -1,4 +1,4 @@
-"""A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone.
+"""Opens a slot (rule 6): checks witness, ages, incarnation and copy, in this order, before anything is redone.
 
 If the registry is stored next to the slot, it also registers the standing output again.
 """
@@ -181,7 +181,7 @@ async def _open_copy(
 
 
 async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float, pause: Pause) -> CopyAnswer | None:
-    """Asks, and repeats for about ``wait_s``; ``None`` if there is no answer."""
+    """Sends a request, and repeats it for about ``wait_s``; ``None`` if there is no answer."""
     waited = 0.0
     while True:
         answer = await ask()
@@ -194,7 +194,7 @@ async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float,
 def shipping(
     copying: Copying, slot: Slot, incarnation: int, store: SlotStore, clock: Clock, ends: Witness | None
 ) -> CopyShipping:
-    """Call after ``recover``. ``ends``: as returned by ``open_slot``."""
+    """Returns the shipping of a slot's output. Call it after ``recover``. ``ends``: as returned by ``open_slot``."""
     shipper = Shipper(incarnation, wait_s=copying.wait_s, required=copying.required, now=clock.monotonic())
     if ends is not None:
         shipper.opened(ends)

@@ -64,7 +64,7 @@ class Rows:
         return split_digests(self.digests)
 
     def encode(self) -> list[bytes]:
-        """Chunks of a redo frame's body, without the tokens, which the log keeps in a separate column."""
+        """Returns the chunks of a redo frame's body, without the tokens, which the log keeps in a separate column."""
         lengths = np.fromiter(map(len, self.lines), dtype="<u4", count=len(self.lines))
         return [
             _COUNT.pack(len(self.lines)),

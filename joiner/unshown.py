@@ -22,7 +22,7 @@ class Unshown:
 
     @property
     def oldest_ns(self) -> int:
-        """NEVER_NS if all is shown."""
+        """The oldest event time that is not shown; NEVER_NS if all is shown."""
         return min((time_ns for _, time_ns in (*self.written, *self._synced)), default=NEVER_NS)
 
     def found(self, end: Witness, shown: Witness) -> None:

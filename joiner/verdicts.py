@@ -129,7 +129,7 @@ class Judge:
         self._hung: dict[bytes, int] = {}
 
     async def look_up(self, store: LooksUp, events: Events) -> EventLookUps:
-        """Requests everything that ``decide`` needs."""
+        """Looks up everything that ``decide`` needs."""
         asked = question(self._adapter, events)
         return of_events(asked, await store.look_up(asked.keys, asked.as_of, asked.times))
 
@@ -216,7 +216,7 @@ class Judge:
         return decided
 
     def inline(self, events: Events, decided: Decided) -> None:
-        """The last step, after ``settle_mismatched``: fills in unmatched events that go among joined ones.
+        """Fills in unmatched events that go among joined ones: the last step, after ``settle_mismatched``.
 
         One whose payload is unavailable is rejected, as it would be with a primary event.
         """
@@ -348,7 +348,7 @@ class Judge:
             decided.add_undone(row, Kind.REJECTED, reason, primary)
 
     def _times_hung(self, digest: bytes) -> int:
-        """Returns how often the adapter has hung on it, including now.
+        """Returns how often the adapter has hung on this event, including now.
 
         One time-out is not a verdict, as the machine may be slow.
         """
@@ -377,8 +377,9 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
 
 
 def tag_of(event: ForeignEvent) -> int:
-    """Distinguishes a reread line from another line with the same id. Made from the record, its offset and its log's
-    name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the log has another one.
+    """Returns a tag that distinguishes a reread line from another line with the same id. Made from the record, its
+    offset and its log's name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the
+    log has another one.
     """
     return line_tag(event.record, event.offset, event.file.path)
 

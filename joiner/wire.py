@@ -148,7 +148,7 @@ def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:
 
 
 def _text(text: str) -> str:
-    """Protobuf strings are UTF-8; other file names are converted to the form shown in the output."""
+    """Converts a file name that is not UTF-8, as protobuf strings must be, to the form shown in the output."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -43,11 +43,11 @@ class SideReader(ABC):
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
-        """Raises BadRecord."""
+        """Returns a record's key. Raises BadRecord."""
 
     @abstractmethod
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        """Raises BadRecord."""
+        """Returns a record's header. Raises BadRecord."""
 
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
@@ -133,7 +133,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     @abstractmethod
     def _fields(self, record: bytes, file: LogFile) -> _Fields:
-        """Raises BadRecord."""
+        """Splits a record into fields. Raises BadRecord."""
 
     @abstractmethod
     def _value(self, fields: _Fields, role: str) -> bytes:
@@ -170,7 +170,7 @@ def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str
     for role, name in wanted.items():
         if name.encode() not in names:
             known = ", ".join(map(_shown, names[:20]))
-            return f"header: {role} column {name!r} is missing, there are {known}"[:400]
+            return f"header: {role} column {name!r} is missing; there are {known}"[:400]
         if names.count(name.encode()) > 1:
             return f"header: {role} column {name!r} occurs twice; rename the columns: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}

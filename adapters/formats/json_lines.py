@@ -90,7 +90,7 @@ class JsonLinesSide(SideReader):
         return self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
 
     def _present(self, value: bytes, role: str) -> bytes:
-        """Raises BadRecord."""
+        """Returns ``value``. Raises BadRecord if it marks an absent one."""
         if value in self._absent:
             raise BadRecord(f"{role} field {(self._key if role == 'key' else self._id)!r} is absent")
         return value
@@ -113,7 +113,7 @@ class JsonLinesSide(SideReader):
     def _quick_headers(
         self, records: Sequence[bytes], time: TimeReader | None, quick: Quick | None
     ) -> Headers | None:
-        """Returns ``None`` if one of the records needs parsing."""
+        """Extracts all headers without parsing; returns ``None`` if one of the records needs it."""
         if quick is None or time is None or not records or not all(map(bytes.isascii, records)):
             return None
         decode, get = quick
@@ -269,7 +269,7 @@ def _quick_reader(key: str, time: str, event_id: str | None, kind: Any) -> Quick
 
 
 def _quick_key_reader(key: str) -> Callable[[bytes], Any] | None:
-    """Reads the text of the field ``key``, from the same records as ``_quick_reader``."""
+    """Returns a function that reads the text of the field ``key`` of the records that ``_quick_reader`` reads."""
     if not _QUICK_NAME.fullmatch(key):
         return None
     record = msgspec.defstruct("Record", [("key", str)], rename={"key": key}, gc=False)

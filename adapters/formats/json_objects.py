@@ -105,7 +105,7 @@ class JsonObjects(Framing):
 
 
 def _check_between(text: bytes) -> None:
-    """Raises BadRecord."""
+    """Raises BadRecord for anything but separators between records."""
     blank = _BETWEEN.match(text)
     if blank is not None and blank.end() < len(text):
         raise BadRecord(f"{_shown(text[blank.end() :])} between JSON objects")

@@ -64,7 +64,7 @@ class KeyScan:
 
     @classmethod
     def for_field(cls, name: str) -> KeyScan | None:
-        """Returns ``None`` if the name cannot be found in raw bytes; the records must then be parsed."""
+        """Returns the scan for a field; ``None`` if its name cannot be found in raw bytes, so records are parsed."""
         escaped = escaped_spelling(name)
         return None if escaped is None else cls(b'"' + name.encode() + b'"', escaped)
 

@@ -49,7 +49,7 @@ class PairScan:
 
     @classmethod
     def for_name(cls, name: bytes) -> PairScan | None:
-        """Returns ``None`` if logfmt cannot hold the name."""
+        """Returns the scan for a name; ``None`` if logfmt cannot hold the name."""
         return cls(name + b"=") if _NAME.fullmatch(name) else None
 
     def keys(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> list[bytes | None]:
@@ -144,7 +144,7 @@ class LogfmtSide(FieldsSide[Pairs]):
 
 
 def parse_pairs(record: bytes) -> Pairs:
-    """Raises BadRecord."""
+    """Parses a record. Raises BadRecord."""
     fields: Pairs = {}
     at = len(record) - len(record.lstrip(b" \t"))
     size = len(record)

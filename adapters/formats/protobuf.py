@@ -134,7 +134,7 @@ def has_unknown(message: Message) -> bool:
 
 
 def _path(message: Descriptor, path: str, where: str) -> list[FieldDescriptor]:
-    """The fields of a dotted path. Raises AdapterError."""
+    """Returns the fields of a dotted path. Raises AdapterError."""
     fields: list[FieldDescriptor] = []
     at: Descriptor | None = message
     for part in path.split(".")[: PATH_PARTS_MAX + 1]:

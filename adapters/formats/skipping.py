@@ -95,7 +95,7 @@ class SkippingSide(SideReader):
         return _without(keys, self._rows(columns, len(keys), lines, file))
 
     def _check(self, record: bytes, file: LogFile) -> None:
-        """Raises Skipped."""
+        """Raises Skipped if the record meets a condition."""
         if self._skipped((record,), file):
             raise Skipped("skipped")
 

@@ -202,7 +202,7 @@ def _split(side: Side, kind: str, counts: Counter[str]) -> str:
     return toml_of(
         msgspec.structs.replace(primary, skip=(Condition(field=kind, differs=first),)),
         msgspec.structs.replace(foreign, skip=(Condition(field=kind, differs=second),)),
-        notes=("Which kinds of records are primary, and the key, are guessed.",),
+        notes=("The key, and which kinds of records are primary, are guesses.",),
     )
 
 
@@ -303,7 +303,7 @@ def _time_fields(time: Any) -> tuple[str, ...]:
 
 
 def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
-    """Returns a text that says why it is unclear; ``None`` if the records have no time."""
+    """Returns the event time, a text that says why it is unclear, or ``None`` if the records have no time."""
     if isinstance(told, TimeConfig):
         return told
     if told is None:
@@ -317,7 +317,7 @@ def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
 
 
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes: tuple[str, ...] = ()) -> str:
-    """``notes``: comments at the top."""
+    """Formats a configuration file for both sides. ``notes``: comments at the top."""
     out = [f"# {note}" for note in notes]
     for role, side in (("primary", primary), ("foreign", foreign)):
         out.append(f"[join.{name}.{role}]")
@@ -545,7 +545,7 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
     if name in naming:
         return "names primary events"
     if not sure and (change := next(filter(partial(_changes, side), side.names()), None)):
-        return f"may name a thing that changes, judging by {change!r} says"
+        return f"may name a thing that changes, judging by {change!r}"
     return ""
 
 

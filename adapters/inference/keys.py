@@ -92,7 +92,7 @@ class Candidate:
         return self.overlap / self.distinct if self.distinct else 0.0
 
     def evidence(self, primaries: int) -> str:
-        """One line for a person."""
+        """Describes the evidence for a person, in one line."""
         unique = "unique there" if self.unique == 1 else f"{self.unique:.1%} of its values there are unique"
         chance = "; chance could explain this" if self.bits < BITS_MIN else ""
         return (
@@ -170,7 +170,7 @@ class Keys:
         return Choice(best, "", (best,))
 
     def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
-        """Returns, if values are no evidence, the one pair whose names are."""
+        """Returns the one pair whose names are evidence, if values are none."""
         if not named:
             left_out, missing = self._left_out()
             if left_out:
@@ -244,8 +244,8 @@ class Keys:
         return None
 
     def pairs(self, contained: float) -> list[Candidate]:
-        """Returns pairs of fields, unique or not, of which at least this share of foreign values is among the primary
-        ones, those of similar names first.
+        """Returns pairs of fields, unique or not, where at least this share of the foreign values is among the
+        primary ones; pairs of similar names come first.
         """
         fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary, None)}
         found = []
@@ -321,8 +321,8 @@ class Keys:
             sides = (self._primary, self._told[0]), (self._foreign, self._told[1])
             primary, foreign = (", ".join(_fields(side, told)[:6]) or "none" for side, told in sides)
             return (
-                "no foreign value is among the values of a field that is unique in the primary records (compared "
-                f"were the foreign fields {foreign} with the primary fields {primary}); name the key"
+                "no foreign value is among the values of a field that is unique in the primary records (the foreign "
+                f"fields {foreign} were compared with the primary fields {primary}); name the key"
             )
         best = self.candidates[0]
         if best.unique < 1:

@@ -60,7 +60,7 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
 
 
 def _tokens(line: str) -> list[Token]:
-    """Returns nothing if the line is not made of tokens between single spaces."""
+    """Cuts a line into tokens; returns none if it is not made of tokens between single spaces."""
     tokens: list[Token] = []
     at = 0
     while len(tokens) < TOKENS_MAX and (match := _TOKENS.match(line, at)):

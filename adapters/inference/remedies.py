@@ -71,7 +71,7 @@ def remedy(primary: Side, foreign: Side, *, whole: bool) -> Choice | None:
 
 
 def _words(primary: Side, foreign: Side) -> Iterator[tuple[Words, Words, str]]:
-    """Returns settings to try for the primary and the foreign key, and their meaning if the user must decide."""
+    """Yields settings to try for the primary and the foreign key, and their meaning if the user must decide."""
     yield from ((words, words, said) for words, said in WRITINGS)
     for side in (foreign, primary):
         for part in (*HEADERS, *(f"?{name}" for name in _members(side))):

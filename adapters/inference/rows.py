@@ -30,7 +30,7 @@ from photon.adapters.side import Key, SideConfig, TimeConfig
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
 ROWS_WITH_MIN = 3  # a field of fewer rows is not even shown
 TEXT = "are text, whose lines share no shape that has a time"
-TOGETHER = "lines between belong to the record before them"
+TOGETHER = "other lines belong to the record before them"
 PROBED = 200  # values of a field examined to see whether it can be rewritten
 FIELDS_MAX = 500
 DEPTH_MAX = 16
@@ -247,7 +247,7 @@ def _lines(files: tuple[str, ...], distinct: Sequence[bytes]) -> Side | None:
 
 
 def _rows(read: Callable[[bytes], Row | None], records: Sequence[bytes]) -> list[Row] | None:
-    """Returns ``None`` if too few are readable. Stops early if they are clearly of another format."""
+    """Reads all records; ``None`` if too few are readable. Stops early if they are clearly of another format."""
     few = records[:100]
     if sum(read(record) is not None for record in few) < READABLE_SHARE * len(few):
         return None
@@ -299,7 +299,7 @@ def _zeek_rows(sample: Sample) -> list[Row] | None:
 
 
 def _logfmt_row(record: bytes) -> Row | None:
-    """Returns ``None`` for a record that is not logfmt, or barely so: logfmt takes plain text for flags."""
+    """Reads one record; ``None`` if it is not logfmt, or barely so: logfmt takes plain text for flags."""
     try:
         fields = parse_pairs(record)
     except BadRecord:

@@ -180,7 +180,7 @@ class CriSource(ForwardBytes):
         return data
 
     def _lines(self, data: bytes) -> bytes:
-        """Takes a fast path if all lines are records, as in most blocks except for their first and last line."""
+        """Converts data; fast if all lines are records, as in most blocks except for their first and last line."""
         begun = self._cutter.inside or self._cutter.rest
         begin = (data.find(b"\n") + 1 or len(data)) if begun else 0
         end = max(data.rfind(b"\n") + 1, begin)

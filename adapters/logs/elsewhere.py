@@ -89,12 +89,12 @@ def hurried() -> Iterator[None]:
 
 
 def elsewhere(directory: Path) -> Elsewhere | None:
-    """Returns ``None`` for a directory of this machine. Raises UsageError."""
+    """Returns the storage of a log directory; ``None`` for one on this machine. Raises UsageError."""
     return _ObjectLogs(directory) if isinstance(directory, ObjectPath) else None
 
 
 def is_final(directory: Path | LogPath) -> bool:
-    """Returns ``Elsewhere.final``."""
+    """True if the files of the directory never change (``Elsewhere.final``)."""
     return isinstance(directory, ObjectPath)
 
 

@@ -137,7 +137,7 @@ class Follower:
 
     @property
     def moves(self) -> int:
-        """Incremented whenever the ``path_of`` some log may have changed."""
+        """A number that grows whenever the ``path_of`` some log may have changed."""
         return self._logs.moves
 
     @property
@@ -156,7 +156,7 @@ class Follower:
         return self._problems.unsolved(kinds)
 
     def speak(self) -> None:
-        """Reports logs that begin alike, now that lines without their own ids are read."""
+        """Reports logs that begin alike, now that events without an id of their own have been read."""
         self._problems.speak()
 
     def positions(self) -> list[LogPosition]:
@@ -170,7 +170,7 @@ class Follower:
         return self._directory / log.file.path
 
     def present(self) -> dict[str, str]:
-        """Identity -> path of each log that has a file."""
+        """Returns identity -> path of each log that has a file."""
         logs = self._logs.all.values()
         return {log.identity: log.file.path for log in logs if log.file is not None and not log.file.gone}
 
@@ -219,7 +219,7 @@ class Follower:
         return self._alike.recognise(file, head) if ours else head.identity
 
     def look_at_others(self) -> None:
-        """Examines the first bytes of some files of others that grew, for a log of ours that replaced theirs.
+        """Examines the first bytes of some grown files that others read: a log of ours may have replaced theirs.
 
         Readers of a file notice at once if a longer one replaced it on the same inode. Final files are never
         replaced.
@@ -273,7 +273,7 @@ class Follower:
         return True
 
     def _discovered(self, settled: bool) -> list[FoundFile] | None:
-        """Returns ``None`` if nothing changed. ``settled``: unchanged files need no check. Raises OSError."""
+        """Returns the files; ``None`` if nothing changed. ``settled``: skips unchanged ones. Raises OSError."""
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
                 self._there.version()  # waits until all were listed
@@ -361,7 +361,7 @@ class Follower:
             log.queued = True
 
     def _place(self, log: TrackedLog) -> tuple[str, str, int]:
-        """Sorts by path, but puts a log that begins like another one after it: their common bytes are then known."""
+        """Sort key: the path, but a log that begins like another comes after it, when its bytes are known."""
         first, _, number = log.identity.partition(ALIKE_MARK)
         return self._logs.all.get(first, log).path, first, int(number or 0)
 

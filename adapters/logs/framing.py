@@ -34,7 +34,7 @@ class LongRecord:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """``next``: where to resume; ``long``: the record that is being skipped there."""
+    """The result of ``frame``. ``next``: where to resume; ``long``: the record that is being skipped there."""
 
     pieces: list[Piece]
     next: int

@@ -230,7 +230,7 @@ def numbered(first: str, number: int) -> str:
 
 
 def identity_of(name: str, record: bytes) -> str:
-    """Returns 32 hex digits."""
+    """Returns a log's identity, 32 hex digits."""
     named = blake2b(name.encode() + b"\0" + record, digest_size=8)
     return blake2b(record, digest_size=8).hexdigest() + named.hexdigest()
 

@@ -37,7 +37,7 @@ NO_LAG = Lag(0, 0, 0, None)
 
 
 def read_of(log: TrackedLog) -> int:
-    """Returns the number of bytes read from its file, as on disk."""
+    """Returns how many of the log's bytes on disk have been read."""
     assert log.file is not None
     size = max(log.file.size, 0)
     if log.done is not None and log.done[0] == log.file.key and log.done[1] == size:
@@ -58,7 +58,7 @@ def mark(log: TrackedLog) -> None:
 
 
 def lag_of(log: TrackedLog) -> LogLag | None:
-    """Returns ``None`` if no bytes are known to be unread."""
+    """Returns a log's lag; ``None`` if no bytes are known to be unread."""
     file = log.file
     if file is None or file.size < 0:
         return None
@@ -162,5 +162,5 @@ def reading_of(log: TrackedLog) -> LogReading:
 
 
 def readings_of(logs: Iterable[TrackedLog]) -> list[LogReading]:
-    """Readings of all logs, by path."""
+    """Returns the readings of all logs, by path."""
     return sorted(map(reading_of, logs), key=lambda each: (each.path, each.identity))

@@ -94,7 +94,7 @@ def rolled_path(link: str, target: str, name: str) -> str:
 
 
 def relative(real: str, directory: str) -> str:
-    """Returns the way from a directory's real path to another real path."""
+    """Returns the relative path from a directory's real path to another real path."""
     to, base = real.split("/"), directory.rstrip("/").split("/")
     same = 0
     while same < len(base) and same < len(to) and to[same] == base[same]:
@@ -122,7 +122,7 @@ def really(directories: Iterable[str]) -> list[str]:
 
 
 def _real(place: str) -> str:
-    """Resolves by the kernel, which bounds the number of consecutive links. Raises OSError."""
+    """Resolves a path by the kernel, which bounds the number of consecutive links. Raises OSError."""
     fd = os.open(place, _PATH_ONLY)
     try:
         return _real_of(fd, place)

@@ -125,7 +125,7 @@ class LogFinder:
         return {identity: files[0] for identity, files in logs_of(logs, self._opened, self._are_copies).items()}
 
     def _are_copies(self, one: LogFound, other: LogFound) -> bool:
-        """Remembers the result until the smaller of the two changes."""
+        """True if one is a copy of the other. Remembers the result until the smaller of the two changes."""
         smaller = min(one.file, other.file, key=lambda file: file.size)
         pair = (one.file.path, one.file.key, other.file.path, other.file.key, smaller.size, smaller.mtime_ns)
         if (known := self._copies.get(pair)) is not None:
@@ -142,7 +142,7 @@ class LogFinder:
         return open_anywhere(log_path(self._directory, path, self._links), self._framing)
 
     def _head(self, path: str) -> Head | None:
-        """Raises OSError."""
+        """Reads a file's head. Raises OSError."""
         framing, by_path = self._framing, is_final(self._directory)
         if by_path and not (self._has_header or framing.first_line):
             return head_by_path(path)

@@ -58,8 +58,8 @@ class Alike:
         self.unsure: dict[str, int] = {}
 
     def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
-        """Runs before these logs are assigned files: a file that holds another log than it seems to claims the actual
-        one.
+        """Makes each file that holds another log than it seems to claim that log. Call it before these logs are
+        assigned files.
 
         ``final``: files that are being compressed will not grow any more.
         """

@@ -224,7 +224,7 @@ class _SliceReader:
         self.at = part.begin  # end of the bytes read so far
 
     def blocks(self) -> Iterator[Block]:
-        """Raises LogUnreadable, OSError."""
+        """Yields the slice's blocks. Raises LogUnreadable, OSError."""
         end, log = self._part.end, self._part.log
         if self._reading.framing.kind == "zeek" and self._part.begin > log.data_start and not log.header:
             self._in_force = header_before(self._source, self._part.begin)
@@ -240,7 +240,7 @@ class _SliceReader:
                 raise LogUnreadable(self._directory / self._part.log.path, self.at, broken)
 
     def _first_record(self) -> int:
-        """Returns the start of the first record at or after the slice's begin, or the log's end."""
+        """Returns the start of the first record at or after the slice's start, or the log's end."""
         begin = self._part.begin
         if begin <= self._part.log.data_start:
             return self._part.log.data_start

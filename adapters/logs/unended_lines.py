@@ -31,7 +31,7 @@ class Writing(NamedTuple):
 
 
 def waits(rest: RestRule | None, seen: Writing) -> str:
-    """Returns why a log's last line does not count yet; empty if it does. ``rest``: ``None`` without a writer."""
+    """Returns why a log's last line does not count yet; empty if it does. ``rest``: ``None`` if nothing writes."""
     rolled = seen.live_ns is not None and seen.live_ns > seen.written_ns
     if rest is None or not rest.after_s or seen.packed or rolled:
         return ""

@@ -50,7 +50,8 @@ class Watcher(Protocol):
 
 
 def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
-    """Returns ``None`` if the directory has to be polled. ``report`` receives a line if that is unexpected.
+    """Returns a watcher; ``None`` if the directory has to be polled. ``report`` receives a line if that is
+    unexpected.
 
     Raises LogDirectoryError.
     """

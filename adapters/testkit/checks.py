@@ -47,7 +47,7 @@ Clock = Callable[[], float]
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20  # findings kept for one check; the rest are counted
 LOCAL_TIME = (
-    "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
+    "is a time read in the machine's zone, which differs between datacentres? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
 )
 
@@ -216,7 +216,7 @@ def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def _cutting_fault(framing: Framing, data: bytes) -> str:
-    """Cuts ``data`` at once, in two parts at every position, and byte by byte."""
+    """Compares cutting ``data`` at once, in two parts at every position, and byte by byte."""
     whole = _cut_in(framing, [data])
     if isinstance(whole, str):
         return whole
@@ -271,7 +271,7 @@ CHECKS: dict[str, Check] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings``: check -> one line for each breach; empty if the contract is kept."""
+    """The result of all checks. ``findings``: check -> one line for each breach; empty if the contract is kept."""
 
     findings: dict[str, list[str]]
     speeds: list[Speed]
@@ -295,7 +295,7 @@ def examine(adapter: Adapter, samples: Samples, *, without: Sequence[str] = ()) 
 
 
 def check_adapter(adapter: Adapter, samples: Samples) -> Report:
-    """``examine`` for a test: raises AssertionError, one line for each breach."""
+    """Runs ``examine`` in a test: raises AssertionError with one line for each breach."""
     report = examine(adapter, samples)
     if not report.kept:
         raise AssertionError(str(report))
@@ -337,7 +337,7 @@ def _compared(
         return [f"{method} gave {given} answers for {len(group)} records"]
     one = {place(method, each): said_as(value) for each, value in zip(group, singles, strict=True)}
     other = {place(method, each): said_as(value) for each, value in zip(group, many, strict=True)}
-    return [f"one record and many: {each}" for each in differing(one, other)]
+    return [f"one record alone and with others: {each}" for each in differing(one, other)]
 
 
 def said_as(value: object) -> str:

@@ -37,7 +37,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class _Task(msgspec.Struct, frozen=True):
-    """``module`` and ``name`` are the class; ``file``: the path of a one-file adapter."""
+    """The other process's task. ``module`` and ``name`` give the class; ``file``: the path of a one-file adapter."""
 
     module: str
     name: str

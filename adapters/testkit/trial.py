@@ -77,7 +77,7 @@ def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> T
 
 
 def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
-    """Returns ``None`` if the adapter skips it."""
+    """Tries one record; returns ``None`` if the adapter skips it."""
     record, file = sample.record, sample.file
     key, event_id, time_ns = b"", None, None
     naming, reading = methods(adapter, side)

@@ -1,4 +1,4 @@
-"""Metrics on their way between processes: values, of which ``/metrics`` alone makes Prometheus text."""
+"""Metrics as processes exchange them: values, which only ``/metrics`` formats as Prometheus text."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def encode(metrics: Iterable[Metric]) -> bytes:
 
 
 def decode(data: bytes) -> list[Family]:
-    """Raises ValueError."""
+    """Decodes families that another process encoded. Raises ValueError."""
     return msgspec.msgpack.decode(data or b"\x90", type=list[Family])
 
 
 def text_of(said: Iterable[tuple[Mapping[str, str], Iterable[Family]]]) -> bytes:
-    """Prometheus text of several processes, each with labels of its own, which are added to its samples."""
+    """Formats the metrics of several processes as Prometheus text; each process's labels are added to its samples."""
     from prometheus_client.metrics_core import Metric
 
     from photon.config.metrics.prometheus import text_of

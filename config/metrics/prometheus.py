@@ -1,4 +1,4 @@
-"""The part of prometheus_client that we use. Imported at the first reading: no start waits for its HTTP server."""
+"""The part of prometheus_client that we use. Imported at the first reading, as loading it is slow (HTTP server)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 
 class Readings:
-    """Values of one moment. Only metrics of the table can be put, each with its labels."""
+    """Metric values at one moment. Only metrics in the table can be put, each with its labels."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
@@ -35,7 +35,7 @@ class Readings:
             self.put(f"{prefix}_{name}", value, **labels)
 
     def put_histogram(self, name: str, histogram: Histogram, **labels: str) -> None:
-        """Raises KeyError, ValueError."""
+        """Puts a histogram. Raises KeyError or ValueError like ``put``."""
         self._family(name).add_metric(
             self._values(name, labels), buckets=histogram.buckets(), sum_value=histogram.sum_s
         )

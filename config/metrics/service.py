@@ -1,4 +1,4 @@
-"""``photon.v1.Metrics``: answered by all our servers."""
+"""The service ``photon.v1.Metrics``, which every server of ours offers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 class MetricsService:
     def __init__(self, metrics: ProcessMetrics, address: str) -> None:
-        """``address``: the address asked, as in the deployment file; for a part of a shared server, with its health
-        name."""
+        """``address``: as in the deployment file; for a part of a shared server, with its health name."""
         self._metrics = SERVED[address] = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802

@@ -41,7 +41,7 @@ def _gauges(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
 _OF_PROCESS = [
     *_gauges("photon", ("version",), build_info="1 for each running version."),
     *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, when it answered."),
-    *_gauges("photon", ("directory",), disk_free_bytes="Free space on the disk of one of its directories."),
+    *_gauges("photon", ("directory",), disk_free_bytes="Free space on the disk of one of the process's directories."),
     *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
     *_counters("photon_objects", ("kind",), requests="Requests to object stores: lists, reads, writes, deletes."),
     *_counters(
@@ -58,21 +58,21 @@ _DISPATCHER = [
         "photon_dispatcher",
         _EVENT_PARTS,
         read="Events read from foreign logs.",
-        reread="Lines read a second time that were counted already.",
+        reread="Lines that were already counted and were read again.",
         unpaired="Events that are unmatched because their primary event is outside the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
         look_ups="Look-ups of events in the registry, since the start.",
         attempts="Batches sent to joiners, since the start.",
-        arrived="Tries of events because their primary event had arrived, since the start.",
+        arrived="Retries of events whose primary event had arrived, since the start.",
     ),
     *_counters("photon_dispatcher", ("join", "verdict"), events="Events with a verdict, by verdict."),
     *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems met in log files, by kind."),
     *_gauges(
         "photon_dispatcher",
         _EVENT_PARTS,
-        pending_events="Events read and without a verdict.",
+        pending_events="Events read that have no verdict yet.",
         oldest_pending_seconds="Time since the oldest event without a verdict was first read; 0: none.",
         logs="Foreign logs known.",
         logs_behind="Foreign logs not read to their ends.",
@@ -85,10 +85,10 @@ _DISPATCHER = [
         retry_store_oldest_seconds="Time since the event longest in the retry store was first read.",
         retry_store_limit_bytes="limits.retry_store.",
         joiners_failing="Joiners that are temporarily ejected.",
-        waiting_for_home_events="Events left to their home datacentre now.",
+        waiting_for_home_events="Events currently left to their home datacentre.",
         head_start_seconds="Time for which events are left to their home.",
         reopened_ids="Ids that the registry gave up and that are not registered again.",
-        reopened_missing_ids="Of these, those whose record is in no log here.",
+        reopened_missing_ids="Ids that the registry gave up and whose record is in no log here.",
         caught_up="1: all logs are read and nothing waits in memory.",
         arrivals_followed="1: the event store reports new primary events; 0: back-off finds them.",
     ),
@@ -97,7 +97,7 @@ _DISPATCHER = [
         "photon_dispatcher",
         ("join", "home"),
         left_to_home="Events left to their home datacentre.",
-        home_in_time="Of these, registered by it before the head start was over.",
+        home_in_time="Events that their home datacentre registered within its head start.",
     ),
     Metric(
         "photon_dispatcher_join_seconds",
@@ -119,7 +119,7 @@ _JOINER = [
     *_counters(
         "photon_joiner",
         ("join", "slot"),
-        refused_batches="Batches refused because too much was under way.",
+        refused_batches="Batches refused because too much was in progress.",
         redone_rows="Rows found at the start in the redo log but not in the output.",
     ),
     *_gauges(
@@ -155,7 +155,7 @@ _EVENT_STORE = [
         ambiguous_keys="Keys that look-ups have found several different primary events for.",
         cache_hits="Keys found in the cache, since the start.",
         cache_misses="Keys in primary logs and not in the cache, since the start.",
-        cache_evictions="Cache segments dropped for room.",
+        cache_evictions="Cache segments dropped to make room.",
         log_reads="Places read in primary logs, since the start.",
         log_read_bytes="Bytes read from primary logs for look-ups, uncompressed.",
         sought_came="Keys that arrived after a look-up had missed them.",
@@ -169,7 +169,7 @@ _EVENT_STORE = [
         logs="Primary logs in the file map.",
         cache_bytes="Size of the cache, including cache nodes as last reported.",
         missing_logs="Primary logs that look-ups need and that cannot be read.",
-        missing_keys="Requested keys that are in them, at least.",
+        missing_keys="Requested keys known to be in logs that cannot be read.",
         sought_keys="Missed keys that are remembered: the dispatcher is told when one arrives.",
     ),
 ]
@@ -180,7 +180,7 @@ _CACHE = [
         (),
         hits="Keys found.",
         misses="Keys not found.",
-        evictions="Segments dropped for room.",
+        evictions="Segments dropped to make room.",
         fed_bytes="Bytes of records received.",
         fed_events="Records taken in.",
     ),
@@ -200,14 +200,14 @@ _REGISTRY = [
         "photon_registry",
         _SHARD,
         entries="Raft entries of batches committed under this replica's leadership.",
-        entry_ids="Ids in these entries; over entries: how well the server batches (paper, figure 10).",
+        entry_ids="Ids in committed Raft entries; divided by entries, the mean batch size (paper, figure 10).",
         overloaded="Requests refused because too many were waiting.",
     ),
     *_gauges(
         "photon_registry",
         _SHARD,
         ids="Ids kept (paper, figure 11).",
-        id_bytes="Memory of these ids.",
+        id_bytes="Memory used by ids kept.",
         leader="1: this replica leads the shard; shard 0 is the config group.",
         leader_known="1: this replica has heard from a leader recently.",
         term="Raft term.",
@@ -222,7 +222,7 @@ _REGISTRY = [
         "photon_registry",
         _SHARD,
         commit_p50_seconds="Time from queue to commit, median of the leader's last 512 entries.",
-        commit_p99_seconds="The same, 99th percentile.",
+        commit_p99_seconds="Time from queue to commit, 99th percentile of the leader's last 512 entries.",
     ),
     *_gauges(
         "photon_registry",
@@ -242,11 +242,11 @@ _VERIFIER = [
         "photon_verifier",
         ("slot",),
         published_bytes="Bytes of output visible to readers.",
-        cleared_bytes="Bytes of this output whose ids are cleared.",
-        checked_bytes="Bytes of this output compared with the source logs.",
+        cleared_bytes="Bytes of output whose ids are cleared.",
+        checked_bytes="Bytes of output compared with the source logs.",
         unverifiable_lines="Lines whose source log is gone.",
         owned_ids="Ids registered but not written, as last seen.",
-        owned_oldest_seconds="Age of the oldest of these ids.",
+        owned_oldest_seconds="Age of the oldest id registered but not written.",
         redo_log_bytes="Size of the slot's redo log, as seen by the verifier.",
         slot_live="1: a process holds the slot.",
         slot_problem="1: the slot cannot be verified.",
@@ -273,23 +273,23 @@ _RELAY = [
     *_gauges(
         "photon_relay",
         ("side", "upstream"),
-        lag_bytes="Bytes of that output published but not yet copied.",
+        lag_bytes="Bytes of another join's output published but not yet copied.",
         lag_seconds="Time since the copy was last complete; less than a second counts as 0.",
     ),
 ]
 
 _SINK = [
     *_counters("photon_sink", (), bytes="Bytes of output delivered, since the start."),
-    *_gauges("photon_sink", (), stalled_seconds="Time since it has been blocked; 0: it is not."),
+    *_gauges("photon_sink", (), stalled_seconds="Time for which delivery has been blocked; 0: it is not."),
 ]
 
 _COMPUTE = [
     *_counters(
         "photon_computing",
         ("topology", "interval"),
-        records="Records processed by computations; like the following ones, since the process began.",
-        repeated="Records dropped because they had been taken before.",
-        late="Records before their computation's watermark.",
+        records="Records processed by computations, since the process began.",
+        repeated="Records dropped because they had been processed before.",
+        late="Records older than their computation's watermark.",
         timers="Timers fired.",
         produced="Records that computations produced.",
         published="Produced records shown to readers.",
@@ -308,13 +308,13 @@ _COMPUTE = [
     *_gauges(
         "photon_computing",
         ("topology", "computation"),
-        lag_seconds="Lag of its watermark behind the clock, over all intervals.",
-        still_seconds="Time since that watermark moved.",
+        lag_seconds="Lag of the computation's watermark behind the clock, over all intervals.",
+        still_seconds="Time since the computation's watermark moved.",
     ),
     *_gauges(
         "photon_computing",
         ("topology", "interval", "computation"),
-        watermark_seconds="Unix time of the watermark up to which it has processed its input.",
+        watermark_seconds="Unix time of the watermark; all input before it has been processed.",
         waiting="Events before the watermark that may still arrive.",
     ),
 ]
@@ -341,10 +341,10 @@ _ORACLE = [
         "photon_oracle",
         (),
         timestamps="Timestamps handed out by this replica, since the start.",
-        requests="Answered with them.",
-        entries="Raft entries for these timestamps.",
+        requests="Requests answered with timestamps.",
+        entries="Raft entries that reserve timestamps.",
     ),
-    *_gauges("photon_oracle", (), leader="1: this replica leads the oracle.", term="Raft term of its group."),
+    *_gauges("photon_oracle", (), leader="1: this replica leads the oracle.", term="Raft term of the oracle."),
 ]
 
 # For observers: photon serve observe, and photon table observe --metrics.
@@ -370,8 +370,8 @@ TABLES = [
         "photon_tables",
         (),
         store_up="1: the store answered the last request.",
-        dirty_cells="Cells waiting for observers, at most 10,000 of a table.",
-        oldest_dirty_seconds="Time since the oldest change waiting for observers has been the same; 0: none waits.",
+        dirty_cells="Cells waiting for observers, at most 10,000 per table.",
+        oldest_dirty_seconds="Time for which the same change has been the oldest waiting one; 0: none waits.",
         safe_point_age_seconds="Time since the safe point last moved, or since this process began.",
     ),
 ]
@@ -387,7 +387,7 @@ _SPARK = [
         "photon_spark",
         _EVENT_PARTS,
         batch_seconds="Duration of the newest batch.",
-        waiting_bound_events="Most events that may wait: patience times the events per second since the start.",
+        waiting_bound_events="The most events that may wait: patience times the events per second since the start.",
     ),
 ]
 

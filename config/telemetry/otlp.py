@@ -109,7 +109,7 @@ class Otlp:
         self._logger = provider.get_logger(SCOPE.name)
 
     def stop(self) -> None:
-        """Sends the rest; takes at most STOP_S."""
+        """Sends the remaining data; takes at most STOP_S."""
         ends = time.monotonic() + STOP_S
         ending = [threading.Thread(target=each.shutdown, daemon=True) for each in (self._spans, self._logs)]
         for thread in ending:
@@ -122,7 +122,7 @@ class Otlp:
             exporter.shutdown()  # interrupts the wait before another attempt
 
     def log_line(self, logger: object, method: str, fields: Fields) -> Fields:
-        """A processor of structlog, after those that bound a line."""
+        """A structlog processor that sends each line; it comes after those that bound a line."""
         level = str(fields.get("level", method))
         attributes: dict[str, Any] = {name: _plain(v) for name, v in fields.items() if name not in NOT_ATTRIBUTES}
         if "exception" in fields:
@@ -140,7 +140,7 @@ class Otlp:
         return fields
 
     def metrics(self, metrics: Sequence[Metric]) -> None:
-        """Does not wait. Drops this reading if the previous one is still being sent."""
+        """Sends a reading without waiting; drops it if the previous one is still being sent."""
         if not self._reading.is_alive():
             data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
             self._reading = threading.Thread(target=self._metric_exporter.export, args=(data,), daemon=True)
@@ -148,7 +148,7 @@ class Otlp:
 
 
 def _plain(value: object) -> str | bool | int | float:
-    """Returns an encodable value: numbers have 64 bits, texts are UTF-8."""
+    """Converts a value to one that can be encoded: numbers have 64 bits, texts are UTF-8."""
     if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
         return value
     return str(value).encode("utf-8", "backslashreplace").decode()

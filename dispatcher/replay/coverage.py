@@ -63,7 +63,7 @@ class Coverage:
         self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers
 
     def put(self, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
-        """Writes within the caller's transaction."""
+        """Adds spans within the caller's transaction."""
         rows: dict[tuple[str, int], tuple[int, int]] = {}
         for identity, begin, end, oldest, newest in spans:
             oldest, newest = _outwards(oldest, newest)
@@ -102,7 +102,7 @@ def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
 def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:
     """Returns chunks of these logs, up to their positions, that may hold events with ``from_ns`` <= time < ``to_ns``.
 
-    In the order of each log. Raises sqlite3.Error.
+    They are in the order of each log. Raises sqlite3.Error.
     """
     rows: dict[str, list[tuple[int, int, int]]] = {}
     overlapping = "SELECT identity, chunk, oldest_ns, newest_ns FROM covered WHERE oldest_ns < ? AND newest_ns >= ?"

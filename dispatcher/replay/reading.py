@@ -143,7 +143,7 @@ def records_between(source: Source, data_start: int, begin: int, end: int, max_r
     """Yields the whole records that begin in a part of a log; sequentially, as compressed files require.
 
     Records longer than ``max_record`` are left out, since the follower leaves them to be rejected. A last line
-    without line end is given one.
+    without a line end gets one.
     """
     at = _line_begin(source, max(begin, data_start), data_start)
     while at is not None and at < end:

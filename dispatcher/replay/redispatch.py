@@ -1,4 +1,4 @@
-"""Events that were read and counted before, dispatched once more.
+"""Dispatches events again that were read and counted before.
 
 They are in separate stretches, which no log's offset waits for and which never become rows: they are held here until
 each has its verdict, and their sender keeps a durable record of the work. So a crash costs only their attempts. The
@@ -35,7 +35,7 @@ class Redispatcher:
         return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
-        """Returns a stretch that has none left when all are done. ``first_read_ns``: start of the patience."""
+        """Sends events again; returns their stretch, with none left once done. ``first_read_ns``: patience begins."""
         stretch = self.intake.redispatch(events, first_read_ns, self.clock.monotonic())
         self._stretches.append(stretch)
         self.wake()

@@ -74,7 +74,7 @@ class _Missing:
 
 @dataclass(eq=False)
 class Reopened:
-    """One for each dispatcher; ``run`` until cancelled."""
+    """Dispatches the ids that the registry gave up. One for each dispatcher; ``run`` it until cancelled."""
 
     state: State
     registry: Recovery
@@ -94,7 +94,7 @@ class Reopened:
         self.missing = 0  # of these, ids that are in no log here
 
     async def run(self) -> None:
-        """Raises StateError."""
+        """Runs until cancelled. Raises StateError."""
         while True:
             shards = await self.registry.shards(timeout=ASK_S)
             await self._read_list(shards)

@@ -37,7 +37,10 @@ READ_ATTEMPTS = 3  # a log is given up after this many attempts to read it, LOOK
 
 @dataclass(slots=True)
 class _Work:
-    """A chunk of one log. ``known``: its events in the range with a verdict; ``asked`` had none and are ``sent``."""
+    """A chunk of a log.
+
+    ``known``: number of its events in the range with a verdict; ``asked``: of those without, which are in ``sent``.
+    """
 
     part: requests.Part
     end: int
@@ -57,7 +60,7 @@ class _Work:
 
 @dataclass(eq=False)
 class Replayer:
-    """One for each dispatcher that replays; ``run`` until cancelled."""
+    """Executes replays. One for each dispatcher that has them; ``run`` it until cancelled."""
 
     counting: Counting
     state: State
@@ -78,7 +81,7 @@ class Replayer:
         self._attempts = 0
 
     async def run(self) -> None:
-        """Raises StateError."""
+        """Runs until cancelled. Raises StateError."""
         while True:
             begun = self.clock.monotonic()
             self._look(begun)
@@ -163,7 +166,7 @@ class Replayer:
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: requests.Request) -> None:
-        """Asks the registry about the events of the range, and sends those unknown to it."""
+        """Asks the registry about the events of the range, and sends those that it does not know."""
         events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))

@@ -1,4 +1,4 @@
-"""Reads again, apart from the logs' ends: requests to replay, and ids that the registry gave up."""
+"""Tasks that read logs again, apart from their ends: for requested replays, and for ids that the registry gave up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def tidy(state: State, reads: Reads) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Places to read. ``registry`` is ``None`` if nobody can give ids up."""
+    """Places to read. ``registry`` is ``None`` if there is no registry that can give ids up."""
 
     reads: Reads
     registry: Recovery | None = None

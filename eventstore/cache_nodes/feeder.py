@@ -41,7 +41,7 @@ OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 def split_by_owner(
     ring: HashRing, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64
 ) -> Iterator[tuple[str, Piece]]:
-    """(node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
+    """Yields (node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
     ``data[starts[i]]``.
 
     Records keep their order; bytes between them (lines without a key) go with the record before, or are left out.
@@ -62,7 +62,7 @@ def split_by_owner(
     cuts = [*begins[first].tolist(), len(data)]
     parts = list(map(data.__getitem__, map(slice, cuts, cuts[1:])))
     owners_of_parts = by_place[first]
-    new_starts = np.empty(len(order), dtype=np.uint32)  # begin of the record of hashes[i] in its owner's data
+    new_starts = np.empty(len(order), dtype=np.uint32)  # start of the record of hashes[i] in its owner's data
     for owner, name in enumerate(ring.nodes):
         mine = np.flatnonzero(by_place == owner)
         if not len(mine):
@@ -76,11 +76,11 @@ def split_by_owner(
 
 @dataclass(eq=False)
 class FeedQueue:
-    """One thread calls ``put``, one ``take``.
+    """The pieces queued for one node. One thread calls ``put``, one ``take``.
 
     A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; a slower or
-    unreachable one loses the oldest pieces, beyond QUEUE_BYTES_MAX. One that takes nothing costs
-    the reader PATIENCE_SECONDS once.
+    unreachable one loses the oldest pieces, beyond QUEUE_BYTES_MAX. One that takes nothing costs the reader
+    PATIENCE_SECONDS once.
     """
 
     bytes_max: int = QUEUE_BYTES_MAX
@@ -122,7 +122,7 @@ class FeedQueue:
             self._credit_s = 0.0
 
     def take(self) -> Sequence[Piece]:
-        """The oldest pieces; waits for one. An empty result means closed."""
+        """Returns the oldest pieces, waiting for at least one; empty once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._pieces or self._closed)
             batch: list[Piece] = []

@@ -34,7 +34,7 @@ REST = BackOff(first=0.5, most=5.0)  # pauses while the node keeps failing
 
 
 class NodeHealth:
-    """Hedging delay and back-off of one node. One thread."""
+    """The hedging delay and back-off of one node. For one thread."""
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=WINDOW)
@@ -46,11 +46,11 @@ class NodeHealth:
 
     @property
     def resting(self) -> bool:
-        """True if it has failed and has not answered since."""
+        """True if the node has failed and has not answered since."""
         return self._rests > 0
 
     def may_ask(self, now: float) -> bool:
-        """While the node rests, True only once per rest period: a single request tries it."""
+        """True if the node may be asked. While it rests, that is once per rest period: a single request tries it."""
         if not self._rests:
             return True
         if now < self._rest_until:
@@ -128,7 +128,7 @@ class NodeClient:
 
 class Asked:
     def __init__(self, questions: Sequence[tuple[NodeClient, U64, I64]]) -> None:
-        """(node, hashes, their rows)."""
+        """``questions``: (node, hashes, the row of each hash)."""
         self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
 

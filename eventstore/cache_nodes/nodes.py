@@ -76,7 +76,7 @@ class NodeState:
 
 
 class CacheNodes:
-    """Call ``put`` on the reader's thread, all else on one event loop. Without nodes it is empty and does nothing."""
+    """A join's cache nodes, maybe none. Call ``put`` on the reader's thread, all else on one event loop."""
 
     def __init__(self, rule: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
         """``rule``: the store's, see wire.source_of. ``to``: ``None`` means plain text."""

@@ -28,7 +28,7 @@ from photon.eventstore.segments import Segment, SegmentCache
 
 
 class CacheNode:
-    """Call ``feed`` from one thread; the rest from any."""
+    """One node's records. Call ``feed`` from one thread; the rest from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -52,7 +52,7 @@ class CacheNode:
             self._fed_events += sum(segment.entries for segment, _, _ in segments)
 
     def find(self, source: bytes, hashes: U64) -> FoundRecords:
-        """Records under these hashes, unverified; none for another source."""
+        """Returns the records under these hashes, unverified; none for another source."""
         with self._lock:
             same = source == self._source
         located = self._cache.look_up(hashes) if same else NO_RECORDS
@@ -79,7 +79,7 @@ FEEDS_MAX = 2
 
 
 class CacheService:
-    """Handlers: wire to node and back.
+    """The handlers, which pass messages to the node and its answers back.
 
     Feeds are processed on a separate thread, so that no look-up waits for an index merge.
     """

@@ -27,7 +27,7 @@ _ATTRIBUTES = {
 
 
 class CannotMakeTable(PhotonError):
-    """One line: server, table, and the server's message."""
+    """The table cannot be created. One line: server, table, and the server's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
     if ttl != ttl_s:
         wanted = FOREVER_S if ttl_s is None else ttl_s
         notes.append(
-            f"the lifetime of rows is (seconds) {ttl or 'ever'}, not {ttl_s or 'ever'}; "
+            f"its rows' TTL in seconds is {ttl or 'FOREVER'}, not {ttl_s or 'FOREVER'}; "
             f"in HBase's shell: alter '{table}', {{NAME => '{FAMILY.decode()}', TTL => {wanted}}}"
         )
     if count != regions:
@@ -91,7 +91,7 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
-    """False if another process created it first."""
+    """Creates the table; returns False if another process created it first."""
     connect = connector(admin, types_of(), "hbase.admin", ANSWER_SECONDS_MAX)
     servers = Servers([admin], "hbase.admin", SystemClock(), 0.0, [connect])
     ttl_s = FOREVER_S if ttl_s is None else ttl_s

@@ -38,16 +38,16 @@ class HBaseRefused(FileMapError):
 
 
 class HBase(Protocol):
-    """Thread-safe. Each call raises HBaseUnavailable or HBaseRefused."""
+    """An HBase cluster. Thread-safe. Each call raises HBaseUnavailable or HBaseRefused."""
 
     def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
-        """The existing rows, with all cells or those of ``columns``. In batches, not by scans."""
+        """Returns the existing rows, with all cells or those of ``columns``. Reads in batches, not by scans."""
 
     def write(self, table: bytes, puts: Sequence[Put]) -> None:
-        """Returns once all are acknowledged; in no particular order."""
+        """Writes in no particular order; returns once all puts are acknowledged."""
 
     def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
-        """Rows in [start, stop), in calls for ``rows`` each; nothing stays open if iteration stops early."""
+        """Yields the rows in [start, stop), ``rows`` per call; nothing stays open if iteration stops early."""
 
     def regions(self, table: bytes) -> list[Region]:
         """The table's regions in the order of their rows. Raises HBaseRefused if there is no such table."""

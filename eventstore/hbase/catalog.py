@@ -72,12 +72,12 @@ class HBaseCatalog(CatalogDatabase):
         return Present(life, checkpoint, mark, slot, bool(exact))
 
     def checkpoints(self) -> dict[bytes, int]:
-        """Number of each closed checkpoint, by mark."""
+        """Returns the number of each closed checkpoint, by mark."""
         with self._lock:
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
     def logs(self) -> list[MappedLog]:
-        """All logs, by number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
+        """Returns all logs, by number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"
@@ -87,7 +87,7 @@ class HBaseCatalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def totals(self) -> MapTotals:
-        """Includes the open transaction."""
+        """Returns the totals, including the open transaction."""
         row = self._one("SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1")
         return MapTotals(*(row or (0, 0, 0, 0)))
 

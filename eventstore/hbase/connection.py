@@ -113,7 +113,7 @@ class ThriftHBase:
         return list(self._pool.map(one, batches))
 
     def call(self, ask: Callable[[Any], T], what: str) -> T:
-        """Asks over connections until there is an answer. Raises HBaseUnavailable, HBaseRefused, UsageError."""
+        """Repeats a call on new connections until answered. Raises HBaseUnavailable, HBaseRefused, UsageError."""
         began = self.clock.monotonic()
         pauses = PAUSES.pauses()
         while True:

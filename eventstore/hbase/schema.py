@@ -63,14 +63,14 @@ def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """Returns one put per entry; ``digests`` by log number."""
+    """Yields one put per entry; ``digests`` by log number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
 
 
 def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int]]:
-    """(log number, offset) of each place in known logs."""
+    """Yields (log number, offset) of each place in known logs."""
     for column in cells:
         number = numbers.get(column[2:10])
         if number is not None and len(column) == _PLACE_BYTES:
@@ -84,7 +84,7 @@ def version_row(key: bytes, time_ns: int) -> bytes:
 
 
 def version_puts(life: bytes, digests: Sequence[bytes], versions: Iterable[tuple[int, Version]]) -> Iterator[Put]:
-    """Returns one put per version, with the hash of its key."""
+    """Yields one put per version, with the hash of its key."""
     for key, version in versions:
         (row,) = dense_rows(life, np.array([key], np.uint64))
         column = _COLUMN + digests[version.log] + version.offset.to_bytes(5, "big")
@@ -108,7 +108,7 @@ def sparse_cell(micros: int, digest: bytes, offset: int) -> tuple[bytes, bytes]:
 
 
 def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int, int]]:
-    """(microseconds, log number, offset) of each entry in known logs."""
+    """Yields (microseconds, log number, offset) of each entry in known logs."""
     for column, value in cells.items():
         number = numbers.get(column[10:])
         if number is not None and len(column) == _ENTRY_BYTES:

@@ -25,14 +25,14 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 
 SLOTS = 8
 DATA_BYTES = 8 << 20  # Limit of a block; larger ones do not fit.
-FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, its begin, and the order. Larger results do not fit.
+FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, its start, and the order. Larger results do not fit.
 SLOT_BYTES = DATA_BYTES + FOUND_BYTES
 MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages never written take no memory
 
 
 class SharedSlots:
     def __init__(self, fd: int) -> None:
-        """``fd``: MEMORY_BYTES of memory. It may be closed afterwards."""
+        """``fd``: a descriptor of MEMORY_BYTES of memory. It may be closed afterwards."""
         self._memory = mmap.mmap(fd, MEMORY_BYTES)
 
     def put_data(self, slot: int, data: bytes) -> bool:
@@ -49,7 +49,7 @@ class SharedSlots:
         return self._memory[begin : begin + length]
 
     def put_found(self, slot: int, found: BlockKeys) -> bool:
-        """False if there are too many for a slot."""
+        """Writes a block's results; False if there are too many for a slot."""
         n = len(found.hashes)
         if 16 * n > FOUND_BYTES:
             return False
@@ -85,7 +85,7 @@ class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The keys of a block of ``length`` bytes in ``slot``."""
+    """Asks for the keys of a block of ``length`` bytes in ``slot``."""
 
     slot: int
     length: int
@@ -94,7 +94,7 @@ class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class KeysFound(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``records`` keys, and ``bad`` records without one. -1 keys: the reader has to find them itself."""
+    """``records`` keys, and ``bad`` records without one. -1 keys means that the reader has to find them itself."""
 
     records: int
     bad: int

@@ -86,7 +86,7 @@ class ProcessKeyFinder:
 
     @property
     def pid(self) -> int | None:
-        """``None`` while no process runs."""
+        """The process's id; ``None`` while no process runs."""
         return None if self._process is None else self._process.pid
 
     def give(self, block: Block) -> None:

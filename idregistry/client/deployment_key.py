@@ -23,7 +23,7 @@ def deployment_key(settings: Settings, base: Path) -> bytes:
 
 
 def read_key(path: Path) -> bytes:
-    """The deployment's key. Raises UsageError."""
+    """Reads a deployment's key from its file. Raises UsageError."""
     try:
         key = path.read_bytes()
     except OSError as error:

@@ -52,7 +52,7 @@ class Summer:
 
 
 def head(replica: str, group: int, status: int = pb.STATUS_OK, reason: str = "") -> pb.ExportPart:
-    """The first part. With a ``status`` other than OK nothing follows."""
+    """Returns the first part of an export. Nothing follows a ``status`` other than OK."""
     said: Any = status  # protobuf enums are plain numbers
     return pb.ExportPart(
         head=pb.ExportHead(magic=MAGIC, version=VERSION, replica=replica, group=group, status=said, reason=reason)
@@ -78,7 +78,7 @@ class ExportReader:
         self.facts: ExportFacts | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Raises ExportFailed."""
+        """Yields the chunks, checked. Raises ExportFailed."""
         summer = Summer()
         began = False
         for each in self._parts:

@@ -144,7 +144,7 @@ class GrpcBackend:
         return outcome if isinstance(second, Refusal) else second
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
-        """One try at the presumed leader; learns from the outcome which replica to ask next."""
+        """Makes one try at the presumed leader, and learns from the outcome which replica to ask next."""
         name = self._leaders.get(group) or self._names[group % len(self._names)]
         reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
         if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
@@ -168,7 +168,7 @@ class GrpcBackend:
         return refusal
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
-        """One try at ``replica``, or at the config group's leader. Raises KeyError for an unknown replica."""
+        """Makes one try at ``replica``, or at the config group's leader. Raises KeyError for an unknown replica."""
         request = messages.reshard_request(ask)
         if replica:
             reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
@@ -253,7 +253,7 @@ class GrpcBackend:
 
 
 class RegistryClient(RoutedRegistry):
-    """api.Registry over gRPC. Make it on the event loop it is used on; ``close`` it."""
+    """api.Registry over gRPC. Create it on the event loop that uses it; ``close`` it."""
 
     def __init__(
         self,

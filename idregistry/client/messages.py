@@ -1,4 +1,4 @@
-"""Converts between registry.proto's messages and requests and answers, both ways.
+"""Converts requests and answers to registry.proto's messages, and back.
 
 Nothing here raises: an inconsistent reply, or one that only a newer release understands, becomes a Refusal that says
 unknown.
@@ -56,7 +56,7 @@ def _fields(value: Any, names: Sequence[str]) -> dict[str, Any]:
 
 # -- refusals -------------------------------------------------------------------------------------------------------
 def refused(reply: Any) -> Refusal | None:
-    """Replies of all kinds have a status and a reason."""
+    """Returns the refusal in a reply of any kind; ``None`` if its status is OK."""
     if reply.status == pb.STATUS_OK:
         return None
     known = {status.value for status in Status} - {Status.UNSPECIFIED}
@@ -82,7 +82,7 @@ def slot_name(claim: SlotClaim) -> pb.SlotName:
 
 
 def ids_of(*columns: bytes) -> Ids | Refusal:
-    """Like ``Ids.decode``."""
+    """Decodes ids from their columns, like ``Ids.decode``."""
     try:
         return Ids.decode(*columns)
     except IdsError as error:
@@ -90,7 +90,7 @@ def ids_of(*columns: bytes) -> Ids | Refusal:
 
 
 def owners(found: Verdicts) -> dict[str, Any]:
-    """Outcomes and all owner columns but the tokens, as fields of a reply."""
+    """Returns the outcomes and all owner columns but the tokens, as fields of a reply."""
     times = found.owner_times
     return {
         "answers": found.outcomes.tobytes(),
@@ -208,7 +208,7 @@ def clock_facts(reply: pb.DescribeReply) -> ClockFacts:
 
 # -- witnesses and slots --------------------------------------------------------------------------------------------
 def witness_of(logs: Sequence[pb.WitnessLog]) -> Witness:
-    """May return one log too many, which the command's check refuses."""
+    """Decodes a witness. May return one log too many, which the command's check refuses."""
     return tuple(WitnessLog(each.number, each.length, each.hash) for each in logs[: LOGS_MAX + 1])
 
 
@@ -250,7 +250,7 @@ def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
-    """Decodes a reply, which lacks the rules that were the newest once."""
+    """Decodes a reply, which lacks the rules that were formerly the newest."""
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 

@@ -77,7 +77,7 @@ class Nearest:
         top.now = max(top.now, index)
 
     def round_trip_s(self, name: str) -> float:
-        """Median of the last few; infinite if it never answered."""
+        """The median of a replica's last few round trips; infinite if it never answered."""
         return self._replicas[name].distance_s
 
     def choose(self, group: int) -> str:
@@ -87,9 +87,7 @@ class Nearest:
         )
 
     def doubtful(self, name: str, group: int) -> bool:
-        """True if it is cut off from the leader or far behind: an id it calls absent may have been registered long
-        ago.
-        """
+        """True if the replica is cut off or far behind: an id it calls absent may have been registered long ago."""
         replica, top = self._replicas[name], self._tops.get(group)
         if group in replica.leaderless:
             return True

@@ -70,7 +70,8 @@ class Recovery:
                 return found
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
-        """The intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced it.
+        """Commits the intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced
+        it.
 
         Returns the shards that must have fenced it before the first reopening, as of the intent or later; shards
         opened after the intent start with the fence. A Refusal says why not, or that the outcome is unknown: then ask
@@ -157,10 +158,9 @@ class Recovery:
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
-        """Numbers of all shards; empty if no replica answered in time.
+        """Returns the numbers of all shards; empty if no replica answered in time.
 
-        Asked on each call: a caller that sends no ids would not notice changed shards, nor owned or reopened ids in
-        new ones.
+        Asks on each call, since a caller that sends no ids would not notice that the shards have changed.
         """
         known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:
@@ -178,7 +178,7 @@ class Recovery:
         retired: bool = False,
         timeout: float,
     ) -> U8:
-        """Gives ids up by compare on their exported entries: REOPENED, NO_OP or UNKNOWN for each (rules 13 to 15)."""
+        """Gives up ids whose entries are still as exported: REOPENED, NO_OP or UNKNOWN for each (rules 13-15)."""
         answers = np.full(len(times), Answer.UNKNOWN, np.uint8)
         deadline = self._deadline(timeout)
         known = await self._described(deadline)

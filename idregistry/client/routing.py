@@ -34,7 +34,7 @@ One = Callable[[int, Ids, float], Awaitable[Answered]]
 
 
 class Backend(Protocol):
-    """One try at the most likely replica; remembers hints. Raises nothing for an unreachable registry."""
+    """Makes one try at the most likely replica, and remembers hints. Raises nothing for an unreachable registry."""
 
     async def describe(self, *, timeout: float) -> Description | Refusal: ...
 
@@ -76,7 +76,7 @@ class ShardCalls:
         self._look_at = 0.0
 
     async def run(self, calls: Sequence[ShardCall]) -> None:
-        """Runs all calls and cancels slow ones. Raises the exception of one of them."""
+        """Runs all calls and cancels slow ones. If calls raised exceptions, raises one of these."""
         tasks = [(shard, asyncio.ensure_future(call)) for shard, call in calls]
         try:
             await self._wait(tasks)
@@ -181,7 +181,7 @@ class RoutedRegistry:
         )
 
     async def pulse(self, timeout: float) -> Pulse:
-        """Asks every replica at once; takes the full ``timeout`` seconds if one does not answer."""
+        """Measures the registry by asking every replica at once; takes all of ``timeout`` (s) if one is silent."""
         return await self._backend.pulse(timeout=timeout)
 
     async def introduce(self, *, timeout: float) -> bool:

@@ -27,7 +27,7 @@ def reached_at(note: str) -> str:
 def listed(
     slots: Iterable[KnownSlot], datacentre: str, named: Container[str] = ()
 ) -> Iterator[tuple[KnownSlot, str]]:
-    """(slot, host:port) of a datacentre's joiners in the registry's list, except those at the addresses ``named``."""
+    """Yields (slot, host:port) of a datacentre's joiners in the registry's list, except those at ``named``."""
     for slot in slots:
         address = reached_at(slot.address)
         if address and slot.datacentre == datacentre and not slot.retired and address not in named:

@@ -15,7 +15,7 @@ from photon.idregistry.core import commands as c
 
 
 def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int, c.ShardCommand]]:
-    """(index, command), ascending, as fewer pairs: each has the index of the last command merged into it."""
+    """Yields (index, command), ascending, as fewer pairs: each has the index of the last command merged into it."""
     run = Run()
     for index, command in commands:
         batch = command if isinstance(command, c.Batch) else None

@@ -78,7 +78,7 @@ def median(offsets: Sequence[Offset]) -> Offset:
 
 
 def middle_s(clocks: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The two seconds between which the median of clocks lies.
+    """Returns the two offsets, in seconds, between which the median of clocks lies.
 
     ``clocks``: for each clock its offset ahead and the error either way. A paused or starved process yields a wide
     interval.
@@ -93,7 +93,7 @@ def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) 
 
 
 class Agreement(enum.IntEnum):
-    """The numbers of registry.proto."""
+    """The result of comparing clocks; the numbers are those of registry.proto."""
 
     AGREES = 1  # the local clock is certainly within S of the median
     APART = 2  # it is certainly further away
@@ -121,7 +121,7 @@ def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
 def objection(
     now: Interval, middle: Offset, peers: Mapping[str, Offset], *, uncertainty_ns: int, require_sync: bool
 ) -> str:
-    """Why no proposal that depends on the time may be made; empty if it may. For people, one line."""
+    """Why no proposal that depends on the time may be made; empty if it may. One line, for people."""
     bound = f"S = {uncertainty_ns / NS_PER_S:g} s"
     agreement = judged(middle, uncertainty_ns)
     if agreement is Agreement.APART:
@@ -141,11 +141,11 @@ def objection(
 
 
 def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
-    """Later event times are TOO_NEW: beyond now + S by any clock that may be right.
+    """Returns the time after which event times are TOO_NEW: now + S by any clock that may be right.
 
     S bounds the difference of any two machines, so an event may carry up to S more than this clock shows; a kernel
-    that reports a greater error is believed. A clock that is certainly wrong is replaced by the median.
-    Otherwise a leader with a slow clock would block its shard until an operator corrects it.
+    that reports a greater error is believed. A clock that is certainly wrong is replaced by the median. Otherwise a
+    leader with a slow clock would block its shard until an operator corrects it.
     """
     if middle.beyond(uncertainty_ns):
         return now.now_ns + middle.high_ns + uncertainty_ns

@@ -78,16 +78,16 @@ class Batch(Command, frozen=True, tag="batch"):
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
-        """One batch made of several requests, in order."""
+        """Returns one batch made of several requests, in order."""
         cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
     def inserts(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to insert. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def clears(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to clear. Raises IdsError."""
         try:
             return Ids.decode(self.clear_digests, self.clear_times, self.clear_tokens)
         except IdsError as error:
@@ -126,9 +126,7 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
-    """Gives ids up by compare with the exported entry: owned ones, and others on an operator's order
-    (rules 13-15).
-    """
+    """Gives up ids whose entry is still as exported: owned ones, and others on an operator's order (rules 13-15)."""
 
     digests: bytes
     times: bytes
@@ -139,7 +137,7 @@ class Reopen(Command, frozen=True, tag="reopen"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to give up. Raises IdsError."""
         if self.digests and not self.generations:
             raise IdsError("no generations are named")
         return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
@@ -196,7 +194,7 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """Raises IdsError."""
+        """The ids to register again. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def take(self, rows: I64, config: int) -> RegisterAgain:
@@ -387,7 +385,7 @@ def encode(command: ShardCommand | ConfigCommand) -> bytes:
 
 
 def decode_shard(data: bytes) -> ShardCommand:
-    """A shard group's command. Raises CommandError."""
+    """Decodes a shard group's command. Raises CommandError."""
     command: ShardCommand = _decode(data, _shard_decoder)
     if isinstance(command, Configure):
         check_ranges(command.ranges)
@@ -408,7 +406,7 @@ def decode_shard(data: bytes) -> ShardCommand:
 
 
 def decode_config(data: bytes) -> ConfigCommand:
-    """The config group's command. Raises CommandError."""
+    """Decodes a config group's command. Raises CommandError."""
     command: ConfigCommand = _decode(data, _config_decoder)
     if isinstance(command, SetUp):
         check_ranges(command.ranges)
@@ -416,7 +414,7 @@ def decode_config(data: bytes) -> ConfigCommand:
 
 
 def check_ranges(ranges: tuple[Range, ...]) -> None:
-    """Ranges must be in order, without overlap, and contain each of their shards once. Raises CommandError."""
+    """Checks that ranges are in order, do not overlap, and name each of their shards once. Raises CommandError."""
     end = None
     if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
         raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
@@ -445,16 +443,16 @@ def check_number(ids: Ids) -> None:
 
 
 def check_inserts(ids: Ids) -> None:
-    """Number, kinds and tokens. Raises CommandError."""
+    """Checks number, kinds and tokens. Raises CommandError."""
     check_number(ids)
     if ids.kinds.tobytes().translate(None, _KINDS):
-        raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
+        raise CommandError(f"kinds: not all are from {int(min(Kind))} to {int(max(Kind))}")
     if len(ids) and int(np.minimum.reduce(ids.tokens)) >> BATCH_BITS == 0:
         raise CommandError("tokens: a token without an incarnation")
 
 
 def take(column: bytes, width: int, rows: I64) -> bytes:
-    """Rows of a column of fixed-width bytes."""
+    """Returns the rows of a column of fixed-width bytes."""
     if len(rows) * width == len(column):
         return column  # all of them: rows are ascending
     return np.frombuffer(column, f"V{width}")[rows].tobytes()

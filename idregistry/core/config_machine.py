@@ -112,7 +112,7 @@ class ConfigMachine:
         return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, *sampled, end]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Raises SnapshotError."""
+        """Replaces the state by that of a snapshot. Raises SnapshotError."""
         head, slots, judged, samples = _read(chunks)
         with self._lock:
             self._slots, self._verdict_rules, self._samples = slots, judged, samples
@@ -160,7 +160,7 @@ class ConfigMachine:
             return self._samples.get(join, ())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
-        """Slots by name, and True if there are more; as of the last entry applied here."""
+        """Returns the slots by name, and True if there are more; as of the last entry applied here."""
         with self._lock:
             after = sorted(each for each in self._slots if each > name)
             known = [(each, self._slots[each]) for each in after[:limit]]
@@ -170,7 +170,7 @@ class ConfigMachine:
             ], len(after) > limit
 
     def incarnations(self) -> dict[str, list[int]]:
-        """Slot -> all its incarnations, ascending."""
+        """Returns slot -> all its incarnations, ascending."""
         with self._lock:
             return {name: list(slot.incarnations) for name, slot in self._slots.items()}
 

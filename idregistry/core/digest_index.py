@@ -54,13 +54,13 @@ def words_of(hi: U64, chunk: int, rows: I64) -> U64:
 
 
 def places_in(words: U64) -> tuple[I64, I64]:
-    """(number of the chunk, row within it) of each word."""
+    """Returns (number of the chunk, row within it) of each word."""
     chunks, rows = (words >> _CHUNK_SHIFT) & _NUMBER_MASK, words & _ROW_MASK
     return chunks.view(np.int64), rows.view(np.int64)
 
 
 def hashes_of(lo: U64) -> U64:
-    """One hash per id. The top bits choose the segment, others the group, the lowest the step."""
+    """Returns one hash per id. The top bits choose the segment, others the group, the lowest the step."""
     return (lo ^ (lo >> _32)) * _MIX
 
 
@@ -69,7 +69,7 @@ class RowsOfWords(Protocol):
         """Selects words whose chunk still exists."""
 
     def digests(self, words: U64) -> tuple[U64, U64]:
-        """First and last eight bytes of the digest of each living row."""
+        """Returns the first and last eight bytes of the digest of each living row."""
 
 
 class DigestIndex:
@@ -100,7 +100,7 @@ class DigestIndex:
         return self.probe(lo, hi, hashes_of(lo))[0]
 
     def probe(self, lo: U64, hi: U64, hashes: U64) -> tuple[U64, I64]:
-        """(word of each id or 0, group where its probing ended: for an absent id one with room)."""
+        """Returns (word of each id or 0, group where its probing ended: for an absent id one with room)."""
         found = np.zeros(len(lo), np.uint64)
         todo: I64 = np.arange(len(lo))
         at, steps = self._homes(hashes), self._steps(hashes)

@@ -60,12 +60,12 @@ class Entries:
 
 
 def times_in(rows: Rows) -> I64:
-    """Event times from the bucket's start, ns."""
+    """Returns the event times from the bucket's start, ns."""
     return rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
 
 
 def row_hashes(rows: Rows, number: int, generations: U64 | None = None) -> U64:
-    """One hash per row of bucket ``number``; 0 is a valid one. ``generations``: ``None`` means all 0."""
+    """Returns one hash per row of bucket ``number``; 0 is a valid one. ``generations``: ``None`` means all 0."""
     x: U64 = rows["lo"] * _K[0]
     x ^= rows["hi"]
     x *= _K[1]
@@ -148,7 +148,7 @@ class Bucket:
             self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
-        """Call before rows, all different, are changed in place; ``changed`` must follow."""
+        """Prepares a change in place of rows, all different; ``changed`` must follow."""
         self._subtract(rows)
         live = []
         for reference in self._frozen:

@@ -56,7 +56,7 @@ class Entry:
 
 
 def digest_columns(digests: bytes) -> tuple[U64, U64]:
-    """First and last eight bytes of each digest, as little-endian numbers."""
+    """Returns the first and last eight bytes of each digest, as little-endian numbers."""
     pairs = np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
@@ -66,7 +66,7 @@ class IdTable:
 
     def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
         if not 0 < bucket_bits <= MAX_BUCKET_BITS:
-            raise ValueError(f"bucket_bits {bucket_bits} is not within 1 and {MAX_BUCKET_BITS}")
+            raise ValueError(f"bucket_bits {bucket_bits} is not from 1 to {MAX_BUCKET_BITS}")
         self.bucket_bits = bucket_bits
         self._buckets: dict[int, Bucket] = {}
         self._index = DigestIndex(self)
@@ -186,7 +186,7 @@ class IdTable:
         return lo, hi
 
     def _by_bucket(self, words: U64) -> Iterator[tuple[Bucket, I64, I64 | slice]]:
-        """(bucket, rows there, positions) of living words, chunk by chunk."""
+        """Yields (bucket, rows there, positions) of living words, chunk by chunk."""
         chunks, rows = places_in(words)
         for chunk, at in _groups(chunks):
             known = self._by_chunk[chunk]
@@ -275,7 +275,7 @@ class IdTable:
 
     # -- scans ----------------------------------------------------------------------------------------------------
     def bucket_numbers(self) -> list[int]:
-        """Ascending."""
+        """The numbers of all buckets, ascending."""
         return sorted(self._buckets)
 
     def bucket_rows(self, number: int) -> Rows:
@@ -284,7 +284,7 @@ class IdTable:
         return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
 
     def bucket(self, number: int) -> Bucket:
-        """One bucket. Its rows keep their order until a collection."""
+        """Returns one bucket. Its rows keep their order until a collection."""
         return self._buckets[number]
 
     # -- collection and snapshots -------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class IdTable:
         return sum(bucket.sum for bucket in self._buckets.values()) % 2**64
 
     def blocks(self) -> list[tuple[int, int]]:
-        """(bucket, block) of all rows, for ``adds_up``."""
+        """Returns (bucket, block) of all rows, for ``adds_up``."""
         return [(number, block) for number in sorted(self._buckets) for block in range(self._buckets[number].blocks)]
 
     def adds_up(self, number: int, block: int) -> bool:
@@ -373,7 +373,7 @@ def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
 
 
 def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
-    """(key, positions) of a batch; positions keep the batch's order."""
+    """Yields (key, positions) of a batch; positions keep the batch's order."""
     if not len(keys):
         return
     if len(keys) == 1 or (keys[0] == keys[-1] and (keys == keys[0]).all()):

@@ -16,7 +16,7 @@ from photon.idregistry.raft.api import GroupState
 
 
 class Status(enum.IntEnum):
-    """The numbers of registry.proto."""
+    """The status of a reply; the numbers are those of registry.proto."""
 
     UNSPECIFIED = 0
     OK = 1
@@ -30,7 +30,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No answer. ``leader``: a replica's name, if known, for NOT_LEADER."""
+    """A reply without an answer. ``leader``: a replica's name, if known, for NOT_LEADER."""
 
     status: Status
     reason: str = ""

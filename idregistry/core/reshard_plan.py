@@ -106,7 +106,7 @@ def plan(
     if changes.pending is not None:
         return f"change {changes.pending.config} of the shards is under way: one at a time"
     if not 1 <= count <= c.MAX_SHARDS:
-        return f"shards: {count} is not within 1 and {c.MAX_SHARDS}"
+        return f"shards: {count} is not from 1 to {c.MAX_SHARDS}"
     if count == len(changes.named):
         return f"there are {count} shards already"
     closed = [number for number in changes.live if number not in shards or not shards[number].number]

@@ -16,7 +16,7 @@ NEWEST = 32  # newest samples per side: further ones replace the oldest of these
 
 
 def with_others(known: tuple[c.Sample, ...], others: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
-    """Returns the same object if nothing changes."""
+    """Adds samples. Returns the same object if nothing changes."""
     records = {(each.side, each.record) for each in known}
     news = [each for each in others if (each.side, each.record) not in records]
     if not news:

@@ -77,7 +77,7 @@ Select = Callable[[Bucket, int, int], tuple[I64, int]]
 def owned_page(
     table: IdTable, state: ShardState, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX
 ) -> EntryPage:
-    """Ids owned under tokens of this slot's incarnations up to ``upto`` (rules 13 and 14). Raises CursorError."""
+    """Returns the ids that this slot's incarnations up to ``upto`` own (rules 13, 14). Raises CursorError."""
     incarnations = np.array(
         [each for each, name in state.incarnations.items() if name == slot and each <= upto], np.uint64
     )
@@ -96,7 +96,7 @@ def owned_page(
 
 
 def reopened_page(table: IdTable, state: ShardState, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
-    """Ids that were given up and not taken since. Looks only at ids that were ever reopened."""
+    """Returns the ids that were given up and not taken since. Looks only at ids that were ever reopened."""
 
     def select(bucket: Bucket, start: int, rows: int) -> tuple[I64, int]:
         able = sorted(row for row in bucket.generations if row >= start)  # a reopened id has a generation
@@ -163,7 +163,7 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 
 
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
-    """Applied only if count and XOR match all ids owned below; then remembers the watermark (rule 8).
+    """Clears the ids owned below a batch if count and XOR match them, and remembers the watermark (rule 8).
 
     Reads the rows of the buckets that hold anything not cleared, about 10 ns per row, and takes a quarter of a
     microsecond per id that it clears; at most MAX_CLEARED at once.

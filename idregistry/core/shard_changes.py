@@ -100,7 +100,7 @@ def intend(changes: Changes, command: c.Intend) -> tuple[Changes, str]:
 
 
 def decide(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
-    """The first decision of a change wins; repeating it is no error."""
+    """Ends a change. The first decision wins; repeating it is no error."""
     pending = changes.pending
     if pending is None or pending.config != command.config:
         last = changes.last

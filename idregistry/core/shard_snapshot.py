@@ -123,7 +123,7 @@ def write_shard(image: ShardImage) -> Iterable[bytes]:
 
 
 def state_chunks(image: ShardImage) -> list[bytes]:
-    """All chunks but the ids: the same bytes for the same state and VERSION."""
+    """Returns all chunks but the ids: the same bytes for the same state and VERSION."""
     state = image.state
     head = _Head(
         MAGIC,
@@ -151,8 +151,8 @@ def _slot_chunks(state: ShardState) -> Iterator[bytes]:
 
 
 def slot_items(slots: Iterable[tuple[tuple[Any, ...], list[int]]], most: int) -> Iterator[list[Any]]:
-    """(a slot's fields, its incarnations) as items of chunks: ``most`` per chunk, with some of the incarnations in
-    each.
+    """Yields (a slot's fields, its incarnations) as items of chunks: ``most`` per chunk, with some of the
+    incarnations in each.
     """
     items: list[Any] = []
     weight = 0
@@ -261,8 +261,8 @@ def head_facts(chunk: bytes) -> HeadFacts:
 
 
 def peek_ids(begin: bytes, length: int) -> tuple[int, int] | None:
-    """Bucket and number of rows of a chunk of ids, from its first PEEK_BYTES and its length; ``None`` for other
-    chunks.
+    """Returns the bucket and number of rows of a chunk of ids, from its first PEEK_BYTES and its length; ``None`` for
+    other chunks.
     """
     at = begin.find(_ROWS_NAME)
     if not begin.startswith(_IDS_BEGIN) or at < 0:
@@ -275,7 +275,7 @@ def peek_ids(begin: bytes, length: int) -> tuple[int, int] | None:
 
 
 def ids_of(chunk: bytes) -> tuple[int, Rows]:
-    """Bucket and rows of a chunk of ids. Raises SnapshotError."""
+    """Returns the bucket and rows of a chunk of ids. Raises SnapshotError."""
     decoded = _decode(chunk)
     if not isinstance(decoded, _Ids):
         raise SnapshotError("shard snapshot: a chunk holds no ids")
@@ -283,13 +283,13 @@ def ids_of(chunk: bytes) -> tuple[int, Rows]:
 
 
 def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
-    """Bucket and (row, generation) of a chunk of generations; ``None`` for other chunks. Raises SnapshotError."""
+    """Returns bucket and (row, generation) of a chunk of generations; ``None`` for others. Raises SnapshotError."""
     decoded = _decode(chunk)
     return (decoded.bucket, decoded.rows) if isinstance(decoded, _Generations) else None
 
 
 def held_head(chunk: bytes) -> bytes:
-    """The same first chunk of a snapshot, but for a shard that begins closed to inserts. Raises SnapshotError."""
+    """Returns a snapshot's first chunk, changed so that the shard begins closed to inserts. Raises SnapshotError."""
     head = _decode(chunk)
     _begin(head)
     return _encode(msgspec.structs.replace(head, held=True))

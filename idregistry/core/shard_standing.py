@@ -102,7 +102,7 @@ class Sharding:
     def apply(
         self, command: c.Configure | c.Prepare | c.Activate | c.Abort | c.Close, ids: int, boundary: int
     ) -> str:
-        """The reason for a refusal, empty if accepted. ``ids`` and ``boundary`` are the shard's."""
+        """Applies a command; returns why it is refused, empty if accepted. ``ids``, ``boundary``: the shard's."""
         if isinstance(command, c.Configure):
             return self.configure(command)
         if isinstance(command, c.Prepare):
@@ -127,7 +127,7 @@ class Sharding:
         return ""
 
     def prepare(self, command: c.Prepare) -> str:
-        """Prepares a change; its comparison keeps a start safe regardless of clocks."""
+        """Prepares a change; comparing event times here keeps its start safe regardless of clocks."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -163,7 +163,7 @@ class Sharding:
         return ""
 
     def abort(self, command: c.Abort) -> str:
-        """Aborts; the proposer has seen in the config group that no change in between was activated."""
+        """Aborts a change; the proposer has seen in the config group that no change in between was activated."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"

@@ -23,7 +23,7 @@ FOREVER = (NO_TIME, END_OF_TIME)
 def single_range(shards: int) -> tuple[Range, ...]:
     """The config of a deployment's first start: all time in shards 1 to ``shards``."""
     if not 1 <= shards <= MAX_SHARDS:
-        raise ValueError(f"shards = {shards} is not within 1 and {MAX_SHARDS}")
+        raise ValueError(f"shards = {shards} is not from 1 to {MAX_SHARDS}")
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
 
 
@@ -40,7 +40,7 @@ def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...
 
 
 def shards_of(digests: bytes, shards: Sequence[int]) -> U32:
-    """Shard number of each of n ids. ``digests`` is n x 16 bytes."""
+    """Returns the shard number of each of n ids. ``digests`` is n x 16 bytes."""
     return shards_by(np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1], shards)
 
 

@@ -40,7 +40,7 @@ class Difference:
 
 
 def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
-    """``state``: everything but the ids, as at the beginning of a snapshot."""
+    """Hashes a shard's state. ``state``: everything but the ids, as at the beginning of a snapshot."""
     digest = hashlib.blake2b(digest_size=HASH_BYTES)
     for chunk in state:
         digest.update(len(chunk).to_bytes(8, "little") + chunk)

@@ -123,7 +123,7 @@ class ShardMachine:
             return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Raises SnapshotError."""
+        """Replaces the state by that of a snapshot. Raises SnapshotError."""
         self._replace(read_shard(chunks))
 
     def restoring(self) -> ShardReading:
@@ -158,17 +158,17 @@ class ShardMachine:
             return self._state.sharding.standing, self._state.sharding.ranges
 
     def trace(self, digest: bytes, time_ns: int) -> scans.Traced:
-        """One id's entry with its owner's slot; for people."""
+        """Returns one id's entry with its owner's slot; for people."""
         with self._lock:
             return scans.traced(self._table.get(digest), self._state, time_ns)
 
     def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
-        """Ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""
+        """Returns the ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""
         with self._lock:
             return scans.owned_page(self._table, self._state, slot, upto, cursor, limit)
 
     def reopened_page(self, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
-        """Ids that wait for a record with their generation. Raises CursorError."""
+        """Returns the ids that wait for a record with their generation. Raises CursorError."""
         with self._lock:
             return scans.reopened_page(self._table, self._state, cursor, limit)
 
@@ -215,14 +215,14 @@ class ShardMachine:
             return self._table.bucket_numbers()
 
     def misplaced(self, bucket: int) -> int:
-        """Number of ids of a bucket that are not this shard's; more than 0 is a defect."""
+        """Returns the number of ids of a bucket that are not this shard's; more than 0 is a defect."""
         with self._lock:
             rows = self._table.bucket_rows(bucket)
             return misplaced(rows, bucket << self._bucket_bits, self._state.sharding)
 
     @property
     def boundary(self) -> int:
-        """ns UTC; NO_BOUNDARY means that nothing is too old."""
+        """The boundary in ns UTC; NO_BOUNDARY means that nothing is too old."""
         return self._state.boundary
 
     @property
@@ -231,7 +231,7 @@ class ShardMachine:
             return len(self._table)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """(bucket, block) of all rows, for ``adds_up``."""
+        """Returns (bucket, block) of all rows, for ``adds_up``."""
         with self._lock:
             return self._table.blocks()
 
@@ -447,7 +447,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """Compares: an owned id on the token; a cleared one, on an operator's order, on token and generation."""
+    """True if the entry matches: owned, by token; cleared, on an operator's order, by token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -36,7 +36,7 @@ class VerdictRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, arra
         return self.rules[-1] if self.rules else b""
 
     def announced(self, process: str, rule: bytes) -> VerdictRules:
-        """Returns the same object if nothing changes."""
+        """Adds an announcement. Returns the same object if nothing changes."""
         before = self.processes.get(process)
         if before == rule:
             return self

@@ -43,7 +43,7 @@ class BackupDamaged(PhotonError):
 
 
 class BackupRefused(PhotonError):
-    """No backup can be made there or now. One line."""
+    """No backup can be made at this place or time. One line."""
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,7 +75,7 @@ class Source:
 
 def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, photon: str, made_at: str,
                  members: Sequence[str]) -> list[GroupContent]:  # fmt: skip
-    """Makes DIR and returns its content, read back.
+    """Writes a backup to a new directory and returns its content, read back.
 
     Raises BackupRefused, OSError, and the errors of reading a source.
     """
@@ -127,7 +127,7 @@ def _sealed(manifest: Manifest) -> Manifest:
 
 # -- reading --------------------------------------------------------------------------------------------------------
 def read_manifest(disk: Disk, directory: Path) -> Manifest:
-    """Raises BackupDamaged."""
+    """Reads a backup's manifest. Raises BackupDamaged."""
     path = directory / MANIFEST
     if not disk.exists(path):
         raise BackupDamaged(f"{directory}: has no {MANIFEST}: not a backup, or an incomplete one")
@@ -184,7 +184,7 @@ class GroupContent:
 
 
 def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
-    """Reads and decodes every byte. Raises BackupDamaged."""
+    """Reads and decodes every byte of a backup. Raises BackupDamaged."""
     manifest = read_manifest(disk, directory)
     config = config_of(disk, directory, manifest)
     found = [_content(disk, directory, entry, config.ranges) for entry in manifest.groups]

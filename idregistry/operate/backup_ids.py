@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IdColumns:
-    """n ids."""
+    """n ids, as columns."""
 
     digests: bytes  # n x 16
     times: I64
@@ -95,7 +95,7 @@ def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
 
 
 def plan_ids(disk: Disk, directory: Path, manifest: Manifest, part_bytes: int) -> Iterator[IdsPart]:
-    """All ids of a backup in parts of about ``part_bytes``. Raises BackupDamaged, OSError."""
+    """Yields all ids of a backup in parts of about ``part_bytes``. Raises BackupDamaged, OSError."""
     for entry in manifest.groups:
         if entry.group == 0:
             continue

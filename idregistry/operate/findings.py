@@ -99,7 +99,9 @@ def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[F
         if least > uncertainty_s / 2:
             what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
             level: Level = "error" if least > uncertainty_s else "warning"
-            yield Finding(level, f"replica {each.name}", what, f"synchronise it: S is {uncertainty_s:g} s")
+            yield Finding(
+                level, f"replica {each.name}", what, f"synchronise it; clock.uncertainty is {uncertainty_s:g} s"
+            )
     if surely_apart_s(0.0, 0.0, within) > uncertainty_s:
         what = f"all replicas' clocks are {abs(middle):.1f} s {'ahead of' if middle > 0 else 'behind'} this machine's"
         yield Finding("warning", "this machine", what, "synchronise the clocks")

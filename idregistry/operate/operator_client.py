@@ -86,8 +86,8 @@ class OperatorClient:
         return {name: self._inspected(name, future.result) for name, future in asked.items()}
 
     def measure_all(self, timeout: float = CALL_SECONDS) -> dict[str, Inspection]:
-        """Like ``inspect_all``, then each replica again, alone and over an open connection: measures distances and
-        clock differences.
+        """Asks all replicas like ``inspect_all``, then each again, alone and over an open connection: measures
+        distances and clock differences.
         """
         found = self.inspect_all(timeout)
         for name in [name for name, each in found.items() if each.reply is not None]:
@@ -138,7 +138,7 @@ class OperatorClient:
 
     # -- the leader ---------------------------------------------------------------------------------------------
     def leader(self, group: int, timeout: float = LEADER_SECONDS) -> str:
-        """Raises RegistryUnreachable if none is found in time."""
+        """Returns a group's leader. Raises RegistryUnreachable if none is found in time."""
         deadline = time.monotonic() + timeout
         while True:
             inspected = self.inspect_all().values()
@@ -209,7 +209,7 @@ class OperatorClient:
             raise RegistryRefuses(reply.reason)
 
     def open_shard(self, shard: int, boundary_ns: int | None) -> None:
-        """Raises PhotonError."""
+        """Opens a restored shard. Raises PhotonError."""
         request = pb.OpenShardRequest(
             shard=shard, raise_boundary=boundary_ns is not None, boundary_ns=boundary_ns or 0
         )

@@ -48,8 +48,8 @@ class Exchange:
 
 
 def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, str]:
-    """Name -> address of the remaining replicas, from the deployment file, which has the new replica in place of the
-    old one.
+    """Returns name -> address of the remaining replicas, from the deployment file, which has the new replica in place
+    of the old one.
 
     Raises ReplaceRefused.
     """
@@ -105,7 +105,7 @@ def check_survivors(found: Mapping[str, Inspection]) -> list[GroupRow]:
 
 
 def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list[str]:
-    """Survivors that have not applied a barrier yet (group -> index); empty once all have. For people."""
+    """Returns the survivors that have not applied a barrier yet (group -> index); empty once all have. For people."""
     said = []
     for name, each in found.items():
         for group, index in barriers.items():
@@ -116,7 +116,7 @@ def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list
 
 
 def not_there_yet(found: Mapping[str, Inspection]) -> list[str]:
-    """Steps missing before the new membership is in force; empty once it is. For people."""
+    """Returns the steps missing before the new membership is in force; empty once it is. For people."""
     said = []
     epoch = epoch_of(found)
     for name, each in found.items():

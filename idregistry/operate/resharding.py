@@ -31,7 +31,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def asked(registry: RegistryClient, ask: Ask, *, replica: str = "", timeout: float) -> Resharding:
-    """Returns the answer. Raises ReshardFailed."""
+    """Sends a request and returns the registry's answer. Raises ReshardFailed."""
     outcome = await registry.reshard(ask, replica=replica, timeout=timeout)
     if isinstance(outcome, Refusal):
         raise ReshardFailed(_why(outcome, replica))
@@ -130,7 +130,7 @@ def refused(found: Resharding, config: int) -> bool:
 async def verified(
     registry: RegistryClient, replicas: Sequence[str], *, timeout: float
 ) -> Mapping[str, ReshardOutcome]:
-    """Each replica's check of its own content."""
+    """Returns each replica's check of its own content."""
     asking = (registry.reshard(Ask(Action.VERIFY), replica=name, timeout=timeout) for name in replicas)
     return dict(zip(replicas, await asyncio.gather(*asking), strict=True))
 

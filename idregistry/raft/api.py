@@ -12,7 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class StateMachine(Protocol):
-    """Deterministic: the same commands in the same order give the same state and results on each replica.
+    """A deterministic state machine: the same commands in the same order give the same state and results on each
+    replica.
 
     All three methods are called on the driver's thread, never concurrently.
     """
@@ -34,7 +35,7 @@ class Restoring(Protocol):
     """A state being read from a snapshot while the present one stays in use."""
 
     def take(self, chunk: bytes) -> None:
-        """Takes the next chunk, in some milliseconds."""
+        """Takes the next chunk, within a few milliseconds."""
 
     def finish(self) -> None:
         """Replaces the state at once, after the last chunk."""
@@ -87,7 +88,7 @@ class NotLeader:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may have been committed, or may still be: the deadline passed or leadership was lost."""
+    """The command may have been committed, or may still be: the deadline passed or leadership was lost."""
 
 
 ProposalOutcome = Applied | NotLeader | Unknown
@@ -114,7 +115,7 @@ class Group(Protocol):
         """Thread-safe. Calls ``done`` exactly once, on the driver's thread (or at once if not the leader)."""
 
     def state(self) -> GroupState:
-        """Thread-safe."""
+        """Returns the group's present state. Thread-safe."""
 
     def transfer(self, to: str | None) -> None:
         """Asks the leader to let another replica lead (``None`` means the most up-to-date one).

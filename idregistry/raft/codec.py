@@ -144,7 +144,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """Raises BadMessage."""
+    """Decodes a message. Raises BadMessage."""
     if not 1 < len(data) <= MESSAGE_BYTES_MAX:
         raise BadMessage(f"raft message of {len(data)} bytes, must be 2 to {MESSAGE_BYTES_MAX}")
     if data[0] != CODEC_VERSION:

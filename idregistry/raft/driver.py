@@ -233,8 +233,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
     def may_apply(self) -> bool:
         """True if there are committed entries to apply now.
 
-        In a stream of small entries a follower, of whom nobody waits for a result, applies several as one. Entries
-        that are not committed here promise another message, with the next ones or a heartbeat.
+        In a stream of small entries a follower applies several as one, since nobody waits for its results. Entries
+        not yet committed here promise another message, with the next entries or a heartbeat.
         """
         first, committed, journal = self.applied() + 1, self.committed(), self._journal
         if self.leads() or not self.leader() or committed == journal.last:

@@ -21,7 +21,7 @@ WINDOW_BYTES = 256 << 10  # read at once, since entries are read in order
 
 
 class EntryLog:
-    """Positions count from 0, the first live entry. Not thread-safe.
+    """The live entries. Positions count from 0, the first one. Not thread-safe.
 
     Entries become *placed* in order, when they are durable in the segment file; only placed commands can be
     forgotten. ``unplaced`` has the places of the others in the next write.

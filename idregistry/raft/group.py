@@ -44,7 +44,7 @@ Done = Callable[[ProposalOutcome], None]
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """Answered once, at the latest at its deadline."""
+    """A command to commit. It is answered once, at its deadline at the latest."""
 
     command: bytes
     deadline: float
@@ -354,7 +354,7 @@ class RaftGroup:
     # --- elections --------------------------------------------------------------------------------------------
 
     def _stand_if_told(self) -> None:
-        """Called after all messages: one that arrived with or after the order would delay its election."""
+        """Stands for election if told to. Called after all messages: one after the order would delay the election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1
@@ -408,7 +408,7 @@ class RaftGroup:
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
     def _snapshot_failed(self) -> None:
-        """Handles missing room for a snapshot: does not retry at once."""
+        """Handles a snapshot that failed for lack of disk space: it is not retried at once."""
         self._snapshot_after = self.clock.monotonic() + 4 * self.options.disk_retry
 
     def _compact(self, now: float) -> None:
@@ -432,7 +432,7 @@ class RaftGroup:
         return in_flight < self.options.in_flight and self._hand_over is None
 
     def _take_proposals(self) -> None:
-        """Called by the library inside its tick."""
+        """Proposes queued commands; called by the library inside its tick."""
         core = self._core
         while self._queue and core.leads() and self._may_propose():
             proposal = self._queue.popleft()

@@ -121,7 +121,7 @@ class RaftHost:
         return all(group.state().writable for group in self._groups.values())
 
     def group(self, number: int) -> Group:
-        """Raises KeyError."""
+        """Returns one of the present groups. Raises KeyError."""
         return self._groups[number]
 
     @property
@@ -140,7 +140,7 @@ class RaftHost:
         with self._lock:
             coming = {change.number for change in self._changes if change.machine is not None}
             if number in self._groups or number in coming:
-                raise ValueError(f"raft: group {number} is here already")
+                raise ValueError(f"raft: group {number} exists here already")
             if len(self._groups) + len(coming) >= GROUPS_MAX:
                 raise ValueError(f"raft: replica {self._name} has {GROUPS_MAX} groups and accepts no more")
             return self._queue_change(_Change(number, machine))
@@ -176,7 +176,7 @@ class RaftHost:
         return any(group.waited_for for group in self._groups.values())
 
     def start(self) -> None:
-        """Returns once the disks are read and the thread runs. Raises the errors of reading."""
+        """Starts the thread; returns once the disks are read and it runs. Raises the errors of reading."""
         if self._thread is not None:
             raise RuntimeError("raft: a host can start only once")
         ready = threading.Event()
@@ -340,7 +340,7 @@ class RaftHost:
         return RaftStopped(f"replica {self._name} has stopped")
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
-        """Queues a change; the lock is held."""
+        """Queues a change. Call it with the lock held."""
         change.done.set_running_or_notify_cancel()  # so it cannot be cancelled any more
         if self._ended:
             change.done.set_exception(self._over())
@@ -380,7 +380,7 @@ class RaftHost:
             change.done.set_result(group)
 
     def _add_now(self, identity: Identity, number: int, machine: StateMachine) -> RaftGroup:
-        """The group's votes and entries leave this replica only after its directory and name are durable."""
+        """Adds a group. Its votes and entries leave this replica only after its directory and name are durable."""
         group = self._make_group(number, machine)
         try:
             group.open()

@@ -66,7 +66,7 @@ class KnownGroups:
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
-    """Read before a ``RaftHost`` is made; empty before the first start. Raises RaftStopped, OSError."""
+    """Returns the groups noted in a directory, before a ``RaftHost`` is made there. Raises RaftStopped, OSError."""
     path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())
@@ -75,9 +75,9 @@ def known_groups(disk: Disk, directory: Path) -> KnownGroups:
 
 
 def membership(disk: Disk, directory: Path, configured: Membership) -> Membership:
-    """The membership in which a replica starts.
+    """Returns the membership in which a replica starts.
 
-    ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with configured
+    That is ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with configured
     addresses, if any. Raises RaftStopped, OSError.
     """
     path = directory / REPLICA

@@ -116,7 +116,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, disk: Disk, memory: int = LOG_MEMORY_BYTES) -> None:
-        """``memory``: about how many bytes of the newest commands are kept; others are read when needed."""
+        """``memory``: approximate bytes of the newest commands to keep; older ones are read when needed."""
         self._directory = directory
         self._disk = disk
         self._memory = memory
@@ -236,7 +236,7 @@ class Journal:
         return self._log.term(index - self._log.first)
 
     def bytes_of(self, first: int, last: int) -> int:
-        """Bytes of these entries' commands."""
+        """Returns the size of these entries' commands."""
         return sum(map(self._log.length, range(first - self.first, last + 1 - self.first)))
 
     def entry_at(self, index: int) -> Entry:

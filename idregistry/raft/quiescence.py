@@ -65,7 +65,7 @@ class Resting:
         return out
 
     def wake(self, messages: Messages, now: float, heard_at: float) -> float:
-        """Starts everything again.
+        """Starts heartbeats and timers again.
 
         Returns when the leader was last heard: ``heard_at``, unless the group rested as a follower.
         """

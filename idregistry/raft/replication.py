@@ -48,7 +48,7 @@ class _Sending:
     transfer: _Transfer | None = None
 
     def answers_in(self, now: float) -> float:
-        """Seconds from an entry to its acknowledgement; an entry that waits longer than that counts."""
+        """Seconds from an entry to its acknowledgement, or more if the present one has waited longer."""
         return max(self.takes, now - self.waits_for[1] if self.waits_for else 0.0)
 
 
@@ -76,7 +76,7 @@ class Sender:
         return self._core.leads() and any(each.transfer is not None for each in self._sending.values())
 
     def acknowledged(self, peer: str, ack: AppendAck, now: float) -> None:
-        """Takes a follower's answer in the present term."""
+        """Takes a follower's acknowledgement of entries, in the present term."""
         core = self._core
         last = self._journal.last
         progress = rules.receive_ack(ack, core.progress(peer), term=core.term(), last=last)
@@ -96,7 +96,7 @@ class Sender:
                 sending.rewound_at = now
 
     def chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
-        """Takes a follower's answer in the present term."""
+        """Takes a follower's acknowledgement of a piece of the snapshot, in the present term."""
         self._core.progressed(peer, None)
         transfer = self._to(peer).transfer
         if transfer is None or transfer.index != ack.index:

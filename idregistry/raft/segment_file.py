@@ -57,7 +57,7 @@ def frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
 
 
 def parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
-    """(number, synced, payload) of the good frame at an offset, else None."""
+    """Returns (number, synced, payload) of the good frame at an offset, else None."""
     if at + FRAME.size > len(data):
         return None
     mark, length, crc, number, synced = FRAME.unpack_from(data, at)
@@ -70,7 +70,7 @@ def parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
 
 
 def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(offset, payload) of a segment's frames, without a torn tail. Raises Damaged."""
+    """Yields (offset, payload) of a segment's frames, without a torn tail. Raises Damaged."""
     if len(data) < HEADER_BYTES or zlib.crc32(data[: HEADER.size]) != CRC.unpack_from(data, HEADER.size)[0]:
         raise Damaged("its header is bad")
     magic, version, segment, durable = HEADER.unpack_from(data)

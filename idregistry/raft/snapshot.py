@@ -256,7 +256,7 @@ class SnapshotStore:
 
 
 def frames(disk: Disk, path: Path, peek: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """(offset of its frame, length, its first ``peek`` bytes) of each chunk in a file. Raises RaftStopped."""
+    """Yields (offset of its frame, length, its first ``peek`` bytes) of each chunk in a file. Raises RaftStopped."""
     at, count = _HEADER_BYTES, 0
     while True:
         head = disk.read(path, at, _FRAME.size + peek)

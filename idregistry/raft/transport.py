@@ -43,7 +43,7 @@ class Network(Protocol):
     def start(self, hello: Hello, receiver: Receiver) -> None: ...
 
     def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
-        """Never blocks. An empty frame is a sign of life."""
+        """Sends a frame; never blocks. An empty frame is a sign of life."""
 
     def stop(self) -> None: ...
 
@@ -89,16 +89,16 @@ class HeldTransport:
         self.on_disconnected = callback
 
     def setOnReadonlyNodeConnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """There are no read-only nodes."""
+        """Does nothing: there are no read-only nodes."""
 
     def setOnReadonlyNodeDisconnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """There are no read-only nodes."""
+        """Does nothing: there are no read-only nodes."""
 
     def setOnUtilityMessageCallback(self, message: str, callback: object) -> None:  # noqa: N802
-        """The library's admin messages are not offered."""
+        """Does nothing: the library's admin messages are not offered."""
 
     def tryGetReady(self) -> None:  # noqa: N802
-        """Always ready."""
+        """Does nothing: this transport is always ready."""
 
     def addNode(self, node: object) -> None:  # noqa: N802
         raise TypeError("raft: membership is static")

@@ -204,7 +204,7 @@ class _Link:
         self._task = self._loop.create_task(self._run(), name=f"raft-to-{self._peer}")
 
     def _look(self) -> None:
-        """Called for everything sent, and so at least as often as the host pings; so silence needs no timer."""
+        """Cancels a silent stream. Called for everything sent, so at least once per ping: no timer is needed."""
         self._told = False
         self._news.set()
         if self._call is not None and self.now() - max(self._began, self.heard_at) > SILENCE_MAX:
@@ -223,7 +223,7 @@ class _Link:
                 self._bytes = 0
 
     async def _exchange(self) -> float:
-        """One stream from opening to end; returns the least seconds to wait before the next."""
+        """Runs one stream from opening to end; returns the least seconds to wait before the next."""
         self._ping = True
         channel = open_channel(self._address, _CHANNEL_OPTIONS, self._to)
         self._call = call = _PEER.stub(channel).Exchange()

@@ -92,7 +92,7 @@ class Batcher(Generic[T]):
         return True
 
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
-        """(the next entry, tickets of requests whose deadline passed before they were proposed).
+        """Returns (the next entry, tickets of requests whose deadline passed before they were proposed).
 
         No entry if ENTRIES_IN_FLIGHT are in flight or nothing waits. The caller must ``finish`` an entry.
         """

@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class ClockWatch:
-    """Not thread-safe: lives on the replica's event loop."""
+    """A replica's own clock, and its knowledge of the others. Not thread-safe: lives on the replica's event loop."""
 
     def __init__(self, time: IntervalClock, peers: Sequence[str] = (), *, require_sync: bool = False) -> None:
         """``peers``: the other replicas. ``require_sync``: see ``clock.require_sync``."""

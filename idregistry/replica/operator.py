@@ -93,7 +93,7 @@ class Operator:
             return outcome
         after = self._state(group)
         if before is None or after is None or not after.is_leader or before.term != after.term:
-            return Refusal(Status.UNKNOWN, f"group {group} changed its leader")
+            return Refusal(Status.UNKNOWN, f"the leader of group {group} changed; try again")
         return int(outcome), after.term
 
     def tidy(self) -> None:
@@ -120,7 +120,7 @@ class Operator:
         return Refusal(Status.REFUSED, outcome) if outcome else None
 
     async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
-        """Answers per id, for a closed shard."""
+        """Registers ids again in a closed shard; returns one answer per id."""
         server = self._replica.shard(shard)
         if isinstance(server, Refusal):
             return Refusal(Status.REFUSED, server.reason)

@@ -110,7 +110,7 @@ async def serve_registry(
 
 
 def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], KernelTime | None]) -> ClockWatch:
-    """Raises ServeError if the clock is not synchronised but must be."""
+    """Makes the replica's view of the clocks. Raises ServeError if its clock is not synchronised but must be."""
     time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
     if settings.require_sync and not time.read().synchronised:
         raise ServeError(

@@ -59,5 +59,5 @@ def not_applied(outcome: ProposalOutcome, where: str) -> Refusal:
 
 
 def not_leading(state: GroupState) -> Refusal | None:
-    """``None`` means that this replica leads the group."""
+    """Returns the refusal of a replica that does not lead the group; ``None`` if it does."""
     return None if state.is_leader else Refusal(Status.NOT_LEADER, leader=state.leader or "")

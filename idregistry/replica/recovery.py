@@ -36,7 +36,7 @@ def _unless_refused(outcome: Any) -> Any:
 
 
 class RecoveryServer:
-    """Runs on the serving event loop. An answer is valid only if its ``status`` is OK."""
+    """Answers requests, on the serving event loop. An answer is valid only if its ``status`` is OK."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -153,7 +153,7 @@ class RecoveryServer:
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
     def _check_leads_config(self) -> None:
-        """Refuses unless this is a ready leader: followers and new leaders may be far behind."""
+        """Refuses unless this replica is a ready leader of the config group: others may be far behind."""
         state = self._replica.config_group.state()
         _unless_refused(not_leading(state))
         if not state.current:

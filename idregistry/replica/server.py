@@ -132,7 +132,7 @@ def host_and_replica(
 
 
 class RegistryReplica:
-    """Serves requests on one event loop. ``start`` and ``stop`` on that loop; the Raft host lives outside."""
+    """Serves requests on one event loop. Call ``start`` and ``stop`` on that loop; the Raft host lives outside."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class RegistryReplica:
         return self._shards.get(shard) or self._keeper.without_shard(shard)
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        """Compare-and-set in the config group; done when committed there."""
+        """Opens a slot by a compare-and-set in the config group; returns once that is committed."""
         refused = not_leading(self.config_group.state())
         if refused is not None:
             return refused
@@ -289,7 +289,7 @@ class RegistryReplica:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
-        """Runs often until all is set up and while shards change, otherwise once a second."""
+        """Runs the caretaker: often until all is set up and while shards change, otherwise once a second."""
         while True:
             try:
                 settled = await self._care_once()

@@ -270,7 +270,8 @@ def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = Fals
 
 
 async def problems(config: ConfigMachine, shards: Mapping[int, ShardServer]) -> list[str]:
-    """Contradictions between a replica's content and the shard config: an id outside its shard, a shard behind.
+    """Returns the contradictions between a replica's content and the shard config: an id outside its shard, a shard
+    behind.
 
     For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
     """

@@ -62,7 +62,7 @@ class ShardServer:
 
     # -- requests -----------------------------------------------------------------------------------------------
     async def insert(self, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
-        """One attempt of at most ``timeout`` seconds."""
+        """Registers ids, in one attempt of at most ``timeout`` seconds."""
         deadline = self.clock.monotonic() + timeout
         refused = _checked(ids, c.check_inserts) or self._refusal() or self._no_memory()
         refused = refused or await self._introduce(caller, claim, ids, deadline)
@@ -77,7 +77,7 @@ class ShardServer:
         return await self._by_entry(ids, too_new, caller, deadline)
 
     async def clear(self, ids: Ids, *, timeout: float) -> Answered:
-        """One attempt of at most ``timeout`` seconds."""
+        """Clears ids, in one attempt of at most ``timeout`` seconds."""
         deadline, none = self.clock.monotonic() + timeout, np.zeros(len(ids), np.bool_)
         return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
 

@@ -79,7 +79,7 @@ class Keeper(Protocol):
         """Appends to the copy; the bytes are durable if the answer is OK."""
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int, *, timeout: float) -> CopyBytes | None:
-        """Some bytes of one file from ``offset`` on."""
+        """Returns some bytes of one file, from ``offset`` on."""
 
 
 def at_least(ends: Witness, witness: Witness) -> bool:

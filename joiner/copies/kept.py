@@ -135,7 +135,7 @@ class KeptCopy(LogWriter):
         return Status.OK if extension.ends == self._state.ends else Status.ELSEWHERE
 
     def _append(self, parts: tuple[Part, ...]) -> Witness:
-        """Writes and syncs; returns where the copy then ends."""
+        """Writes and syncs the parts; returns where the copy then ends."""
         for part in parts:
             kind = DIRECTORIES[part.log]
             if part.number > self.current[kind]:
@@ -149,7 +149,7 @@ class KeptCopy(LogWriter):
         return tuple(each.log(*place) for each, place in zip(self._hashes, places, strict=True))
 
     def read(self, log: int, number: int, offset: int) -> CopyBytes:
-        """Some bytes of one file. Raises OSError."""
+        """Returns some bytes of one file. Raises OSError."""
         name = self.name(DIRECTORIES[log], number)
         length = self.lengths.get(name)
         if length is None or not self.disk.exists(self.root / name):

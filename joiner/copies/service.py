@@ -56,7 +56,7 @@ class Copies:
         into.put_all("photon_copies", values)
 
     async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer], *, size: int = 0) -> CopyAnswer:
-        """Makes one request about one copy, after earlier ones. ``size``: bytes that it carries."""
+        """Makes one request of a copy, after earlier requests of the same copy. ``size``: bytes that it carries."""
         answer = await self._asked(of, ask)
         self._refused += answer.status is not Status.OK
         self._received += size if answer.status is Status.OK else 0
@@ -142,7 +142,7 @@ async def serve(
     die: Die,
     tls: Tls | None = None,
 ) -> None:
-    """Serves until ``stop``; calls ``up`` once it does. Raises CannotListen."""
+    """Serves until ``stop``; calls ``up`` once it serves. Raises CannotListen."""
     copies = Copies(disk, state, keeps, die)
     metrics = ProcessMetrics([copies.reads, free_space({"state": state})])
 

@@ -158,7 +158,7 @@ class Shipper:
         return self.fallback or self._shown_there == shown
 
     def behind(self, local: LocalFiles) -> int:
-        """Durable bytes that the copy does not have, as far as is known."""
+        """Returns the number of durable bytes that the copy does not have, as far as is known."""
         ends = self.ends or EMPTY
         return sum(
             length - (end.length if number == end.number else 0)

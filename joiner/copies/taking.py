@@ -1,4 +1,4 @@
-"""A start takes output that it lacks from its copy (rule 6): the copy wins.
+"""At a start, takes output that the slot lacks from its copy (rule 6): the copy wins.
 
 This happens if an older copy of the slot's directory was put back. Then the first file that differs from the copy and
 all files after it are fetched and replaced. A file with other bytes than its copy is replaced only if the output

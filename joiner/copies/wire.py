@@ -29,7 +29,7 @@ def copy_of(datacentre: str, slot: str) -> CopyOf:
 
 
 def ends_in(ends: Iterable[pb.CopyEnd]) -> Witness:
-    """Raises WireError."""
+    """Decodes a copy's ends. Raises WireError."""
     found = tuple(WitnessLog(end.number, end.length, end.hash) for end in ends)
     if len(found) != len(KINDS):
         raise WireError(f"{len(found)} logs, not {len(KINDS)}")
@@ -44,14 +44,14 @@ def ends_out(ends: Witness) -> list[pb.CopyEnd]:
 
 
 def incarnation_in(number: int) -> int:
-    """Raises WireError."""
+    """Checks an incarnation. Raises WireError."""
     if not 0 < number < 1 << INCARNATION_BITS:
         raise WireError(f"incarnation {number}")
     return number
 
 
 def extension_in(message: pb.ExtendCopy) -> Extension:
-    """Raises WireError."""
+    """Decodes an extension. Raises WireError."""
     ends = ends_in(message.ends)
     last = [end.number for end in ends]
     parts = []
@@ -79,7 +79,7 @@ def extension_out(of: CopyOf, extension: Extension) -> pb.ExtendCopy:
 
 
 def answer_in(message: pb.CopyState) -> CopyAnswer:
-    """Raises WireError."""
+    """Decodes a keeper's answer. Raises WireError."""
     try:
         status = Status(message.status)
     except ValueError:

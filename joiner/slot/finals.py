@@ -53,7 +53,7 @@ class Finals:
         self._manifest.load(OutputDamaged)
 
     def length_of(self, name: str) -> int:
-        """Uncompressed bytes of a final file, by its plain name; -1 if it is not listed."""
+        """Returns the uncompressed size of a final file, by its plain name; -1 if it is not listed."""
         entry = self._listed.get(name)
         return -1 if entry is None else entry.uncompressed_bytes
 
@@ -75,7 +75,7 @@ class Finals:
         }
 
     def settle(self) -> None:
-        """Finishes, at a start, what a crash interrupted."""
+        """Finishes, at a start, the work that a crash interrupted."""
         for name, entry in self._listed.items():
             plain = self._root / name
             if entry.compressed and self._disk.exists(plain) and self._disk.exists(self._root / entry.file):
@@ -139,6 +139,6 @@ class Finals:
 
 
 def ready(files: LogWriter, clearing: Clearing) -> Iterable[str]:
-    """Files that are rolled, durable and cleared to their end, and undamaged."""
+    """Returns the files that are rolled, durable and cleared to their end, and undamaged."""
     cleared = {name: length for name, length in clearing.files.items() if name not in clearing.trouble}
     return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

@@ -96,7 +96,7 @@ async def open_incarnation(
     draw_nonce: Callable[[], bytes],
     pause: Callable[[float], Awaitable[None]],
 ) -> Opened:
-    """This process's incarnation, and the witness as of its opening. Asks until it knows. Raises SlotRefused."""
+    """Returns this process's incarnation, and the witness at its opening; asks until answered. Raises SlotRefused."""
     state = read_state(disk, path, slot)
     last = state.last
     if state.nonce:

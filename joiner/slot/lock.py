@@ -20,14 +20,14 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 class SlotLock:
-    """Held from ``take`` until ``release`` or the process's death. The descriptor is close-on-exec."""
+    """A slot's lock, held from ``take`` until ``release`` or the process's death. The descriptor is close-on-exec."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LOCK_NAME
         self._fd = -1
 
     def take(self, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Blocks up to ``wait_s``. Raises SlotRefused if another process still runs in this slot."""
+        """Takes the lock, waiting up to ``wait_s``. Raises SlotRefused if another process still runs in this slot."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         kind = read_type(self._path.parent)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -44,7 +44,7 @@ class SlotLock:
         self._fd = descriptor
 
     def release(self) -> None:
-        """Call only after everything that writes in the slot has ended."""
+        """Releases the lock. Call it only after everything that writes in the slot has ended."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

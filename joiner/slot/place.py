@@ -27,12 +27,12 @@ _NOTE = struct.Struct("<B" + "IQ" * len(KINDS))
 
 
 def encode_place(place: Place) -> bytes:
-    """The note of a redo frame."""
+    """Encodes a place as the note of a redo frame."""
     return _NOTE.pack(_VERSION, *(number for pair in place for number in pair))
 
 
 def decode_place(note: bytes) -> Place:
-    """Raises ValueError for a note of another version."""
+    """Decodes a frame's note. Raises ValueError for a note of another version."""
     if len(note) != _NOTE.size or note[0] != _VERSION:
         raise ValueError("the redo log's notes are of a version this joiner cannot read")
     flat = _NOTE.unpack(note)[1:]

@@ -103,7 +103,7 @@ class RedoLog:
 
     # -- start -----------------------------------------------------------------------------------------------
     def read(self) -> list[RedoFrame]:
-        """All frames still in the log, oldest first. Raises RedoLogDamaged."""
+        """Returns all frames still in the log, oldest first. Raises RedoLogDamaged."""
         return [frame for frames in self.by_segment() for frame in frames]
 
     def by_segment(self) -> Iterator[list[RedoFrame]]:
@@ -346,10 +346,11 @@ class Lost:
 
 
 def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
-    """All good frames that count, oldest first, and the unreadable ranges between them.
+    """Returns all good frames that count, oldest first, and the unreadable ranges between them.
 
     If a header cannot be read, older segments count as well: frames that had left are recognised as done by the
-    registry or the output. Raises RedoLogDamaged for a segment of another version: as that is not damage.
+    registry or the output. Raises RedoLogDamaged for a segment of another version, which is not damage to be
+    salvaged.
     """
     found = segments_in(disk, directory)
     heads = {number: segment_head(disk.read(path, 0, SEGMENT_HEAD_BYTES), path, number) for number, path in found}

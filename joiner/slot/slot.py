@@ -38,7 +38,7 @@ REDONE_NAME = "redone.json"
 
 
 def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[str, int]) -> None:
-    """Replaces the file in the slot's state, durably. ``lengths``: the durable ones."""
+    """Replaces ``redone.json`` in the slot's state, durably. ``lengths``: the durable ones."""
     disk.replace(state / REDONE_NAME, msgspec.json.encode(Redone(slot, upto, lengths)))
 
 
@@ -224,14 +224,13 @@ class SlotStore:
         return self._files.held or ()
 
     def hold(self, held: Witness) -> None:
-        """Notes the copy's content: readers may see this much more, but no more may be cleared.
-
-        On the output's thread.
+        """Notes the copy's content: readers may see this much more, but no more may be cleared. Call on the output's
+        thread.
         """
         self._files.hold(held)
 
     def show(self, witness: Witness) -> None:
-        """Notes the witness: readers and verifier may see this much. On the output's thread."""
+        """Notes the witness: readers and verifier may see this much. Call on the output's thread."""
         self._files.witness = witness
         self._files.show()
 
@@ -318,7 +317,7 @@ class SlotStore:
             self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
     def publish_redone(self, upto: int) -> None:
-        """Publishes that incarnations up to this one have left nothing in the log; the place is the synced one of now
+        """Publishes that incarnations up to this one have nothing left in the log, up to the place that is synced now
         (rule 13).
         """
         write_redone(self.disk, self.paths.state, self.slot, upto, self._files.lengths)
@@ -330,7 +329,7 @@ class SlotStore:
 
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
-        """Rolled files whose ids are all cleared and that the copy has completely: the redo no longer needs them."""
+        """Returns rolled files whose ids are all cleared and that the copy has completely: no redo needs them."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
         if found:  # a damaged file stays unchanged, as a final one would differ from its published length
             damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}

@@ -57,7 +57,7 @@ def test_the_table_is_made_once_and_left_as_it_is(config: Path) -> None:
     assert (code, said) == (0, "table photon_init: there already; 16 regions, rows live 108000 s\n")
     code, said = init(config, "--set", "registry.retention=2d")
     assert code == 3
-    assert "the lifetime of rows is (seconds) 108000, not 216000; in HBase's shell: alter 'photon_init'" in said
+    assert "its rows' TTL in seconds is 108000, not 216000; in HBase's shell: alter 'photon_init'" in said
 
 
 def test_without_an_admin_server_it_says_what_to_type(maps: Maps) -> None:

@@ -51,7 +51,7 @@ class Avro(Framing):
 
 
 class AvroClicks(ConfiguredAdapter):
-    """Searches and the clicks that name them. Options: those of both sides, where yours have other fields."""
+    """Searches and the clicks that name them. Give the options of both sides if your records have other fields."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({**_SIDES, **options})

@@ -40,7 +40,7 @@ class LengthCrc(Framing):
 
 
 class PlayerSamples(Adapter):
-    """Each sample with the session that it belongs to."""
+    """Joins each sample with the session that it belongs to."""
 
     primary_framing = foreign_framing = LengthCrc()
 

@@ -100,7 +100,7 @@ def test_references_between_tables_are_checked() -> None:
     refused("address h:2: used twice", apart={"eventstore": "h:2"})
     refused("address 127.0.0.1:3: used twice, by .*east.status and", apart={"eventstore": "127.0.0.1:3"})
     refused(r"datacentre\.east\.address: is missing", address="")
-    refused(r"apart\.joiner: names 2 addresses, and there must be 1", apart={"joiner": ["h:7", "h:8"]})
+    refused(r"apart\.joiner: names 2 addresses but needs 1", apart={"joiner": ["h:7", "h:8"]})
     refused(r"apart\.dispatchers: no such part; did you mean 'dispatcher'", apart={"dispatchers": "h:7"})
     refused(r"east\.status: a separate status page", apart={"status": "h:7"}, status="h:8")
     refused(r"r1\.together: runs in its datacentre's process", {"together": True})
@@ -286,9 +286,7 @@ def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], s
 def test_no_joiner_has_the_slot_of_a_join_on_spark() -> None:
     raw = tomllib.loads(CHAIN)
     raw["datacentre"]["east"]["slot"] = "east-purchases-1"
-    with pytest.raises(
-        ConfigError, match=r"slot east-purchases-1: this name is the join on Spark's own; choose another"
-    ):
+    with pytest.raises(ConfigError, match=r"slot east-purchases-1: reserved for the join on Spark; choose another"):
         convert(raw, "f.toml")
 
 
@@ -362,7 +360,10 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
     one = {"file": "spend.py", "state": "spend", "address": "127.0.0.1:7901"}
     assert convert({"compute": {"spend": one}}, "f").compute["spend"].processes == 1
     for more, said in (
-        ({"b": {**one, "address": "127.0.0.1:7902"}}, "compute: two have the state spend; give each its own"),
+        (
+            {"b": {**one, "address": "127.0.0.1:7902"}},
+            "compute: two computations have the state spend; give each its own",
+        ),
         (
             {"b": {**one, "state": "b"}},
             "address 127.0.0.1:7901: used twice, by compute.a.address and "
