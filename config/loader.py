@@ -470,6 +470,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         *joins,
         *((f"limits.{name}", getattr(limits, name)) for name in _POSITIVE_LIMITS),
         ("registry.epoch", settings.registry.epoch),
+        ("registry.retention", 1 if settings.registry.retention is None else settings.registry.retention),
         ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),
         ("output.roll_size", settings.output.roll_size),
         ("output.roll_age", settings.output.roll_age),

@@ -48,7 +48,8 @@ def size(value: str | int) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
             raise ValueError('a size is a number of bytes or text such as "64KiB", "128MiB", "4GiB"')
-        number = int(float(match[1]) * _BYTES[match[2]])
+        count = int(match[1]) if match[1].isdigit() else min(float(match[1]), 2.0**62)
+        number = int(count * _BYTES[match[2]])
     if not 0 <= number < 1 << 62:
         raise ValueError("a size is at least 0 bytes")
     return number

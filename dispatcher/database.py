@@ -19,6 +19,7 @@ STATE_NAME = "dispatcher.db"
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 7
 CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
+TAILS = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
 WAL_BYTES = 16 << 20  # the write-ahead log is truncated to this size after a big transaction
 MINUTE_NS = 60 * NS_PER_S
 BUSY_S = 30.0  # longest wait for a reader that copies the database, or for a command's transaction
@@ -136,7 +137,9 @@ def open_database(path: Path) -> sqlite3.Connection:
 def _make(path: Path) -> None:
     """Creates an empty state and renames it into place when complete, as readers may open it at any moment."""
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
+    # SQLite would replay the log of a lost database into the one that takes its place.
+    for stale in (new, *(path.with_name(path.name + tail) for tail in TAILS)):
+        stale.unlink(missing_ok=True)
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
         fill(db)
     os.replace(new, path)

@@ -19,7 +19,7 @@ from photon.adapters.logs.identity import identity_of, log_name
 from photon.config.disk import Disk
 from photon.config.file_lock import lock_file
 from photon.config.structured import get_logger
-from photon.dispatcher.database import Transaction, fill, unusable
+from photon.dispatcher.database import TAILS, Transaction, fill, unusable
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports, log_of
 from photon.dispatcher.open_events import ROW_BYTES
@@ -39,7 +39,6 @@ from photon.dispatcher.undecided import Counts, decoded, encoded, summed
 
 MOVE_WAIT_S = 600.0  # longest wait for another process that moves the rows
 STOP_WAIT_S = 30.0  # longest wait for the dispatchers of the old number to end
-_TAILS = ("", "-wal", "-shm", "-journal")
 
 log = get_logger("photon.dispatcher")
 
@@ -98,7 +97,7 @@ def _remove(state: Path, count: int) -> None:
     """Removes databases that are not in force."""
     for partition in all_of(count):
         file = file_of(state, partition)
-        for tail in reversed(_TAILS):
+        for tail in (*reversed(TAILS), ""):
             with suppress(FileNotFoundError):
                 file.with_name(file.name + tail).unlink()
 

@@ -372,6 +372,8 @@ async def test_status_members_doctor_and_their_exit_codes(tmp_path: Path) -> Non
         sick = await made.command("doctor", "-o", "json")
         assert sick.code == 1
         assert any(each["where"] == "replica r2" for each in sick.json())
+        would = await made.command("transfer-leader", "--group", "0", "--to", "r2", "--dry-run")
+        assert (would.code, "r2 does not answer" in would.err) == (1, True)
         usage = await photon("registry", "transfer-leader", "--config", str(made.file))
         assert usage.code == 2
 

@@ -282,10 +282,9 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
     if dry_run:
         line = f"{joiner.name} would be drained and held"
         return _say(at, {"joiner": joiner.name, "dry_run": True}, line)
-    running = joiner.pid is not None
     tell(directory, "hold", [joiner.name], PATIENCE_S)
     held = wait_for(directory, joiner.name, timeout, "held", telling=True)
-    drained = not running or held.exit_code == 0
+    drained = held.exit_code == 0
     words = "drained and held" if drained else "held; something was still undecided, and its next start redoes it"
     _say(at, {"joiner": joiner.name, "dry_run": False, "drained": drained}, f"{joiner.name}: {words}")
     return DONE if drained else ATTENTION

@@ -249,6 +249,8 @@ class ControlServer:
             changes = await self._reload(request.dry_run)
         except PhotonError as error:
             return Reply(error=f"nothing has changed: {error}")
+        except OSError as error:
+            return Reply(error=f"nothing has changed: {error.filename}: {error.strerror}")
         return Reply(pid=os.getpid(), services=self._supervisor.states(), changes=changes)
 
     async def _say(self, writer: asyncio.StreamWriter, reply: Reply) -> None:

@@ -124,7 +124,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:
-        """Starts services; they are restarted whenever they end."""
+        """Starts services; they are restarted whenever they end. Starts none once ``stop`` was called."""
         if self._watching is not None and self._watcher is None:
             self._watcher = self._aside(self._watch(self._watching))
         for service in services:
@@ -133,6 +133,8 @@ class Supervisor:
         for service in services:
             running = self._running[service.name]
             await self._start(running)
+            if self._stopping:
+                return
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
     def redefine(self, service: Service) -> None:
@@ -282,6 +284,8 @@ class Supervisor:
     async def _start(self, running: _Running) -> None:
         """Completes a start once begun, even if the caller is cancelled: stop() must know the process. Raises
         OSError, except under a policy that never gives up."""
+        if self._stopping:
+            return
         running.spawn = asyncio.create_task(self._spawn(running))
         try:
             await asyncio.shield(running.spawn)

@@ -52,15 +52,20 @@ def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
 
 
 def make_directories(settings: Settings, base: Path) -> None:
-    """Makes the directories that the processes write to. Raises UsageError."""
-    wanted = [replica.directory for replica in settings.registry.replicas.values()]
-    for pipeline in settings.datacentre.values():
-        wanted += [pipeline.state, pipeline.output]
-    for name in wanted:
+    """Makes the directories that the processes write to. Raises UsageError, also if two parts share one, which only
+    parts of different machines may."""
+    wanted = [(f"registry.replicas.{name}", each.directory) for name, each in settings.registry.replicas.items()]
+    for name, pipeline in settings.datacentre.items():
+        wanted += [(f"datacentre.{name}", pipeline.state), (f"datacentre.{name}", pipeline.output)]
+    owners: dict[Path, str] = {}
+    for owner, name in wanted:
+        path = base / name
         try:
-            (base / name).mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{base / name}: cannot be made ({error.strerror})") from None
+            raise UsageError(f"{path}: cannot be created ({error.strerror})") from None
+        if (other := owners.setdefault(path.resolve(), owner)) != owner:
+            raise UsageError(f"{path}: is a directory of {other} and of {owner}; give each its own")
 
 
 class Up:

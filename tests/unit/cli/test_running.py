@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import orjson
 import pytest
 from click.testing import CliRunner, Result
@@ -231,3 +232,17 @@ async def test_a_reload_says_what_it_restarts_and_never_stops_both_datacentres(s
     assert left.exit_code == FAILED
     assert "joiner east-1 was not restarted, as nothing would join meanwhile: joiner west-1 is held" in left.output
     assert (await site.pids())["joiner east-1"] == east
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(0, 0), (1, ATTENTION), (None, ATTENTION)])
+def test_a_joiner_that_was_down_is_drained_if_its_end_was_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int | None, code: int
+) -> None:
+    down = ServiceState(name="joiner east-1", datacentre="east", pid=None, state="restarting", exit_code=exit_code)
+    held = msgspec.structs.replace(down, state="held")
+    said = iter([[down], [held], [held]])
+    monkeypatch.setattr("photon.cli.running.tell", lambda *_: next(said))
+    (tmp_path / "photon.toml").write_text("")
+    command = ["joiner", "drain", "east-1", "--last", "--config", str(tmp_path / "photon.toml")]
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, "something was still undecided" in result.output) == (code, code == ATTENTION)

@@ -52,6 +52,7 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
             "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, for instance 127.0.0.1:7101",
         ),
         ({"limits": {"batch_events": 0}}, "f.toml: limits.batch_events = 0: must be more than 0"),
+        ({"registry": {"retention": "0s"}}, "f.toml: registry.retention = 0.0: must be more than 0"),
     ],
 )
 def test_an_error_names_key_value_and_mend(raw: dict[str, object], message: str) -> None:

@@ -1,10 +1,10 @@
-"""Moments as people write them."""
+"""Moments and sizes as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from photon.config.units import moment_ns
+from photon.config.units import moment_ns, size
 
 NOW = 1_760_000_000 * 10**9
 
@@ -38,3 +38,10 @@ def test_what_is_no_moment(text: str) -> None:
 def test_the_future_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="in the future"):
         moment_ns(text, NOW)
+
+
+def test_sizes_are_exact_and_bounded() -> None:
+    assert (size("9007199254740993B"), size("1.5KiB"), size("2 GiB")) == (2**53 + 1, 1536, 2 << 30)
+    for text in ("9" * 400, "9" * 400 + ".5", "8388608TiB"):
+        with pytest.raises(ValueError, match="a size is"):
+            size(text)

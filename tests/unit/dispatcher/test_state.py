@@ -62,6 +62,18 @@ def test_a_state_is_in_wal_mode_from_its_first_moment(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["state.db"]
 
 
+def test_a_new_state_knows_nothing_of_a_lost_one_whose_log_is_still_there(tmp_path: Path) -> None:
+    state = State(path := tmp_path / "state.db")
+    state.commit(Changes(positions={"abc": LogPosition("abc", "a.log", 12)}, stored=stored([item(1)])))
+    log = (tmp_path / "state.db-wal").read_bytes()
+    state.close()
+    path.unlink()
+    (tmp_path / "state.db-wal").write_bytes(log)
+    state = State(path)
+    assert (state.positions(), state.retry_rows) == ([], 0)
+    state.close()
+
+
 def test_rows_change_and_go(state: State) -> None:
     one, two = item(1), item(2)
     state.commit(Changes(stored=stored([one, two])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -70,10 +71,12 @@ class Site:
         self.run = run
         self.supervisor = FakeSupervisor()
         self.down = asyncio.Event()
-        self.mistake = ""
+        self.mistake, self.full = "", False
         self.server = ControlServer(run, self.supervisor, self.down.set, self.reload)
 
     async def reload(self, dry_run: bool) -> Changes:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.run / "routes.json"))
         if self.mistake:
             raise UsageError(self.mistake)
         return Changes(started=("joiner x",), changed=("wan", "only shown") if dry_run else ("wan",))
@@ -126,6 +129,9 @@ async def test_a_changed_file_is_taken_up_or_changes_nothing(site: Site) -> None
     assert shown.changes == Changes(started=("joiner x",), changed=("wan", "only shown"))
     site.mistake = "f.toml: joinr: unknown key"
     with pytest.raises(ControlFailed, match=r"nothing has changed: f\.toml: joinr: unknown key"):
+        await asyncio.to_thread(ask, site.run, Request(do="reload"))
+    site.full = True
+    with pytest.raises(ControlFailed, match=r"nothing has changed: .*/routes\.json: No space left on device"):
         await asyncio.to_thread(ask, site.run, Request(do="reload"))
     assert site.supervisor.done == []
 

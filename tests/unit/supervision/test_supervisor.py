@@ -135,6 +135,14 @@ async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -
     assert supervisor.failure() is None
 
 
+async def test_nothing_starts_after_the_stop(tmp_path: Path, supervisor: Supervisor) -> None:
+    first, second = _proxies(tmp_path, 2)
+    await supervisor.start([first])
+    await supervisor.stop()
+    await supervisor.start([second])
+    assert (supervisor.pid("p0"), supervisor.pid("p1")) == (None, None)
+
+
 async def test_a_process_is_another_one_from_its_next_start_and_goes(tmp_path: Path, supervisor: Supervisor) -> None:
     first, second, moved = _proxies(tmp_path, 3)
     await supervisor.start([first, second])

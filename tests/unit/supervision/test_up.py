@@ -94,8 +94,16 @@ def test_what_the_processes_write_in_is_made(tmp_path: Path) -> None:
     make_directories(example_settings(), tmp_path)
     (tmp_path / "east" / "state").rmdir()
     (tmp_path / "east" / "state").write_text("")
-    with pytest.raises(UsageError, match="east/state: cannot be made"):
+    with pytest.raises(UsageError, match="east/state: cannot be created"):
         make_directories(example_settings(), tmp_path)
+
+
+def test_parts_of_one_machine_share_no_directory(tmp_path: Path) -> None:
+    settings = example_settings()
+    west = msgspec.structs.replace(settings.datacentre["west"], output="east/../east/output")
+    shared = msgspec.structs.replace(settings, datacentre=settings.datacentre | {"west": west})
+    with pytest.raises(UsageError, match=r"output: is a directory of datacentre\.east and of datacentre\.west"):
+        make_directories(shared, tmp_path)
 
 
 def test_states_in_words() -> None:

@@ -61,7 +61,7 @@ def _led_by(client: OperatorClient, source: str) -> list[int]:
 def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
     """Raises PhotonError if the group has no leader, or ``to`` does not answer."""
     before = client.leader(group)
-    if to and to not in client.inspect_all():
+    if to and client.inspect_all()[to].reply is None:
         raise PhotonError(f"{to} does not answer, so it cannot lead; see photon status registry")
     return {"group": group, "from": before, "to": to or None, "dry_run": True}
 
