@@ -1,4 +1,4 @@
-"""The notes that tasks make of the slices of logs they read. Needs no pyspark."""
+"""The notes that tasks take of the slices of logs they read. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int |
 
 
 def note_down(accumulator: Any, note: ReadNote) -> None:
-    """Sends the note. Call in a task, once the slice was read to its end."""
+    """Sends the note. Call it in a task, once the slice was read to its end."""
     if accumulator is not None:
         accumulator.add([msgspec.msgpack.encode(note)])
 

@@ -1,4 +1,4 @@
-"""Decides the events of a backfill's part. All primary logs are read first, so every verdict is final."""
+"""Decides the events in one part of a backfill. All primary logs are read first, so every verdict is final."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
 
 @dataclass(frozen=True, slots=True)
 class FinalDecider:
-    """Nothing waits: an event without a primary event is unmatched, or gets no verdict."""
+    """Decides at once: an event without a primary event is unmatched or gets no verdict, but never waits."""
 
     store: LooksUp
     judge: Judge
@@ -160,7 +160,7 @@ class FinalDecider:
 
 @dataclass(frozen=True, slots=True)
 class ComparedIds:
-    """Answers for the registry about ids before its boundary, which can no longer be registered: ids in no output are
+    """Stands in for the registry for ids before its boundary, which can no longer be registered: ids in no output are
     free, all others are taken."""
 
     registry: InsertsIds

@@ -1,4 +1,4 @@
-"""Decides the events of a part: asks the event store and the adapter; nothing is registered yet."""
+"""Decides the events of a part by asking the event store and the adapter. It registers nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EventStoreSilent(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of them as in
+    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of these, as in
     ``WaitingFile``."""
 
     rows: Rows

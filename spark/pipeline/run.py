@@ -328,6 +328,6 @@ class Application:
 
 
 def told(progress: Progress) -> str:
-    """Formats a line for people."""
+    """Formats a batch's progress as one line for people."""
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(progress["counts"].items())) or "nothing new"
     return f"batch {progress['batchId']}: {counts}; {progress['waiting']:,} wait"

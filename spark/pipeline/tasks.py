@@ -1,4 +1,4 @@
-"""The executors' side: one part of a batch from plain data. The driver does small batches with the same worker."""
+"""The executors' side: one part of a batch, from plain data. The driver runs small batches with the same worker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
-    """A task's answer. It does not fail with one of ``ENDS``, which Spark would only retry in vain."""
+    """A task's answer. It carries the errors in ``ENDS`` as data, as Spark would retry a failed task in vain."""
 
     done: Done | None
     why: str = ""
@@ -189,7 +189,7 @@ def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str
 
 
 def told(doing: Coroutine[Any, Any, Done]) -> pa.RecordBatch:
-    """Does a part, and returns the task's row."""
+    """Runs a part, and returns the task's row."""
     import pyarrow as pa
 
     try:

@@ -46,7 +46,7 @@ def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple
 
 
 def limits_of(settings: Settings) -> ServiceLimits:
-    """The table ``[verifier]``."""
+    """Returns the limits in the table ``[verifier]``."""
     configured = settings.verifier
     return ServiceLimits(
         check_share=configured.check_share,
@@ -76,7 +76,7 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            """Gives up the ids that a redone incarnation still owns (rule 13)."""
+            """Returns the step that gives up the ids that a redone incarnation still owns (rule 13)."""
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 

@@ -15,7 +15,7 @@ ASK_S = 5.0
 
 
 def put_costs(into: Readings) -> None:
-    """A source of metrics; adds nothing if nothing is read or written by URL."""
+    """Adds the counts as metrics; adds nothing if this process reads and writes nothing by URL."""
     found = counts()
     if not any(found.values()):
         return

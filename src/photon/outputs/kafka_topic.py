@@ -66,7 +66,7 @@ class KafkaTopic:
         return TopicUnreachable(f"{self._where}: {kafka}")
 
     def refuse_compacted(self) -> None:
-        """Raises UsageError if messages vanish from the topic without a trace, TopicUnreachable."""
+        """Raises UsageError if the topic is compacted, as messages would vanish without a trace; TopicUnreachable."""
         try:
             policy = cleanup_policy(self._admin, self.name)
         except (self._kafka.KafkaException, TimeoutError) as error:
