@@ -101,7 +101,7 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Raises UsageError."""
+    """Checks the options of a read. Raises UsageError."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - OPTIONS)
     if unknown:

@@ -175,8 +175,8 @@ class LogNotRead(PhotonError):
 def list_logs(
     adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
 ) -> list[tuple[int, StandingLog]]:
-    """(number of the source, log) of all logs to read. Raises LogNotRead, as a day with an inaccessible log cannot be
-    judged."""
+    """Returns (number of the source, log) of all logs to read. Raises LogNotRead, as a day with an inaccessible log
+    cannot be judged."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
         directory = placed(Path(), source.directory)

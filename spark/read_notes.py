@@ -59,8 +59,8 @@ def note_down(accumulator: Any, note: ReadNote) -> None:
 def hours_of_logs(
     notes: Iterable[ReadNote], *, fresh: bool = False
 ) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
-    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end;
-    only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
+    """Returns (side, datacentre, identity) -> first and last hour of a log's events, and True if it could be read to
+    its end; only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
     logs: dict[tuple[str, str, str], list[ReadNote]] = {}
     for note in notes:
         logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)

@@ -78,7 +78,7 @@ class FoundPrimaries:
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
     ) -> EventLookUps:
-        """Raises BackfillFailed if a key was not searched."""
+        """Looks the keys up. Raises BackfillFailed if a key was not searched."""
         try:
             asked = zip(keys, repeat(None) if times is None else times, strict=False)
             rows = np.array([self._rows[each] for each in asked], np.intp)
@@ -120,7 +120,7 @@ class FinalDecider:
     clock: Clock
 
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
-        """Raises BackfillFailed, AdapterError."""
+        """Decides the events of a part. Raises BackfillFailed, AdapterError."""
         found = await self.judge.look_up(self.store, read.events)
         is_found = np.frombuffer(found.codes, np.uint8) != LookUpCode.ABSENT
         final = is_found if self.whole_sets else np.zeros(len(read.events), np.bool_)

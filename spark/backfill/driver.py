@@ -58,7 +58,7 @@ class AllRead:
 
 
 class BackfillDriver(Driver):
-    """Call ``begin``, then ``step`` until it returns ``None``."""
+    """The driver of one backfill. Call ``begin``, then ``step`` until it returns ``None``."""
 
     def _tidy(self, newest: int) -> None:
         """Does nothing; ``end`` tidies."""
@@ -73,7 +73,7 @@ class BackfillDriver(Driver):
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish") from None
 
     def end(self) -> None:
-        """Call after the last ``step``: files never grow afterwards. Raises BackfillFailed, OSError."""
+        """Closes all files permanently. Call it after the last ``step``. Raises BackfillFailed, OSError."""
         listed = {log.identity for log in self.listing.logs}
         for log in self.logs.values():
             if not log.ended and log.identity not in listed:
@@ -110,7 +110,7 @@ class Completion:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def finished(self) -> Finished | None:
-        """Raises BackfillDamaged."""
+        """Reads the file ``finished``. Raises BackfillDamaged."""
         return read_versioned(self.journal.disk, self._mark, Finished, _damaged)
 
     async def __call__(self, join: Callable[[], Awaitable[Finished]]) -> tuple[Finished, int]:

@@ -102,7 +102,7 @@ class Backfill:
         self._lister = LogLister(placed(Path(), foreign.directory), reading, self._tell, self.clock.now_ns)
 
     async def __call__(self) -> BackfillOutcome:
-        """Raises PhotonError, OSError and Spark's errors."""
+        """Runs or resumes the backfill. Raises PhotonError, OSError and Spark's errors."""
         journal, job = self._journal, self.plan.job
         completion = Completion(journal, self.registry, job.boundary_ns, self.clock)
         earlier = completion.finished() is not None
@@ -210,8 +210,8 @@ class Backfill:
 
 @contextmanager
 def alone(paths: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
-    drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
+    """Locks the output. Raises UsageError while another driver works on it. On NFS the lock needs version 4. Below a
+    URL two drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
     if isinstance(paths.output, ObjectPath):
         with told(paths.output):
             try:

@@ -47,7 +47,7 @@ class Verdicts:
 
 class Decides(Protocol):
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
-        """Raises EventStoreSilent, AdapterError."""
+        """Decides the events of a part. Raises EventStoreSilent, AdapterError."""
         ...
 
 

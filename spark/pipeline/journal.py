@@ -240,7 +240,7 @@ class Journal:
             )
 
     def check_begun(self) -> None:
-        """Call before ``prepare`` if the slot was opened before. Raises JournalDamaged if this directory is gone."""
+        """Raises JournalDamaged if this directory is gone. Call it first if the slot was opened before."""
         if not self.disk.exists(self.directory / OF):
             raise JournalDamaged(f"{self.directory}: is missing, but its slot was opened before; restore it")
 
@@ -372,7 +372,7 @@ class Journal:
         return any(bool(self.reread(number).ids) for number, ended in self.rereads().items() if not ended)
 
     def reread(self, number: int) -> Reread:
-        """Raises JournalDamaged."""
+        """Reads an order. Raises JournalDamaged."""
         if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
             raise JournalDamaged(f"{path}: is gone, but a batch belongs to it: restore it")
         return found

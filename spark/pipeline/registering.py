@@ -68,7 +68,7 @@ class BatchCore:
         self.counts = BatchCounts()
 
     def begin(self) -> Instruction:
-        """Call it when the rows are durable."""
+        """Returns the first instruction. Call it when the rows are durable."""
         return self._next()
 
     def answered(self, answers: Verdicts, now: float) -> Instruction:

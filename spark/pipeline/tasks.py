@@ -54,7 +54,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
     identity: str = ""
 
     def client(self, clock: Clock) -> RegistryClient:
-        """Call on the event loop. Raises the errors of reading certificates."""
+        """Makes a client. Call it on the event loop. Raises the errors of reading certificates."""
         tls = None
         if self.tls_directory is not None:
             tls = load(Path(self.tls_directory), self.identity, datetime.now(UTC))
@@ -149,7 +149,7 @@ async def worker(
 
 
 def event_store(place: JoinPlace) -> EventStoreClient:
-    """Call on the event loop. Raises the errors of reading certificates."""
+    """Makes a client. Call it on the event loop. Raises the errors of reading certificates."""
     tls: Tls | None = None
     if place.registry.tls_directory is not None:
         tls = load(Path(place.registry.tls_directory), place.registry.identity, datetime.now(UTC))

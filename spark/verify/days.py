@@ -182,7 +182,7 @@ class Days:
         return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
-        """(datacentre, path) -> offset at which the new part of a file of this side begins."""
+        """Returns (datacentre, path) -> offset at which the new part of a file of this side begins."""
         return {
             (each.datacentre, each.path): self.grown[name_of(each)]
             for each in self.files

@@ -87,7 +87,7 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
 
 
 def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
-    """Raises PhotonError, OSError, and any error of the file's code."""
+    """Runs this process's share once. Raises PhotonError, OSError, and any error of the file's code."""
     site = site_of(file, state)
     with closing(site), site.together():
         site.intervals(share[1])

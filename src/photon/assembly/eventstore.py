@@ -230,7 +230,7 @@ def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack)
 
 
 async def serve_cache(room: Room) -> None:
-    """Raises UsageError."""
+    """Serves one cache node. Raises UsageError."""
     from photon.eventstore.cache_nodes.service import serve
 
     caches, node = room.settings.caches(room.datacentre), room.member

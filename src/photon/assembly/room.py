@@ -103,7 +103,7 @@ class Room:
 
     @cached_property
     def datacentre(self) -> str:
-        """Raises UsageError if there is no single one."""
+        """The datacentre's name. Raises UsageError if there is no single one."""
         return pipeline_named(self.settings, self.named)[0]
 
     @property

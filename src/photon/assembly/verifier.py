@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
-    """(datacentre, place of its slots). Raises UsageError."""
+    """Returns (datacentre, place of its slots). Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
     return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(settings.slots(name)))
 
@@ -63,7 +63,7 @@ async def _gather(near: Mapping[str, HasSlot], gatherer: Gatherer, wanted: Seque
 
 
 async def serve_verifier(room: Room) -> None:
-    """Raises VerifierBusy if another one runs here."""
+    """Runs a pipeline's verifier. Raises VerifierBusy if another one runs here."""
     settings, pipeline = room.settings, room.pipeline
     _, own = pipeline_of(settings, room.base, room.datacentre)
     tls = room.tls()

@@ -91,7 +91,7 @@ def state_of(first: Path, name: str) -> Path:
 
 
 def replay_of(disk: Disk, state: Path) -> Replay:
-    """Raises UsageError."""
+    """The run to which a state directory belongs. Raises UsageError."""
     found = read_versioned(disk, state / REPLAY_NAME, _Replay, _damaged)
     if found is None:
         return Replay(disk, state)

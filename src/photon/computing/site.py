@@ -48,7 +48,7 @@ class Reads:
 
     @property
     def place(self) -> object:
-        """See ``Reading.place``."""
+        """Equal for readers of the same data: see ``Reading.place``."""
         return (dict(self.places), self.kinds)
 
 

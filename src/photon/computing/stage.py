@@ -293,7 +293,7 @@ class Stage:
 
     # -- commit
     def committed(self) -> None:
-        """Call when the dirty rows are in the store."""
+        """Moves the dirty rows to the cache. Call it when they are in the store."""
         for row in self.dirty.values():
             self.forget(row.key)
             self.cache[row.key] = row

@@ -353,7 +353,7 @@ class Store:
         return [] if timers is None else timers.due(until_ns, limit)
 
     def aside(self) -> Iterable[tuple[str, str, int]]:
-        """(computation, key, number) for keys with records or timers set aside."""
+        """Returns (computation, key, number) for keys with records or timers set aside."""
         return [(*place, count) for place, count in self._index().aside.items()]
 
     def chunks(self) -> Iterable[Chunk]:

@@ -100,7 +100,7 @@ class Join:
 
     # -- running -----------------------------------------------------------------------------------------------
     def start(self) -> Self:
-        """Raises UsageError if it is already running."""
+        """Starts the join's process. Raises UsageError if it is already running."""
         if self._process is not None and self._process.poll() is None:
             raise UsageError(f"{self.directory}: this join is already running")
         self._process = begin_piped(self._command, {"NO_COLOR": "1"})

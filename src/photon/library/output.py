@@ -80,7 +80,7 @@ class Output:
         return self._place.end(self._disk).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """Raises UsageError."""
+        """Returns the kinds, checked. Raises UsageError."""
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         if unknown := set(wanted) - set(KINDS):
             raise UsageError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")

@@ -61,7 +61,7 @@ class OwnParts:
         return found | ({"relay": partial(relay, self.relays, self.say)} if self.relays else {})
 
     async def registry(self, stop: asyncio.Event, up: Up) -> None:
-        """Raises UsageError, JoinFailed."""
+        """Serves the registry. Raises UsageError, JoinFailed."""
         room, settings = self.room, self.room.settings.registry
         try:
             registry = await EmbeddedRegistry.open(

@@ -90,7 +90,7 @@ async def store_apart(
         supervisor = Supervisor(zygote=zygote)
 
         async def serve(stop: asyncio.Event, up: Up) -> None:
-            """Raises JoinFailed, UsageError."""
+            """Serves the part in this process. Raises JoinFailed, UsageError."""
             from photon.eventstore.client import EventStoreClient
 
             assert room.near.registry is not None, "set by an earlier stage"

@@ -1,4 +1,4 @@
-"""A process's requests to object stores, for people and as metrics."""
+"""Reports a process's requests to object stores, as text and as metrics."""
 
 from __future__ import annotations
 

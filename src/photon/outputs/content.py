@@ -71,7 +71,7 @@ class FileContent:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """Call once all of a file was read. Raises OutputMissing if it is compressed and its checksum is wrong."""
+        """Call it at the file's end. Raises OutputMissing if the file is compressed and its checksum is wrong."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:

@@ -184,7 +184,7 @@ def shown(kind: ColumnType) -> str:
 
 
 def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
-    """(path, type) of each column of a struct that is not itself a struct."""
+    """Yields (path, type) of each column of a struct that is not itself a struct."""
     if isinstance(kind, dict):
         for name, each in kind.items():
             yield from leaves(each, (*path, name))
@@ -193,8 +193,8 @@ def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tuple[str, ColumnType, ColumnType]]:
-    """(dotted path, type, seen), if ``seen``, inferred from values that did not fit, differs from the type. ``[]``:
-    elements."""
+    """Yields (dotted path, type, seen) where ``seen``, inferred from values that did not fit, differs from the type.
+    ``[]`` stands for elements."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         for name, each in seen.items():
             if name in kind:
@@ -239,7 +239,7 @@ def _given(kind: Any, where: str) -> ColumnType:
 
 
 def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """(precision, scale) of a decimal type; ``None`` for other types."""
+    """Returns (precision, scale) of a decimal type; ``None`` for other types."""
     found = _DECIMAL.fullmatch(kind)
     return None if found is None else (int(found[1]), int(found[2]))
 

@@ -41,7 +41,7 @@ def cleanup_policy(admin: Any, topic: str) -> str:
 
 
 class KafkaTopic:
-    """Raises like ``Topic``, also in its constructor; ExtraMissing."""
+    """Implements ``Topic``. Its constructor raises the same errors, and ExtraMissing."""
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
         """``settings``: librdkafka's, in addition to the address."""

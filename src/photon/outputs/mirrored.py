@@ -151,7 +151,7 @@ class MirroredPlace(OutputPlace):
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
-        """Raises NotBegun if there is no output, OSError."""
+        """The output below a URL. Raises NotBegun if there is none, OSError."""
         place = cls(url, url)
         try:
             place.look_up()

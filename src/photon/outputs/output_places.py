@@ -120,7 +120,7 @@ class PublishedEnd:
         self._listings: dict[Path, SlotListing] = {}
 
     def look(self) -> Cursor:
-        """Raises PublishedDamaged, OSError."""
+        """Returns the present end. Raises PublishedDamaged, OSError."""
         states = slot_states(self._disk, self._slots)
         self._listings = {each: self._listings.get(each) or SlotListing(self._disk, each) for each in states}
         found = end_of(listing.look() for listing in self._listings.values())

@@ -174,7 +174,7 @@ class SlotListing:
     def look(self) -> SlotOutput:
         """Raises PublishedDamaged, OSError.
 
-        If a file is reported, so are all files of its kind that were written before.
+        If a file is reported, so are all earlier ones of its kind.
         """
         found = self._look()
         damaged: dict[str, tuple[DamagedRange, ...]] = {}

@@ -134,7 +134,7 @@ class LineTypes:
         return [(".".join(path), kind) for path, kind in leaves(self.payloads) if before.get(path) != kind]
 
     def misfits(self) -> list[tuple[str, ColumnType, ColumnType]]:
-        """(dotted path, the column's type, type seen) of columns whose values did not all fit, since ``grow``."""
+        """Returns (dotted path, column's type, type seen) of columns whose values did not all fit since ``grow``."""
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
     def unfit(self) -> list[str]:

@@ -137,7 +137,7 @@ class _File:
         self.filled += len(data)
 
     def write_group(self) -> None:
-        """Raises LineUnreadable, OSError."""
+        """Writes the held lines as a row group. Raises LineUnreadable, OSError."""
         if not self._lines:
             return
         data = b"".join(self._lines)

@@ -157,7 +157,7 @@ class PostgresTarget:
         )
 
     def _copy(self, rows: list[_Row]) -> None:
-        """If PostgreSQL refuses rows, the offending one is found by bisection, and inserted as text."""
+        """Inserts rows. If PostgreSQL refuses some, the offending row is found by bisection, and inserted as text."""
         names = self._sql.SQL(", ").join(map(self._sql.Identifier, _COLUMNS))
         statement = self._sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         try:

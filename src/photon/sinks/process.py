@@ -66,12 +66,12 @@ class Standing:
         self.went_on = self.went_on or not problem
 
     async def read(self, into: Readings) -> None:
-        """See Source."""
+        """Adds the sink's metrics: see Source."""
         stalled_s = time.monotonic() - self.since_s if self.problem else 0.0
         into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s})
 
     async def costs(self, into: Readings) -> None:
-        """See Source."""
+        """Adds the costs as metrics: see Source."""
         put_costs(into)
 
     def details(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Standing:
 
 
 async def serve_sink(room: Room) -> None:
-    """Raises UsageError."""
+    """Runs a sink until told to stop. Raises UsageError."""
     name, own = room.one_of("sink", {name: (name, each) for name, each in room.settings.sink.items()})
     standing = Standing(name, own.into)
     work = _Work(room.settings, room.base, name, own, standing)

@@ -39,7 +39,7 @@ class Lock(NamedTuple):
 
 
 def read_meta(meta: bytes | None) -> Commit | Lock:
-    """Raises StoreFailed if it is damaged, or has an unknown version."""
+    """Decodes a meta. Raises StoreFailed if it is damaged, or has an unknown version."""
     if meta is None:
         return NEVER
     try:

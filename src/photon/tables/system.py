@@ -74,14 +74,14 @@ class SystemView:
         return state
 
     def check(self, start: int) -> None:
-        """Call after a read: verifies that a transaction that began at ``start`` could still read everything. Raises
+        """Verifies, after a read, that a transaction that began at ``start`` could still read all versions. Raises
         TooOld."""
         self._fresh()
         if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
-        """(table, column) of all observed columns, at most half a grace period old."""
+        """Returns (table, column) of all observed columns, at most half a grace period old."""
         self._fresh()
         return self._all_observed()
 

@@ -95,7 +95,7 @@ class Table:
         self.name = name
 
     def row(self, key: str) -> Row:
-        """Raises BadName: keys are texts of 1 to 1,000 bytes in UTF-8, without NUL."""
+        """The row of this key, a text of 1 to 1,000 bytes in UTF-8, without NUL. Raises BadName."""
         if not key or len(key) > KEY_BYTES_MAX // 4 or "\0" in key or not key.isascii():
             key = _checked_key(key)
         return Row(self._transaction, self.name, key)

@@ -337,7 +337,7 @@ class SourceFinder:
         self._remember(now_ns)
 
     def find(self, lines: Sequence[PublishedLine], now_ns: int) -> list[tuple[FoundSource, FoundSource | None]]:
-        """(foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
+        """Finds (foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
         adapter = self.adapter
         foreign = self._logs[0].find(
             [line.source for line in lines],

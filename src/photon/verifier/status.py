@@ -29,7 +29,7 @@ ALARMS_SHOWN = 20  # per slot, newest first
 
 @dataclass(slots=True)
 class SlotStatus:
-    """One slot. Bytes of output, uncompressed."""
+    """The status of one slot. Sizes are uncompressed bytes of output."""
 
     slot: str
     state: SlotState
