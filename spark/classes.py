@@ -6,7 +6,7 @@ import enum
 
 
 class Class(enum.StrEnum):
-    """One word each; ``docs/verification.md`` has the reactions."""
+    """One word each; ``docs/verification.md`` says how to react."""
 
     CORRECT = "correct"
     LATE = "late"  # claimed late by a dispatcher, no other record exists: right, and counted separately

@@ -101,7 +101,7 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Raises UsageError."""
+    """Checks the options of a read. Raises UsageError."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - OPTIONS)
     if unknown:
@@ -213,7 +213,7 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString():
             there = ours.get(field.name)
-            todo = f"it is {there}" if there else "add it by the option columns, or leave out the schema"
+            todo = f"it is {there}" if there else "add it with the option columns, or leave out the schema"
             raise UsageError(f"schema: {field.name} {field.dataType.simpleString()} is not supported; {todo}")
 
 
@@ -278,8 +278,8 @@ class ExportReader(DataSourceReader):
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Output as it grows. An offset is a cursor for each datacentre, so lines below a checkpoint were read once. With
-    a watermark, the offset also carries the watermark at these cursors: a repeated batch has the same."""
+    """Output as it grows. An offset is a cursor for each datacentre, so lines before a checkpoint are not read again.
+    With a watermark, the offset carries that too, so a repeated batch has the same one."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -357,7 +357,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 class TornLine(PhotonError):
-    """A published line is not an output record. One line."""
+    """A published line is not an output record. The message is one line."""
 
 
 class RowMaker:
@@ -369,7 +369,7 @@ class RowMaker:
         self._schema = schema
 
     def only(self, mark: Mark) -> Iterator[pa.RecordBatch]:
-        """A row for the watermark alone."""
+        """Yields a row that has only the watermark."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -378,7 +378,7 @@ class RowMaker:
         yield pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
 
     def read(self, works: Iterable[RangeWork], mark: Mark = UNKNOWN) -> Iterator[pa.RecordBatch]:
-        """Raises TornLine: a reader that bills from these rows must not miss one unnoticed."""
+        """Raises TornLine, as a reader that bills from these rows must not miss one unnoticed."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")

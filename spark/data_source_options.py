@@ -40,7 +40,7 @@ _INT64 = 2**63
 
 
 class TimeRange(NamedTuple):
-    """Event times ``begin_ns`` <= t < ``end_ns``; ``None`` means without that bound."""
+    """Event times ``begin_ns`` <= t < ``end_ns``; ``None`` means no bound."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
@@ -60,7 +60,7 @@ class TimeRange(NamedTuple):
 
 
 class OffsetUnreadable(PhotonError):
-    """A checkpoint holds an offset in an unknown format. One line."""
+    """A checkpoint holds an offset in an unknown format. The message is one line."""
 
 
 def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
 
 
 def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
-    """The inverse. Raises OffsetUnreadable, CursorUnreadable."""
+    """The inverse of ``encoded``, for the cursors. Raises OffsetUnreadable, CursorUnreadable."""
     if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
         raise OffsetUnreadable(
             f"checkpoint: {offset!r:.100} is not an offset of version {VERSION}; start with a new checkpoint"
@@ -125,8 +125,8 @@ def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[Ra
 
 
 def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
-    """The cursor after at most ``records`` lines of these ranges, the same share of each log, at least one. Reads the
-    ranges. Raises OutputMissing, OSError."""
+    """Reads the ranges, and returns the cursor after at most ``records`` of their lines: the same share of each log,
+    at least one line. Raises OutputMissing, OSError."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         by_log.setdefault(OutputLog(work.slot, work.name.partition("/")[0]), []).append(work)

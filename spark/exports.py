@@ -28,7 +28,7 @@ KINDS = {int(kind): kind.name.lower() for kind in Kind}
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """The owner of each token's incarnation. Columns: one row for each slot that the deployment ever had."""
+    """The owner of each token's incarnation. Columns with a row for each slot that the deployment ever had."""
 
     slots: list[str]
     datacentres: list[str]

@@ -67,7 +67,7 @@ def shortened(hashes: U64) -> U64:
 
 
 def met_by(hashes: U64, absent: Mapping[Hours, bytes]) -> list[Hours]:
-    """Returns pieces with some of ``hashes`` among their absent ones. Call it once per slice, as it goes through all
+    """Returns pieces with some of ``hashes`` among their absent ones. Call it once per slice, as it searches all
     days. ``absent``: hashes as uint64."""
     known = np.unique(hashes)
 

@@ -44,7 +44,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """n records."""
+    """The index of n records, as columns."""
 
     hashes: U64  # of the keys (``key_filter.hashes_of``)
     offsets: I64

@@ -80,8 +80,8 @@ def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifferenc
 def _by_hour(
     findings: Iterable[ClassCount],
 ) -> tuple[Counter[int | None], Counter[int | None], dict[int | None, Counter[Class]]]:
-    """Findings that leave outputs with fewer records, with more, and with different ones. The hour is ``None`` if the
-    record's hour is unknown."""
+    """Counts findings that leave outputs with fewer records, with more, and with different ones. The hour is ``None``
+    if the record's hour is unknown."""
     lost, more = Counter[int | None](), Counter[int | None]()
     otherwise: dict[int | None, Counter[Class]] = defaultdict(Counter)
     for each in findings:

@@ -169,14 +169,14 @@ def _logs(
 
 
 class LogNotRead(PhotonError):
-    """A log, or a directory of logs, cannot be read at all. One line."""
+    """A log, or a directory of logs, cannot be read at all. The message is one line."""
 
 
 def list_logs(
     adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
 ) -> list[tuple[int, StandingLog]]:
-    """(number of the source, log) of all logs to read. Raises LogNotRead: a day with an inaccessible log is not
-    judged."""
+    """Returns (number of the source, log) of all logs to read. Raises LogNotRead, as a day with an inaccessible log
+    cannot be judged."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
         directory = placed(Path(), source.directory)

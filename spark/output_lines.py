@@ -54,7 +54,7 @@ _TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class NoRecord(ValueError):
-    """A line that is not an output record. ``str()``: why."""
+    """A line that is not an output record. ``str()`` gives the reason."""
 
 
 class OutputLine(msgspec.Struct, frozen=True, gc=False):

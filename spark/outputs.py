@@ -109,7 +109,7 @@ def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | 
 
 
 def place_of(source: OutputSource) -> OutputPlace:
-    """Raises UsageError if there is no output at its URL, OSError."""
+    """Returns the place of the output. Raises UsageError if there is none at its URL, OSError."""
     output = placed(Path(), source.output)
     return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace(output, Path(source.state))
 
@@ -147,7 +147,7 @@ def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWo
 
 
 def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list[FoundFile]:
-    """Files that are not published, nor about to be."""
+    """Returns the files that are neither published nor about to be."""
     retired = {slot.slot for slot in published if slot.retired}  # files of retired slots are no longer read
     names = {file.name for slot in published for file in slot.files}
     newest = {(slot.slot, kind): 0 for slot in published for kind in KINDS}
@@ -227,7 +227,7 @@ def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator
 
 
 def _line_begin(data: bytes, at: int) -> int:
-    """Returns the place of the first line of ``data`` that does not begin before ``at``."""
+    """Returns the offset in ``data`` of the first line that begins at ``at`` or later."""
     if at <= 0:
         return 0
     return data.find(b"\n", at - 1) + 1 if at < len(data) else len(data)

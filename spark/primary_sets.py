@@ -62,10 +62,10 @@ def versions(
     columns: tuple[str, str, str],
     make_adapter: Callable[[], Adapter],
 ) -> DataFrame:
-    """Returns ``wanted`` with ``primaries`` as in ``whole_sets``: what ``FileMap.versions`` finds.
+    """Returns ``wanted`` with ``primaries`` as in ``whole_sets``, like ``FileMap.versions``.
 
-    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. Makes no list of a
-    key's records: each row only takes over from the one before it.
+    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. Builds no list of
+    a key's records: each row only inherits from the previous one.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql

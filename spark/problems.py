@@ -56,7 +56,7 @@ class ProblemFilter:
         )
 
     def _in_file(self, row: dict[str, Any]) -> bool:
-        """True if a finding names ``file``, or its evidence does: only that has all places of several records."""
+        """True if a finding or its evidence names ``file``. Only the evidence has the places of all records."""
         name = self.file.removesuffix(".gz")
         own = (row["output_file"], row["log"])
         return any(each == name or (each or "").endswith(f"/{name}") for each in own) or f"{name}:" in row["evidence"]

@@ -1,4 +1,4 @@
-"""The notes that tasks make of the slices of logs they read. Needs no pyspark."""
+"""The notes that tasks take of the slices of logs they read. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int |
 
 
 def note_down(accumulator: Any, note: ReadNote) -> None:
-    """Sends the note. Call in a task, once the slice was read to its end."""
+    """Sends the note. Call it in a task, once the slice was read to its end."""
     if accumulator is not None:
         accumulator.add([msgspec.msgpack.encode(note)])
 
@@ -59,8 +59,8 @@ def note_down(accumulator: Any, note: ReadNote) -> None:
 def hours_of_logs(
     notes: Iterable[ReadNote], *, fresh: bool = False
 ) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
-    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end;
-    only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
+    """Returns (side, datacentre, identity) -> first and last hour of a log's events, and True if it could be read to
+    its end; only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
     logs: dict[tuple[str, str, str], list[ReadNote]] = {}
     for note in notes:
         logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)

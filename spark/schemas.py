@@ -1,4 +1,4 @@
-"""Columns of the data between the steps of a Spark job. One name means one thing everywhere.
+"""Columns of the data between the steps of a Spark job. A column name means the same everywhere.
 
 Written as Spark's DDL, so that this module needs no pyspark. Times are int64 nanoseconds UTC, ``hour`` is whole hours
 since 1970 of the event time, digests have 16 bytes, tokens are 16 hex digits as in the output, offsets are

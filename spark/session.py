@@ -141,8 +141,8 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Returns one line for an error that was raised through Spark: a full disk, too little memory, a file, our own
-    error, or Spark's; `None` means that it is not from Spark."""
+    """Returns one line for an error that was raised through Spark: a full disk, too little memory, a file, an error
+    of Photon, or one of Spark; `None` means that it is not from Spark."""
     try:
         lines = [line.strip() for line in str(error).splitlines()]  # str() calls Java
     except OSError:
@@ -167,7 +167,7 @@ def said_by_spark(error: Exception) -> str | None:
 
 
 def _full(lines: Sequence[str]) -> str:
-    """Tells which disk is full: Spark names files that it writes for us, tasks their own."""
+    """Tells which disk is full, from the file in Spark's error or in a task's."""
     named = next((found[1] or found[2] for line in lines if (found := WRITTEN.search(line))), None)
     if named is None:
         return (

@@ -113,7 +113,7 @@ def encoded(spec: AdapterSpec) -> bytes:
 
 
 def decoded(data: bytes) -> AdapterSpec:
-    """Raises PhotonError."""
+    """Decodes a spec. Raises PhotonError."""
     try:
         return msgspec.json.decode(data, type=AdapterSpec)
     except DECODE_ERRORS as error:

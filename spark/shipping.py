@@ -30,7 +30,7 @@ SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", "
 
 
 class ShippingFailed(PhotonError):
-    """The package cannot be put together. One line."""
+    """The package cannot be put together. The message is one line."""
 
 
 def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool = False) -> None:
@@ -84,8 +84,8 @@ def package_zip(directory: Path) -> Path:
 
 
 def _compiled(path: Path, source: bytes) -> bytes | None:
-    """The compiled form of a module that was imported here: with sources alone every Spark Python process would
-    compile a hundred modules. Other versions of Python ignore it."""
+    """Returns the compiled form of a module that was imported here. With sources alone, every Python process of Spark
+    would compile a hundred modules. Other versions of Python ignore it."""
     try:
         code, stat = Path(cache_from_source(path)).read_bytes(), path.stat()
     except (OSError, NotImplementedError):

@@ -1,9 +1,9 @@
-"""The watermark in a stream's offset: that of the records read up to it, and so the same if a batch is repeated.
+"""The watermark in a stream's offset: that of the records read up to it, so a repeated batch has the same one.
 
 Spark's sources cannot declare a watermark: Spark uses the largest value of a column, minus a delay. So ours is
 carried as a column that is the same in all rows of a batch, ``DELAY_MS`` later: with ``withWatermark("watermark", "1
-second")`` it becomes Spark's, and no record is late to Spark. A batch that moves it has an extra row for that alone,
-so that time advances even without records.
+second")`` it becomes Spark's, and no record is late to Spark. A batch that moves the watermark has an extra row for
+it, so that time advances even without records.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ WHICH = ("exact", "percentile")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``time_ns`` ``None`` means that nothing is known yet. ``waiting``: the number of events before it that may
-    still come; zero with the exact watermark. ``exact_ns``: the exact watermark, also if the percentile is
-    followed."""
+    """``time_ns``: ``None`` means that nothing is known yet. ``waiting``: events before ``time_ns`` that may still
+    come; zero with the exact watermark. ``exact_ns``: the exact watermark, also if the percentile is followed."""
 
     time_ns: int | None = None
     waiting: int = 0
@@ -34,7 +33,7 @@ class Mark:
 
     @property
     def ms(self) -> int:
-        """Spark's watermark; 0 is its initial one."""
+        """Spark's watermark, initially 0."""
         return max((self.time_ns or 0) // NS_PER_MS, 0)
 
     @property
@@ -43,7 +42,7 @@ class Mark:
         return (self.ms + DELAY_MS) * 1000
 
     def later(self, other: Mark) -> Mark:
-        """The later of both marks, as a watermark never goes back; at the same time ``other``."""
+        """The later of both marks, as a watermark never goes back; ``other`` if their times are equal."""
         return other if other.time_ns is not None and other.time_ns >= (self.time_ns or 0) else self
 
 

@@ -1,7 +1,7 @@
-"""Distributes work from the driver to executors: each partition of a DataFrame does one group of it.
+"""Distributes work from the driver to executors: each partition of a DataFrame processes one group.
 
-The tasks' data travels as bytes in a broadcast: it must be neither in the plan, nor in the environment, nor in the
-event log, as it may hold a deployment's key.
+The tasks' data travels as bytes in a broadcast: it must not appear in the plan, the environment or the event log, as
+it may hold a deployment's key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def fair_bytes(total: int, cores: int) -> int:
 
 
 def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
-    """Items with their sizes, in groups of about ``bytes_max``, in order."""
+    """Groups ``items``, which come with their sizes, in order into lists of about ``bytes_max``."""
     groups: list[list[T]] = []
     size = bytes_max
     for item, weight in items:

@@ -34,7 +34,7 @@ _has: dict[tuple[str, str], bool] = {}  # application and Python -> whether it h
 
 
 class WorkerPythonWrong(PhotonError):
-    """Spark's workers run a Python that cannot run Photon. One line with the setting to change."""
+    """Spark's workers run a Python that cannot run Photon. The message is one line with the setting to change."""
 
 
 def check(spark: SparkSession) -> bool:
@@ -58,7 +58,7 @@ def check(spark: SparkSession) -> bool:
 
 
 def refusal(python: str, why: str, *, local: bool) -> str:
-    """One line: the problem, and the setting to change."""
+    """Returns one line with the problem and the setting to change."""
     own = ".".join(map(str, sys.version_info[:2]))
     todo = f"set PYSPARK_PYTHON={sys.executable}"
     if not local:

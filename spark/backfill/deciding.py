@@ -1,4 +1,4 @@
-"""Decides the events of a backfill's part. All primary logs are read first, so every verdict is final."""
+"""Decides the events in one part of a backfill. All primary logs are read first, so every verdict is final."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FoundPrimaries:
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
     ) -> EventLookUps:
-        """Raises BackfillFailed if a key was not searched."""
+        """Looks the keys up. Raises BackfillFailed if a key was not searched."""
         try:
             asked = zip(keys, repeat(None) if times is None else times, strict=False)
             rows = np.array([self._rows[each] for each in asked], np.intp)
@@ -108,7 +108,7 @@ def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
 
 @dataclass(frozen=True, slots=True)
 class FinalDecider:
-    """Nothing waits: an event without a primary event is unmatched, or gets no verdict."""
+    """Decides at once: an event without a primary event is unmatched or gets no verdict, but never waits."""
 
     store: LooksUp
     judge: Judge
@@ -120,7 +120,7 @@ class FinalDecider:
     clock: Clock
 
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
-        """Raises BackfillFailed, AdapterError."""
+        """Decides the events of a part. Raises BackfillFailed, AdapterError."""
         found = await self.judge.look_up(self.store, read.events)
         is_found = np.frombuffer(found.codes, np.uint8) != LookUpCode.ABSENT
         final = is_found if self.whole_sets else np.zeros(len(read.events), np.bool_)
@@ -160,7 +160,7 @@ class FinalDecider:
 
 @dataclass(frozen=True, slots=True)
 class ComparedIds:
-    """Answers for the registry about ids before its boundary, which can no longer be registered: ids in no output are
+    """Stands in for the registry for ids before its boundary, which can no longer be registered: ids in no output are
     free, all others are taken."""
 
     registry: InsertsIds

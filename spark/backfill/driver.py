@@ -1,9 +1,9 @@
-"""The driver of a backfill: that of the join, whose primary logs have all been read. No Spark here, so simulations
-run it as it is.
+"""The driver of a backfill: the join's driver, for primary logs that have all been read. It does not use Spark, so
+simulations run it unchanged.
 
 Batches are planned, done, committed and shown as in ``join.driver``: one batch, or more if a compressed log is too
 large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since below a URL
-any later driver makes the log again from them. Then, in this order:
+any later driver rebuilds the log from them. Then, in this order:
 
 finished   put if absent: from then on nothing is joined and no slot is opened
 clear      the tokens of all winners; readers see their lines (rule 8)
@@ -51,14 +51,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", t
 
 
 class AllRead:
-    """Replaces an event store: all primary logs are read."""
+    """Stands in for an event store whose primary logs have all been read."""
 
     async def progress(self) -> Progress:
         return Progress(NEVER_NS)
 
 
 class BackfillDriver(Driver):
-    """Call ``begin``, then ``step`` until it returns ``None``."""
+    """The driver of one backfill. Call ``begin``, then ``step`` until it returns ``None``."""
 
     def _tidy(self, newest: int) -> None:
         """Does nothing; ``end`` tidies."""
@@ -70,10 +70,10 @@ class BackfillDriver(Driver):
         try:
             super()._check_state()
         except FileNotFoundError:  # below a URL: it was replaced after this driver had seen it
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one") from None
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish") from None
 
     def end(self) -> None:
-        """Call after the last ``step``: files never grow afterwards. Raises BackfillFailed, OSError."""
+        """Closes all files permanently. Call it after the last ``step``. Raises BackfillFailed, OSError."""
         listed = {log.identity for log in self.listing.logs}
         for log in self.logs.values():
             if not log.ended and log.identity not in listed:
@@ -110,11 +110,11 @@ class Completion:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def finished(self) -> Finished | None:
-        """Raises BackfillDamaged."""
+        """Reads the file ``finished``. Raises BackfillDamaged."""
         return read_versioned(self.journal.disk, self._mark, Finished, _damaged)
 
     async def __call__(self, join: Callable[[], Awaitable[Finished]]) -> tuple[Finished, int]:
-        """Runs the steps; also returns the number of cleared ids. ``join``: does all batches, and returns once
+        """Runs the steps; also returns the number of cleared ids. ``join``: runs all batches, and returns once
         readers see everything. Raises BackfillFailed, BackfillDamaged, JournalDamaged, StagingDamaged, OSError."""
         if (result := self.finished()) is None:
             result = await join()

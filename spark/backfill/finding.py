@@ -75,10 +75,10 @@ def primaries(
 
 def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSource]) -> Found:
     """Returns digests before the boundary that are neither in the registry nor in any output, each in one part. Such
-    ids can no longer be registered, so nothing else can write a record for them. Ids that are registered and
-    wait for their slot, or were given back, are still in the registry and left alone. The registry is asked first
-    (the answer is kept in files), the outputs are read afterwards (rule 15), and only the first result counts
-    (``run``). Raises BackfillFailed if a line of an output cannot be read, as it may be any event's.
+    ids can no longer be registered, so nothing else can write a record for them. Ids that are registered and wait for
+    their slot, or were given back, are still in the registry and left alone. The registry is asked first (the answer
+    is kept in files), the outputs are read afterwards (rule 15), and only the first result counts (``run``). Raises
+    BackfillFailed if a line of an output cannot be read, as it may belong to any event.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -92,7 +92,7 @@ def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSourc
     torn = lines.where(F.col("torn").isNotNull()).select("datacentre", "file", "offset", "torn").take(1)
     if torn:
         where, file, offset, why = torn[0]
-        raise BackfillFailed(f"{where}: {file}, byte {offset}: {why}; repair it, as it may be one of these events")
+        raise BackfillFailed(f"{where}: {file}, byte {offset}: {why}; repair it, as it may hold an event to join")
     known = lines.where(F.col("digest").isNotNull()).select("digest")
     free = spark.read.parquet(str(kept)).join(known, "digest", "left_anti").select("part", "digest")
     return written(free, place, work.plan.number, len(work.plan.parts))

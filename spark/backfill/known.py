@@ -1,5 +1,5 @@
-"""Records the purpose of a directory's backfill, and where a deployment's verification finds its output. A backfill's
-output is laid out and read like that of ``photon join``: files of its slot, and the state in ``.photon``.
+"""Records the job of a backfill, and where a deployment's verification finds its output. A backfill's output is laid
+out and read like that of ``photon join``: files of its slot, and the state in ``.photon``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BackfillPaths(NamedTuple):
         return self.state / "backfill.json"
 
     def slot(self, job: BackfillJob) -> Path:
-        """The state of its slot."""
+        """The state directory of the job's slot."""
         return self.state / SLOTS_DIRECTORY / job.slot
 
 
@@ -71,7 +71,7 @@ def _damaged(path: Path, why: str) -> BackfillDamaged:
 
 
 def begun(disk: Disk, paths: BackfillPaths, wanted: BackfillJob) -> BackfillJob:
-    """Returns the job of this output: its own, or else ``wanted``, which is then kept. Raises UsageError."""
+    """Returns the job of this output: the recorded one, or ``wanted``, which is then recorded. Raises UsageError."""
     known = read_job(disk, paths.job)
     if known is None:
         if disk.names(paths.output) if isinstance(paths.output, ObjectPath) else disk.names(paths.state / "slots"):
@@ -109,7 +109,7 @@ def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
 
 
 def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int) -> Iterator[Path]:
-    """Outputs of a join's backfills that overlap a range, if they still exist. Raises BackfillDamaged."""
+    """Yields the existing outputs of a join's backfills that overlap a range. Raises BackfillDamaged."""
     for name in disk.names(base / DIRECTORY):
         if not name.endswith(".json"):
             continue
@@ -125,7 +125,7 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
 
 
 def source_of(disk: Disk, output: Path, join: str) -> OutputSource:
-    """The output as a source of lines. Raises BackfillDamaged; UsageError if it is not a backfill of this join."""
+    """Returns the output as a source of lines. Raises BackfillDamaged, UsageError if it has no such backfill."""
     paths = BackfillPaths(output.absolute())
     job = read_job(disk, paths.job)
     if job is None or job.join != join:

@@ -56,7 +56,7 @@ CopiesOutput = Callable[[OutputPlace, ObjectPath], object]  # shows a finished o
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """One backfill."""
+    """The inputs and limits of one backfill."""
 
     paths: BackfillPaths
     job: BackfillJob
@@ -72,7 +72,7 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The output, and this run's work."""
+    """The result of the backfill, and this run's part in it."""
 
     slot: str
     result: Finished
@@ -102,7 +102,7 @@ class Backfill:
         self._lister = LogLister(placed(Path(), foreign.directory), reading, self._tell, self.clock.now_ns)
 
     async def __call__(self) -> BackfillOutcome:
-        """Raises PhotonError, OSError and Spark's errors."""
+        """Runs or resumes the backfill. Raises PhotonError, OSError and Spark's errors."""
         journal, job = self._journal, self.plan.job
         completion = Completion(journal, self.registry, job.boundary_ns, self.clock)
         earlier = completion.finished() is not None
@@ -116,7 +116,7 @@ class Backfill:
 
     @contextmanager
     def _output(self) -> Iterator[OutputPlace]:
-        """The directory of the log. For a URL it is made here from the journal, and copied once complete."""
+        """Yields the directory of the log. For a URL, it is made here from the journal, and copied once complete."""
         paths = self.plan.paths
         if not isinstance(paths.output, ObjectPath):
             yield OutputPlace(paths.output, paths.state)
@@ -201,7 +201,7 @@ class Backfill:
             raise BackfillFailed(f"{why}; run the same command again to continue") from error
 
     def _free(self, spark: SparkSession, work: PartsToDo) -> Found:
-        """Like ``free_ids``, but keeps the first answer, since the registry may have forgotten more ids by now."""
+        """Like ``free_ids``, but reuses the first answer, since the registry may have forgotten more ids by now."""
         mark = self._journal.directory / FOUND / f"free-{work.plan.number}"
         if not self.disk.exists(mark):
             self.disk.create(mark, msgspec.json.encode(free_ids(spark, work, self.plan.outputs)))
@@ -210,8 +210,8 @@ class Backfill:
 
 @contextmanager
 def alone(paths: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
-    drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
+    """Locks the output. Raises UsageError while another driver works on it. On NFS the lock needs version 4. Below a
+    URL two drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
     if isinstance(paths.output, ObjectPath):
         with told(paths.output):
             try:

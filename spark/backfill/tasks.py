@@ -66,7 +66,7 @@ class BackfillPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartsToDo(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch."""
+    """The parts of one batch."""
 
     place: BackfillPlace
     plan: Plan
@@ -229,7 +229,7 @@ def _by_part(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def read_table(disk: Disk, path: Path) -> pa.Table:
-    """A file of ``written``."""
+    """Reads a file that ``written`` made."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(disk.read(path))) as reader:

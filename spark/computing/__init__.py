@@ -9,14 +9,14 @@ for published streams, MARKER, FAULT or ASIDE. Rows for later computations pass 
 
 **Watermarks.** An offset carries the watermark of the records read up to it, and the previous one, so a repeated
 batch has the same two. In each batch an operator runs the records at the previous watermark; then the watermark
-moves, and timers up to it are called, as the engine does for one input after another. Spark's own watermark is the
-same number, carried as a column (``spark.stream_watermarks``); it only wakes keys whose timers are due. Everything
-else comes in a marker row for each partition, whose key sorts first there, as Spark sorts the rows of a partition by
-key. Spark's batches without data are off: the source makes a batch whenever the watermark has moved.
+moves, and timers up to it fire, as the engine does for one input after another. Spark's own watermark is the same
+number, carried as a column (``spark.stream_watermarks``); it only wakes keys whose timers are due. Everything else
+comes in a marker row for each partition, whose key sorts first there, as Spark sorts the rows of a partition by key.
+Spark's batches without data are off: the source makes a batch whenever the watermark has moved.
 
-Records that an operator puts aside may come with any time later. So it sends the change of their number to every
-partition of those after it, next to the marker: in the same batch they count them as waiting, and with ``exact`` keep
-their watermark.
+Records that an operator has set aside may still lead to records of any time. So it sends each change of their number
+to every partition of the later operators, next to the marker: in the same batch these count them as waiting, and with
+``exact`` hold their watermark.
 
 **Exactly once.** Spark writes the offset of a batch before running it and commits it once state and staged
 productions are complete. A batch without a commit is repeated, state and productions alike, and its staged

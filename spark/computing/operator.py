@@ -1,6 +1,6 @@
 """One computation as an operator of ``transformWithState``: the work of ``Stage``, with Spark's state as its store.
 
-A key has one row in Spark's state, as in any store, with the time of its next timer; and one Spark timer, which wakes
+A key has one row in Spark's state, as in any store, with the time of its next timer, and one Spark timer, which wakes
 it no later than that. The row has the due timers, so waking too early is harmless.
 """
 
@@ -61,7 +61,7 @@ _unpacked = msgspec.msgpack.Decoder().decode
 
 
 class _Nothing:
-    """An empty store, for a stage whose keys alone are needed."""
+    """An empty store, for a stage that only computes keys."""
 
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
         return {}
@@ -77,7 +77,7 @@ class _Nothing:
 
 
 class _OfKey(_Nothing):
-    """The set-aside records and entries of the key that Spark has set; its row is in the stage's cache already."""
+    """The set-aside records and entries of Spark's current key, whose row is in the stage's cache already."""
 
     def __init__(self, aside: Any) -> None:
         self.rows = aside
@@ -121,8 +121,8 @@ class Operator(StatefulProcessor):
     def close(self) -> None: ...
 
     def _begin(self, rows: Sequence[SparkRow], values: TimerValues) -> None:
-        """Begins a batch with ``rows``, those of a marker's key. Raises ComputingError if Spark's watermark differs
-        from the marker's: rows would run at a wrong time."""
+        """Begins a batch with ``rows``, the rows of a marker's key. Raises ComputingError if Spark's watermark
+        differs from the marker's: rows would run at a wrong time."""
         (marker,) = [marker_of(row.items) for row in rows if row.to == MARKER]
         self._spark_ms = values.getCurrentWatermarkInMs()
         if marker.spark_ms != self._spark_ms:

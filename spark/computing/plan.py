@@ -29,7 +29,7 @@ ENDED_MS = ENDED_NS // NS_PER_MS
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """A place from which a stream of the topology is read."""
+    """A place where a stream of the topology is read."""
 
     stream: str
     place: str
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """A batch's marker: after its records the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
+    """A batch's marker. After the batch's records the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
 
     mark_ns: int
     waiting: int
@@ -73,7 +73,7 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
-    """A computation after a batch, in Spark's state of each marker's key: the next batch's records run so."""
+    """A computation's watermark after a batch, kept in Spark's state of each marker's key for the next batch."""
 
     low_ns: int = NEVER_NS
     waiting: int = 0
@@ -114,7 +114,7 @@ def decoded(data: bytes) -> Plan:
 
 @lru_cache(maxsize=4)
 def topology_of(file: str, text: bytes) -> Topology:
-    """The topology of its file as of the start of the run. Raises UsageError, ComputingError."""
+    """Loads the topology from ``text``, the file's content at the run's start. Raises UsageError, ComputingError."""
     path = Path(file)
     try:
         same = path.read_bytes() == text
@@ -146,7 +146,7 @@ def refusals(topology: Topology) -> Iterator[str]:
         if computation.idempotent:
             yield f"{who}: has weak (idempotent) productions, but on Spark none leaves a batch before its commit"
         if not computation.dedup:
-            yield f"{who}: has dedup off, but Spark processes batches as a whole"
+            yield f"{who}: has dedup = False, but Spark processes batches as a whole"
     if parts and len({part.exact for part in parts}) > 1:
         one, other = (next(p.name for p in parts if p.exact is exact) for exact in (True, False))
         yield (

@@ -12,8 +12,8 @@ items are numbered by batch and place in it. Numbers published before are droppe
 the next process publishes the rest.
 
 There is one driver: the run holds the state's lock; its Java process, which briefly outlives a killed driver, holds
-another; publishers hold those of their streams. ``shown.json`` has the last number of each directory, which reveals
-published files that are older than the state, and the watermarks of the streams.
+another; publishers hold those of their streams. ``shown.json`` has the last number of each directory (which
+reveals published files older than the state), and the watermarks of the streams.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ class Publishing:
         self.records += self._publishers[stream].publish(items, mark.exact_ns)
 
     def _mark_of(self, stream: str, aside: Mapping[int, int]) -> Watermark:
-        """Records put aside may come with any time: the exact watermark of what they lead to stays, as the engine's
-        does."""
+        """Returns a stream's watermark. While records are set aside, its exact watermark stays, as in the engine:
+        they may still lead to records of any time."""
         maker, last = self._makers[stream], self.shown.marks.get(stream, Watermark())
         expected = sum(aside.get(each, 0) for each in self._before[maker])
         exact_ns, percentile_ns, waiting = self.mark
@@ -235,7 +235,7 @@ class Publishing:
         return Watermark(exact_ns, percentile_ns, waiting + aside.get(maker, 0) + (0 if self._exact else expected))
 
     def _mark(self, batch: int) -> Watermark:
-        """The watermark: everything produced before it is in this batch or an earlier one."""
+        """Returns the watermark: everything produced before it is in this batch or an earlier one."""
         found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
         return Watermark(min(watermark_ns(found.exact_ns), at_ns), at_ns, found.waiting)
@@ -279,7 +279,7 @@ def _numbers(directory: Path, suffix: str = "") -> list[int]:
 
 
 def _sync(path: Path) -> None:
-    """Syncs Spark's file, as Spark does not: published items must not be ahead of it."""
+    """Syncs a file that Spark has written but not synced, as published items must not be ahead of it."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -151,8 +151,8 @@ def _known(disk: Disk, wish: Wish) -> _File:
 
 
 def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
-    """True if there are (or may be later) records that a state at the end of time does not read. Raises OSError,
-    PhotonError."""
+    """True if records exist, or may come, that this state, which is at the end of time, would not read. Raises
+    OSError, PhotonError."""
     offset = last_offset(checkpoint)
     if (mark_of(offset).time_ns or 0) < ENDED_NS:
         return False
@@ -293,7 +293,7 @@ class _Run:
 
 
 def markers(spark: SparkSession, partitions: int) -> list[str]:
-    """Finds a key for each partition of a shuffle. Spark does so while planning, without executors."""
+    """Finds a key for each partition of a shuffle. Spark computes this while planning, without executors."""
     keys = ", ".join(f"('{MARKER_PREFIX}{number}')" for number in range(partitions * 40))
     rows = spark.sql(f"SELECT pmod(hash(key), {partitions}), key FROM VALUES {keys} AS keys (key)").collect()
     by_partition: dict[int, str] = dict(sorted(rows, reverse=True))  # the smallest key of each

@@ -190,7 +190,7 @@ def _offset(cursors: Mapping[str, Cursor], mark: Mark, before: Mark) -> dict[str
 
 
 def _records(work: RangeWork, at: int, data: bytes, stream: str) -> tuple[list[Record], list[bytes]]:
-    """Raises PhotonError for a line that is no output record."""
+    """Decodes the lines of a range. Raises PhotonError for a line that is no output record."""
     raw = data.splitlines()
     records = []
     for line in raw:

@@ -1,8 +1,8 @@
-"""Undecided events of the join of a slot, for the watermark: recorded by its driver for other readers.
+"""The undecided events of a slot's join, recorded by its driver for the readers of the watermark.
 
 A *claim* has the moment up to which all lines of the foreign logs are decided or wait, and the event times of waiting
 events. The driver makes one when readers see all that it has committed. So an event without a visible line is counted
-in it, or was in no log at ``read_ns``: a claim stays true at any age, regardless of the driver that made it
+in the claim, or was in no log at ``read_ns``: a claim stays true at any age, whatever became of its driver
 (``photon.dispatcher.undecided`` has those of dispatchers).
 """
 
@@ -25,7 +25,7 @@ from photon.spark.pipeline.listing import Listing
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``claim``, next to the journal's directories; replaced."""
+    """The file ``claim`` next to the journal's directories; each claim replaces it."""
 
     at_ns: int
     read_ns: int | None  # all lines in the logs at that time are decided or wait; ``None`` if nothing is known
@@ -34,8 +34,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 
 def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], waiting: Counts, at_ns: int) -> Claim:
-    """Makes a claim. Call once everything committed is shown. ``behind``: logs of the listing with undecided bytes;
-    ``waiting``: counts of the event times of all events that wait."""
+    """Makes a claim. Call it once all that is committed is shown. ``behind``: logs of the listing with undecided
+    bytes; ``waiting``: counts of the event times of all events that wait."""
     why = listing.doubt or next((f"{log.path} is not read to its end" for log in behind), "")
     if why or not listing.seen_ns:
         return Claim(at_ns=at_ns, read_ns=None if before is None else before.read_ns, why=why, waiting=waiting)
@@ -44,7 +44,7 @@ def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], wa
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A claim, as ``photon.verifier.watermark.Asked``."""
+    """A claim in the form of ``photon.verifier.watermark.Asked``."""
 
     claim: Claim
     who: str = "its join on Spark"

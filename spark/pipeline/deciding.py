@@ -1,4 +1,4 @@
-"""Decides the events of a part: asks the event store and the adapter; nothing is registered yet."""
+"""Decides the events of a part by asking the event store and the adapter. It registers nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EventStoreSilent(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of them as in
+    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of these, as in
     ``WaitingFile``."""
 
     rows: Rows
@@ -47,7 +47,7 @@ class Verdicts:
 
 class Decides(Protocol):
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
-        """Raises EventStoreSilent, AdapterError."""
+        """Decides the events of a part. Raises EventStoreSilent, AdapterError."""
         ...
 
 

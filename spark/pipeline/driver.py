@@ -1,12 +1,12 @@
-"""The driver's loop over batches. No Spark here, so simulations run it as it is.
+"""The driver's loop over batches. It does not use Spark, so simulations run it unchanged.
 
-plan     which bytes of which logs, and which waiting events; durable before anything of it is done
+plan     the bytes of logs and the waiting events to read; durable before any part is done
 do       each part by a task (``part``): decide, register, keep the result
-commit   where the next batch goes on
+commit   the batch's results, and where the next batch continues
 show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
          clears what it reads, and a part that is still repeated would find its own ids cleared
-tidy     what the batch staged is removed
-claim    what is not decided, for the watermark (``claim``); never before it is shown
+tidy     the batch's staged files are removed
+claim    the undecided events are recorded for the watermark (``claim``); never before ``show``
 
 A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
 
@@ -98,7 +98,7 @@ class DriverPlaces:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch that is done, for people."""
+    """A finished batch, as shown to people."""
 
     number: int
     counts: dict[str, int]  # of this batch
@@ -107,7 +107,7 @@ class Batch:
 
 @dataclass
 class Driver:
-    """The join of one slot. Call ``begin``, then ``step`` until it is to end."""
+    """The join of one slot. Call ``begin``, then ``step`` until told to stop."""
 
     disk: Disk
     places: DriverPlaces
@@ -238,7 +238,7 @@ class Driver:
                 self.waiting.tried(rest.file, rest.rows, plan.read_past_ns, plan.at_ns)
 
     def _tidied(self) -> int:
-        """Returns the newest batch whose staged rows are gone, which readers must already see."""
+        """Returns the newest batch whose staged rows are gone, which readers must therefore see already."""
         left = [number for number, names in self.journal.parts().items() if number <= self.committed and names]
         return min(left, default=self.committed + 1) - 1
 
@@ -265,7 +265,7 @@ class Driver:
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
         if plan.incarnation > self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
         begun, self.busy, self._has_reread = self.clock.monotonic(), True, bool(plan.reread)
         done = await do(plan)
         await self.pause(0.0)
@@ -309,7 +309,7 @@ class Driver:
         )
 
     def _reread(self) -> tuple[int, list[Part]]:
-        """The next parts of the oldest open reread. Ends rereads without any."""
+        """The next parts of the oldest open reread. Ends rereads that have none left."""
         for number in [number for number, ended in self.journal.rereads().items() if not ended]:
             wanted = self.journal.reread(number)
             at = self.reread if self.reread.number == number else RereadAt(number)
@@ -387,7 +387,7 @@ class Driver:
             self._tidy(newest)
 
     def _append(self, number: int) -> None:
-        """Appends one batch, in the order of its parts; always the same bytes."""
+        """Appends one batch, in the order of its parts. A repetition appends the same bytes."""
         plan = self.journal.plan(number)
         if plan is None:
             raise JournalDamaged(f"{self.journal.directory}: the plan of batch {number} is missing; restore it")
@@ -416,8 +416,8 @@ class Driver:
                 writer.publish(number, now=self.clock.monotonic())
 
     def _finish(self) -> None:
-        """Closes files that are due. Those whose ids are all cleared become final, except the newest of a kind, which
-        shows a start where to continue."""
+        """Closes files that are due. Files whose ids are all cleared become final, except the newest of a kind, which
+        tells the next start where to continue."""
         self._check_state()
         for writer in (self._exports, self._log):
             writer.publish(now=self.clock.monotonic())
@@ -432,7 +432,7 @@ class Driver:
                 self._log.show()
 
     def _tidy(self, newest: int) -> None:
-        """Removes published files that no start needs."""
+        """Removes journal files that no later start needs."""
         self.journal.tidy_parts(newest)
         for name in self.disk.names(self.journal.directory / "waiting"):
             if name not in self.waiting.files and int(name.lstrip(".").partition("-")[0]) <= newest:
@@ -446,14 +446,14 @@ class Driver:
                 raise PhotonError("the registry does not answer; run the same command again once it does")
             await self.pause(0.1)
         if witnessed.newest != self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
 
     def _check_state(self) -> None:
-        """Raises Fenced if another driver has begun to open the slot: this one may have been suspended since it
+        """Raises Fenced if another driver has begun to open the slot: this one may have been suspended since it last
         asked."""
         state = read_state(self.disk, self.places.state / "slot.json", self.slot)
         if state.last != self.incarnation or state.nonce:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
 
     def close(self) -> None:
         for writer in (self._exports, self._log):

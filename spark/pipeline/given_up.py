@@ -1,7 +1,7 @@
 """Ids that the registry gave up (protocol rule 14), found again in the logs of this datacentre.
 
-They stay on the registry's list, the record of that work, until they are registered again. Their logs are unknown, so
-all logs are read, by a reread (``rereading``).
+They stay on the registry's list until they are registered again. Their logs are unknown, so all logs are read, by a
+reread (``rereading``).
 """
 
 from __future__ import annotations

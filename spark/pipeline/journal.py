@@ -1,19 +1,19 @@
-"""The durable files of the join of one slot, each put under its name if that is absent, and never replaced.
+"""The durable files of one slot's join. A file is created only if its name is absent, and never replaced.
 
 For batch N, below ``STATE/slots/SLOT/spark``:
 
 plans/N            a batch's input; durable before any decision on it
-parts/N-P.decided  what part P registers, which events go on waiting, how far it has read: which is final
-parts/N-P.result   which of its rows won
-commits/N          the batch is done: the start of the next one. Readers are shown nothing of it before
-waiting/FILE       events without a verdict, of the part that read them
+parts/N-P.decided  the final decision of part P: rows to register, events that keep waiting, positions read
+parts/N-P.result   the rows of the part that won
+commits/N          the batch is done; the next one starts here. Readers see its records only after this
+waiting/FILE       events without a verdict, from the part that read them
 rereads/N          an order to repeat decisions (``rereading``), from a command or the driver
-rereads/N.ended    it is done, or was cancelled
+rereads/N.ended    the order is done, or was cancelled
 parts/N-P.RANDOM   files of a decision, written by one attempt under a unique name
 
 ``claim`` (``claim``) alone is replaced repeatedly: it has the undecided events for the watermark.
 
-Numbers have no gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few.
+Numbers have no gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rest(msgspec.Struct, frozen=True, array_like=True):
-    """Some events of a file of waiting ones."""
+    """Some of the events in a file of waiting events."""
 
     file: str
     rows: list[int]
@@ -103,7 +103,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``rereads/N.ended``."""
+    """``rereads/N.ended``: how the reread ended."""
 
     at_ns: int
     cancelled: bool = False
@@ -131,7 +131,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``plans/N``."""
+    """``plans/N``: the input of a batch."""
 
     number: int
     incarnation: int  # of the driver that made it
@@ -159,7 +159,7 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``parts/N-P.decided``. The names are of files in ``parts`` and ``waiting``; empty if there is nothing."""
+    """``parts/N-P.decided``. Names are those of files in ``parts`` and ``waiting``; an empty one means no file."""
 
     staged: str = ""
     rejected: str = ""  # lines of records without id, key or time
@@ -240,7 +240,7 @@ class Journal:
             )
 
     def check_begun(self) -> None:
-        """Call before ``prepare`` if the slot was opened before. Raises JournalDamaged if this directory is gone."""
+        """Raises JournalDamaged if this directory is gone. Call it first if the slot was opened before."""
         if not self.disk.exists(self.directory / OF):
             raise JournalDamaged(f"{self.directory}: is missing, but its slot was opened before; restore it")
 
@@ -306,7 +306,7 @@ class Journal:
         return self.newest("plans") <= self.newest() and not self.disk.names(self.directory / "parts")
 
     def newest(self, what: str = "commits") -> int:
-        """-1 if there is none."""
+        """Returns the newest number in this directory; -1 if there is none."""
         return max((int(name) for name in self.disk.names(self.directory / what) if name.isdigit()), default=-1)
 
     def is_committed(self, number: int) -> bool:
@@ -372,7 +372,7 @@ class Journal:
         return any(bool(self.reread(number).ids) for number, ended in self.rereads().items() if not ended)
 
     def reread(self, number: int) -> Reread:
-        """Raises JournalDamaged."""
+        """Reads an order. Raises JournalDamaged."""
         if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
             raise JournalDamaged(f"{path}: is gone, but a batch belongs to it: restore it")
         return found
@@ -381,7 +381,7 @@ class Journal:
         return self._read(self._ended(number), Ended)
 
     def end_reread(self, number: int, ended: Ended) -> Ended:
-        """Returns the valid record, and forgets the oldest ones."""
+        """Records the end of a reread, and forgets the oldest rereads. Returns the valid record."""
         counts = self._put(self._ended(number), ended)
         over = [old for old, is_ended in list(self.rereads().items())[:-1] if is_ended]  # not the highest number
         by_people = [old for old in over if not self.reread(old).ids]

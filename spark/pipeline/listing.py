@@ -105,7 +105,7 @@ class LogLister:
         return Listing(sorted(logs, key=lambda log: log.path), seen_ns, doubt)
 
     def _new(self, name: str, taken: set[str]) -> str:
-        """An identity that no log had."""
+        """Returns an identity that no log has had."""
         first, number = name.partition(ALIKE_MARK)[0], 0
         while (new := numbered(first, number)) in taken:
             number += 1

@@ -1,8 +1,8 @@
-"""One part of a batch, with the same result in each attempt: decide, register, keep the result.
+"""One part of a batch, with the same result in each attempt: decide, register, record the result.
 
 1. The first attempt's decision is final: registered and waiting events are in one file, put if absent. An attempt
    that finds it repeats it, under its token.
-2. An attempt may have registered already, so each one inserts as if it had (``BatchCore``).
+2. An earlier attempt may have registered rows, so each attempt inserts as if one had (``BatchCore``).
 3. A committed batch may have been tidied, and then seems to be undecided: an attempt that has put its decision looks
    for the commit before it registers; otherwise it could own ids without records.
 4. The result is put if absent too. It follows from the decision and the registry: all attempts have the same.
@@ -44,7 +44,7 @@ PAUSES = BackOff(first=0.1, most=2.0)
 
 
 class Fenced(PhotonError):
-    """A newer driver has the slot, or it was retired."""
+    """A newer driver has taken the slot, or the slot was retired."""
 
 
 class RegistrySilent(PhotonError):
@@ -63,7 +63,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Does parts, one after the other. Holds one part in memory."""
+    """Processes parts one after the other, with one part in memory."""
 
     journal: Journal
     incarnation: int
@@ -97,7 +97,7 @@ class Worker:
             raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
 
     async def _unknown(self, read: PartRead) -> PartRead:
-        """Drops events with a verdict; those whose primary record is gone by now would otherwise wait."""
+        """Drops events that already have a verdict. If their primary record is gone by now, they would wait again."""
         events = read.events
         asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
         if not len(asked):
@@ -124,7 +124,7 @@ class Worker:
 
     # -- deciding ----------------------------------------------------------------------------------------------
     async def _decide(self, plan: Plan, number: int, read: PartRead) -> tuple[Decision, Rows | None]:
-        """Returns the valid decision, and its rows if it is this one."""
+        """Returns the valid decision, and its rows if this attempt made it."""
         journal, disk, part = self.journal, self.journal.disk, plan.parts[number]
         token = plan.token(number, self.incarnation)
         found = await self.decide(plan, token, read)

@@ -1,4 +1,4 @@
-"""Plans what the next batch reads. Pure.
+"""Plans the input of the next batch. Pure.
 
 The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut; only its
 last stretch is open at its end, since only there may a record be unfinished. A cut is far enough before the end for

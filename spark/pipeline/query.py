@@ -1,4 +1,4 @@
-"""A join on Spark in a thread of its own, with the method names of PySpark's streaming query."""
+"""A join on Spark in its own thread, with the method names of PySpark's streaming query."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Run = Callable[[asyncio.Event, Callable[[Progress], None]], Coroutine[Any, Any, 
 
 
 class JoinQuery:
-    """A join at work. It ends by itself with ``once``, after an error, and once its Spark session has ended. The end
-    of the program kills it, which loses nothing."""
+    """A running join. It ends by itself with ``once``, after an error, and when its Spark session ends. The end of
+    the program kills it, which loses nothing."""
 
     def __init__(self, name: str, run: Run, fail: Callable[[BaseException], object] = lambda error: None) -> None:
         """``fail``: receives the error that ends it, in its thread."""
@@ -49,8 +49,8 @@ class JoinQuery:
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest batch of this run, or ``None`` before the first: ``name``, ``batchId``, ``timestamp`` (ISO 8601,
         its end), ``numInputRows`` (events read), ``durationMs`` (``addBatch``: tasks; ``triggerExecution``: all of
-        it), ``counts`` (events by verdict, named as in ``photon spark join -o json``), ``waiting``
-        (events that wait now), ``lost`` (logs that were gone before they were read, a line each)."""
+        it), ``counts`` (events by verdict, named as in ``photon spark join -o json``), ``waiting`` (events waiting
+        now), ``lost`` (logs that were gone before they were read, a line each)."""
         return None if self._progress is None else {"name": self.name, **self._progress}
 
     @property

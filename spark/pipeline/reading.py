@@ -36,7 +36,7 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class PartRead:
-    """``events``: those of the stretches, then those that waited, in the order of the plan."""
+    """``events``: the events of the stretches, then the waiting ones, in the order of the plan."""
 
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -50,7 +50,7 @@ class PartRead:
 
 class ReadsPart(Protocol):
     def __call__(self, plan: Plan, part: Part) -> PartRead:
-        """Raises LogUnreadable, JournalDamaged, OSError."""
+        """Reads the events of a part. Raises LogUnreadable, JournalDamaged, OSError."""
         ...
 
 

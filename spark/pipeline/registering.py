@@ -1,4 +1,4 @@
-"""The registration of a part's rows, from the first question to the list of winners: a pure state machine.
+"""The registration of a part's rows, from the first request to the list of winners: a pure state machine.
 
 Events are methods, which return the next instruction. Each attempt of a part uses its own machine, under the part's
 token: the registry tells a repeated insert that it has won.
@@ -68,7 +68,7 @@ class BatchCore:
         self.counts = BatchCounts()
 
     def begin(self) -> Instruction:
-        """Call it when the rows are durable."""
+        """Returns the first instruction. Call it when the rows are durable."""
         return self._next()
 
     def answered(self, answers: Verdicts, now: float) -> Instruction:
@@ -90,7 +90,7 @@ class BatchCore:
         self._open = self._open[codes == Answer.UNKNOWN]
         self._asked_before = True
         if len(self._open) and now >= self._deadline:
-            late = f"; {too_new} are newer than its clock" if too_new else ""
+            late = f"; newer than its clock: {too_new}" if too_new else ""
             return GiveUp(f"the registry has not answered about {len(self._open)} ids{late}")
         return self._next()
 

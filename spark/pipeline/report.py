@@ -1,4 +1,4 @@
-"""The driver's report: a dispatcher's (``photon.dispatcher.status``), whose work it does, and further figures."""
+"""The driver's report: a dispatcher's (``photon.dispatcher.status``), whose work it does, with more figures."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class DriverReport:
         )
 
     def oldest(self, limit: int) -> list[Pending]:
-        """Events of the file with the one waiting longest."""
+        """Events of the file that holds the longest-waiting event."""
         rows = self.driver.waiting.oldest(limit)
         rest = Rest(rows[0][0] if rows else "", [row for _, row, _, _ in rows])
         now_ns = self.driver.clock.now_ns()

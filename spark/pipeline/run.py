@@ -116,7 +116,7 @@ class Application:
         self._lister = LogLister(placed(Path(), place.foreign.directory), reading, self._tell, self._clock.now_ns)
 
     async def __call__(self) -> Outcome:
-        """Raises SlotRefused, Fenced, JournalDamaged, PhotonError, OSError."""
+        """Runs the join until it ends. Raises SlotRefused, Fenced, JournalDamaged, PhotonError, OSError."""
         place = self.run.place
         async with AsyncExitStack() as closing:
             store = event_store(place)
@@ -328,6 +328,6 @@ class Application:
 
 
 def told(progress: Progress) -> str:
-    """Formats a line for people."""
+    """Formats a batch's progress as one line for people."""
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(progress["counts"].items())) or "nothing new"
     return f"batch {progress['batchId']}: {counts}; {progress['waiting']:,} wait"

@@ -22,7 +22,7 @@ class BatchUnfinished(PhotonError):
 
 
 def positions_of(journal: Journal) -> list[LogPosition]:
-    """Raises JournalDamaged, OSError."""
+    """The position in each log. Raises JournalDamaged, OSError."""
     return [LogPosition(log.identity, log.path, log.offset, log.header) for log in _logs(_newest(journal)).values()]
 
 

@@ -18,8 +18,8 @@ T = TypeVar("T")
 def read_standing(
     disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T] | None = None
 ) -> tuple[Commit, list[T]] | None:
-    """Returns, as of the newest commit, each log's position, counts, and ``of`` each file with waiting rows. ``None``
-    if there is no commit. ``directory``: the journal's.
+    """Returns the newest commit, and the result of ``of`` for each file with waiting rows; ``None`` if there is no
+    commit. ``directory``: the journal's.
 
     Raises JournalDamaged, OSError.
     """
@@ -40,7 +40,7 @@ def read_standing(
 
 
 def waiting_in(commit: Commit) -> int:
-    """Number of events that wait."""
+    """The number of events that wait."""
     return sum(map(len, commit.waiting.values()))
 
 

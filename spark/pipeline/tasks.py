@@ -1,4 +1,4 @@
-"""The executors' side: one part of a batch from plain data. The driver does small batches with the same worker."""
+"""The executors' side: one part of a batch, from plain data. The driver runs small batches with the same worker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
     identity: str = ""
 
     def client(self, clock: Clock) -> RegistryClient:
-        """Call on the event loop. Raises the errors of reading certificates."""
+        """Makes a client. Call it on the event loop. Raises the errors of reading certificates."""
         tls = None
         if self.tls_directory is not None:
             tls = load(Path(self.tls_directory), self.identity, datetime.now(UTC))
@@ -88,7 +88,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
-    """A task's answer. It does not fail with one of ``ENDS``, which Spark would only retry in vain."""
+    """A task's answer. It carries the errors in ``ENDS`` as data, as Spark would retry a failed task in vain."""
 
     done: Done | None
     why: str = ""
@@ -149,7 +149,7 @@ async def worker(
 
 
 def event_store(place: JoinPlace) -> EventStoreClient:
-    """Call on the event loop. Raises the errors of reading certificates."""
+    """Makes a client. Call it on the event loop. Raises the errors of reading certificates."""
     tls: Tls | None = None
     if place.registry.tls_directory is not None:
         tls = load(Path(place.registry.tls_directory), place.registry.identity, datetime.now(UTC))
@@ -189,7 +189,7 @@ def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str
 
 
 def told(doing: Coroutine[Any, Any, Done]) -> pa.RecordBatch:
-    """Does a part, and returns the task's row."""
+    """Runs a part, and returns the task's row."""
     import pyarrow as pa
 
     try:

@@ -233,8 +233,8 @@ def as_of(patience: Patience, first_read_ns: I64, times: I64, read_past_ns: int)
 
 
 def _by_age(patience: Patience, first: I64, times: I64, of: Callable[[int, int], int]) -> I64:
-    """Applies ``of`` to each event's first reading and time, once for equal ones: if its time is irrelevant, all
-    events read together are equal."""
+    """Applies ``of`` to each event's first reading and time, once for each distinct pair. If the time is irrelevant,
+    all events read together count as one pair."""
     if not patience.whole_sets:
         values, rows = np.unique(first, return_inverse=True)
         return np.array([of(each, 0) for each in values.tolist()], np.int64)[rows]

@@ -1,1 +1,1 @@
-"""Repair: gives events that a verification found lost back to the dispatchers, by compare with the exported entry."""
+"""Repair: gives lost events back to the dispatchers if the registry's entry still equals the exported one."""

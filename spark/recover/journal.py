@@ -1,6 +1,6 @@
 """The progress of a report's repair: one small file in the report's directory, replaced after each batch.
 
-If killed, it loses nothing: the interrupted batch is in the repairs log and is processed again by its rules.
+A killed repair loses nothing: the interrupted batch is in the repairs log and is processed again by its rules.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class ReportRefused(UsageError):
 
 
 class RepairsDamaged(PhotonError):
-    """A file of the repairs log, or a journal, that cannot be read."""
+    """A file of the repairs log, or a journal, cannot be read."""
 
 
 class RegistrySilent(PhotonError):
-    """The registry does not answer: completed work stays, and the same command continues after it."""
+    """The registry does not answer. Completed work stays, and the same command continues after it."""
 
 
 class WantedReplay(msgspec.Struct, frozen=True):
-    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher must read again. ``log``: empty for
+    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher must read again. ``log`` is empty for
     several logs. Hours are whole hours since 1970.
     """
 
@@ -105,7 +105,7 @@ def journal_path(report: Path, name: str) -> Path:
 
 
 def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
-    """The previous run's progress, or a new one. Raises RepairsDamaged, OSError."""
+    """Returns the previous run's progress; new progress if there is none. Raises RepairsDamaged, OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
         return RepairProgress(name)

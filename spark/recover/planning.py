@@ -1,4 +1,4 @@
-"""Plans how to repair a finding: pure, a batch of columns at a time.
+"""Plans the repair of findings, a batch at a time. Pure.
 
 The registry's table decides in the end, by compare (protocol rule 15); this only chooses the request, and refuses ids
 that a slot may still write, as that would make a second verdict.
@@ -86,7 +86,7 @@ class ReportedProblem:
 def ways(
     findings: Sequence[ReportedProblem], answers: U8, asked: Sequence[EarlierRepairs], *, also_unmatched: bool
 ) -> list[RepairWay]:
-    """Returns the way to repair each finding. ``answers``: the registry's to a current look-up; ``asked``:
+    """Returns the way to repair each finding. ``answers``: the registry's answers to a current look-up; ``asked``:
     requests of earlier repairs."""
     return [
         _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
@@ -125,12 +125,12 @@ def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> Repa
 
 def _is_the_verdict(finding: ReportedProblem) -> bool:
     """True if the unmatched line is the event's only record: otherwise giving the id up would duplicate the other
-    one."""
+    record."""
     return finding.only_record and (finding.token is None or finding.token == finding.written_token)
 
 
 def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
-    """Plans findings without an entry in the export."""
+    """Plans the repair of a finding without an entry in the export."""
     if answer == Answer.BELOW_BOUNDARY:
         return RepairWay.REOPEN_BELOW
     if answer != Answer.ABSENT or finding.kind is Class.PRIMARY_EXISTS:
@@ -139,9 +139,9 @@ def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
 
 
 def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
-    """Plans ids requested before.
+    """Plans the repair of an id that an earlier repair has requested.
 
-    Below the boundary nothing compares, so a second request may give up an id written in between.
+    Below the boundary the registry cannot compare, so a second request may give up an id written in between.
     """
     if way not in ASKED or before is EarlierRepairs.NOT_ASKED:
         return way
@@ -149,5 +149,5 @@ def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
 
 
 def young(event_time_ns: int, now_ns: int, retention_ns: int | None, margin_ns: int) -> bool:
-    """True if the boundary cannot pass it within ``margin_ns``: then its entry still exists for the comparison."""
+    """True if the boundary cannot pass this time within ``margin_ns``: the entry still exists to compare."""
     return retention_ns is None or event_time_ns > now_ns - retention_ns + margin_ns

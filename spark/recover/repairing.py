@@ -68,7 +68,7 @@ class RepairLookUps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RepairRules:
-    """``retention_ns`` ``None`` means that nothing is collected. ``rate``: maximum ids per second."""
+    """``retention_ns``: ``None`` means that entries are never collected. ``rate``: maximum ids per second."""
 
     also_unmatched: bool
     retention_ns: int | None
@@ -92,12 +92,12 @@ class RepairTally:
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
     def refuse(self, slots: Sequence[tuple[str, str, Why]], *, perhaps: bool) -> None:
-        """Counts an event that belongs to these slots, or to one of them."""
+        """Counts an event refused because of these slots; with ``perhaps``, because of one of them."""
         for datacentre, slot, why in slots:
             self.refused.setdefault((datacentre, why, perhaps), Counter())[slot] += 1
 
     def found(self, finding: ReportedProblem, at: WrittenAt) -> None:
-        """Counts a record of the event found there."""
+        """Counts an event whose record was found at this place."""
         known = self.written.get(at.path)
         if known is not None:
             self.written[at.path] = msgspec.structs.replace(known, events=known.events + 1)
@@ -274,8 +274,8 @@ class Repairing:
         return way if elsewhere(self._written, finding) is None else RepairWay.WRITTEN
 
     def _unseen(self, finding: ReportedProblem) -> Sequence[tuple[str, str, Why]]:
-        """Unread slots that may have written the event. The registry names the slot of an entry; for an id that it
-        has forgotten any slot may be the one. An unmatched line is present, and belongs to the entry itself."""
+        """Returns the unread slots that may have written the event. The registry names the slot of an entry; if it
+        has forgotten the id, it may be any slot. An unmatched line with a token needs no other slot: it was read."""
         if finding.slot is None:
             return [] if finding.kind is Class.PRIMARY_EXISTS and finding.token is not None else self._others
         why = self._seen.why(finding.datacentre or "", finding.slot)
@@ -344,7 +344,7 @@ class Repairing:
     def _note(
         self, name: RepairBatchName, batch: Sequence[ReportedProblem], became: Sequence[str], rows: Sequence[int]
     ) -> None:
-        """Notes an answer. A lost one may have been REOPENED, regardless of the registry's current state."""
+        """Notes an answer. Without one, the id may have been REOPENED, regardless of the registry's current state."""
         noted = [batch[row] for row in rows]
         answers = [
             UNANSWERED if became[row] != REOPENED and batch[row].digest in self._doubtful else became[row]

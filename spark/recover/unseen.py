@@ -1,4 +1,4 @@
-"""Slots whose outputs a verification could not read; their losses are refused, not repaired."""
+"""Slots whose outputs a verification could not read; repairs of their events are refused."""
 
 from __future__ import annotations
 

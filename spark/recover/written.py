@@ -24,7 +24,7 @@ PLACES_MAX = 4  # places kept of one event
 
 
 class WrittenAt(NamedTuple):
-    """``name``: relative to the output, as in a manifest; ``path``: that of the file itself."""
+    """``name``: relative to the output, as in a manifest; ``path``: of the file itself."""
 
     name: str
     path: str
@@ -42,8 +42,8 @@ Places = Mapping[bytes, Sequence[WrittenAt]]  # event id -> places of its record
 
 
 def search(disk: Disk, files: Sequence[FoundFile], ids: Iterable[bytes]) -> Places:
-    """Reads all files once for every IDS_AT_ONCE ids, in blocks; unreadable parts are left out. Events that are found
-    cost memory, all others 8 bytes."""
+    """Reads all files once for every IDS_AT_ONCE ids, in blocks, and skips unreadable parts. Needs 8 bytes of memory
+    for an id, and more for each record found."""
     found: dict[bytes, list[WrittenAt]] = {}
     left = iter(ids)
     while (hashes := np.unique(np.fromiter(map(hash, islice(left, IDS_AT_ONCE)), np.int64))).size:
@@ -84,7 +84,7 @@ def _are_in(hashes: I64, ids: Sequence[bytes]) -> Mask:
 
 
 def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Offset and event id of each line that names an event."""
+    """Yields offset and event id of each line that names an event."""
     at = 0
     for line in block.split(b"\n"):
         try:
@@ -99,7 +99,7 @@ def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def elsewhere(places: Places, finding: ReportedProblem) -> WrittenAt | None:
-    """A record of the event at another place than the finding's own."""
+    """Returns a record of the event at a place other than the finding's."""
     own = finding.output_file, finding.output_offset
     return next((each for each in places.get(finding.event_id, ()) if (each.name, each.offset) != own), None)
 

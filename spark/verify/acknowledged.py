@@ -46,7 +46,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 
 class AcknowledgedDamaged(PhotonError):
-    """The file cannot be read. One line."""
+    """The file of acknowledgements cannot be read. The message is one line."""
 
 
 def kept_below(directory: Path, join: str) -> Path:

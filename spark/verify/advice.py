@@ -63,8 +63,8 @@ NextCommand = tuple[str, str]  # its purpose, and the command
 
 
 def next_commands(problems: Collection[Class], *, unjudged: bool, commands: CommandLine) -> list[NextCommand]:
-    """Returns the commands to run next, in order. ``problems``: classes of unaccepted findings; ``unjudged``:
-    something else needs a look."""
+    """Returns the commands to run next, in order. ``problems``: classes of unaccepted findings; ``unjudged``: True if
+    anything else needs a look."""
     found = []
     if problems:
         found.append(("list the findings", commands.problems()))

@@ -178,7 +178,7 @@ Attributed = dict[LostGroup, str]  # lost records -> the reason
 
 
 def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
-    """Every cause, largest number of explained findings first."""
+    """Returns every cause, the one with the most explained findings first."""
     lost, attributed = _lost(evidence, commands)
     found = [*lost, *_logs(evidence, commands)]
     found += [_unnamed(each, commands) for each in evidence.unnamed]
@@ -233,8 +233,8 @@ def _not_read(say: str, datacentre: str, slot: str, events: int, commands: Comma
 def _files(
     files: Mapping[tuple[FileTrouble, ...], int], slots: Mapping[str, Mapping[str, int]], commands: CommandLine
 ) -> list[Cause]:
-    """Groups files into causes: the files of a slot that are all gone are one cause; likewise files of which any may
-    have had an event."""
+    """Groups files into causes. If all files of a slot are gone, they are one cause; so are several files that may
+    each have held the same event."""
     gone = Counter((each.datacentre, each.slot) for (each, *more) in files if not more and GONE in each.why)
     whole = {at for at, count in gone.items() if count > 1 and count >= slots.get(at[0], {}).get(at[1], 0)}
     found, of_slots = [], Counter[tuple[str, str]](dict.fromkeys(whole, 0))

@@ -30,7 +30,7 @@ Place = tuple[str | None, int | None]  # log and offset
 
 
 class JoinedPair(NamedTuple):
-    """An event with one of its primary events: hashes of the payloads, and the place of the primary record."""
+    """An event with one of its primary events, as hashes of the payloads and the place of the primary record."""
 
     foreign: int | None
     primary: int | None
@@ -182,7 +182,7 @@ def sets_of(records: Sequence[Record]) -> list[Record]:
 
 
 def classify(known: KnownOfId) -> list[ClassifiedId]:
-    """All findings about an id, or the single finding that it is correct; none if it occurs nowhere."""
+    """Returns all findings about an id, or the single finding that it is correct; none if the id occurs nowhere."""
     entry = known.entries[0] if known.entries else None
     all_ = [record for record in known.records if record.kind != LATE]
     verdicts = [record for record in all_ if not record.given_up] or all_
@@ -260,7 +260,7 @@ def _of_entry(entry: Entry) -> dict[str, object]:
 
 # -- records that no joiner made -------------------------------------------------------------------------------
 def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[ClassifiedId]:
-    """Findings about one place: there may be several logs of one name (rotation), with a rejection for each."""
+    """Returns findings about one place. Several logs may share one name (rotation), with a rejection for each."""
     line = next(line for line in known.lines if line.kind == UNREADABLE)
     lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
     if records > lines:
@@ -297,8 +297,8 @@ def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: En
 
 
 def _repeated(members: Sequence[Record]) -> list[Record]:
-    """Returns the pairs that repeat an earlier one. A place alone does not identify one: rotated logs of one name
-    share offsets."""
+    """Returns the pairs that repeat an earlier one. A place alone does not identify a pair, as rotated logs of one
+    name share offsets."""
     seen = Counter[tuple[int | None, Place]]()
     names = [(each.pair, _primary(each)) for each in members]
     return [each for each, name in zip(members, names, strict=True) if (seen.update([name]), seen[name] > 1)[1]]
@@ -357,7 +357,7 @@ def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, li
 
 
 def differing(line: Line, record: Record) -> list[str]:
-    """Names the members of the record that differ from this line's."""
+    """Names the members in which the record differs from this line."""
     if record.members:
         return _differing_set(line, record)
     fields = ["members"] if record.added else []
@@ -452,8 +452,8 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
 
 
 def _token(record: Record, entry: Entry) -> str | None:
-    """Returns the first token of a record or set that differs from the entry's; for a set with a repeated pair the
-    entry's, if the set has it."""
+    """Returns the first token of a record or set that differs from the entry's; for a set with a repeated pair, the
+    entry's token if the set has it."""
     tokens = [each.token for each in record.members or (record,)]
     if _repeated(record.members) and entry.token in tokens:
         return entry.token

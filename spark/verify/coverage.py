@@ -1,4 +1,4 @@
-"""The coverage of a verification: which part of its range it has judged, and why that is too little. Pure.
+"""The coverage of a verification: the judged part of its range, and the reasons if that is too little. Pure.
 
 A verification without problems is *right* only if it has covered enough. It is *not judged* if more than
 ``PENDING_SHARE`` of the events are pending, if any event is pending for longer than the join's patience, if a
@@ -139,7 +139,7 @@ def judged_nights(
     """Returns each piece as a night.
 
     ``verified``: verified as a whole now, the others unchanged; ``open_``: pieces with too little data or with
-    problems; ``blind``: a log side was missing. A pending line without a time keeps the last one open.
+    problems; ``blind``: a log side was missing. A pending line without a time keeps the last piece open.
     """
     waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}
     found = []

@@ -98,12 +98,12 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
         return not any(kind in again for _, _, kind, _ in self.counts)
 
     def sample(self) -> Hours:
-        """The next hours to verify."""
+        """The hours to verify next as a sample."""
         begin = self.begin + self.sampled
         return begin, min(begin + SAMPLE_HOURS, self.end)
 
     def after_sample(self, found: Sequence[ClassCount], now_ns: int) -> Piece | None:
-        """The piece after its sample gave these counts; ``None`` means that they require another verification."""
+        """Returns the piece updated with its sample's counts; ``None`` if they require another verification."""
         begin, end = self.sample()
         before = {each[:3]: each[3] for each in self.counts if each[0] is not None and begin <= each[0] < end}
         now = {(each.hour, each.datacentre, str(each.kind)): each.count for each in found}
@@ -175,14 +175,14 @@ class Days:
         return [each for each in self.files if each.what in sides and not self._is_same(each)]
 
     def unknown(self) -> list[InputFile]:
-        """Changed files whose events' hours are not known yet."""
+        """Changed files whose hours are not known yet."""
         return [each for each in self.changed(*EVENT_SIDES) if not self._is_known(name_of(each))]
 
     def _is_known(self, name: Name) -> bool:
         return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
-        """(datacentre, path) -> offset at which the new part of a file of this side begins."""
+        """Returns (datacentre, path) -> offset at which the new part of a file of this side begins."""
         return {
             (each.datacentre, each.path): self.grown[name_of(each)]
             for each in self.files
@@ -190,7 +190,7 @@ class Days:
         }
 
     def reads(self, file: InputFile, hours: Iterable[Hours]) -> bool:
-        """True if it may have events of these hours, or without an hour."""
+        """True if the file may have events of these hours, or events without an hour."""
         name = name_of(file)
         if not self._is_known(name):
             return True
@@ -198,7 +198,7 @@ class Days:
         return not span.whole or any(map(span.touches, hours))
 
     def absent(self) -> dict[Hours, bytes]:
-        """Pieces with keys whose primary event may come."""
+        """Returns the keys of each piece whose primary event may still come."""
         return {at: piece.absent for at, piece in self.pieces.items() if piece.absent and piece.clean()}
 
     def good(self, wanted: Iterable[Hours], registry: Mapping[Hours, tuple[int, int]]) -> list[Piece]:
@@ -250,7 +250,7 @@ class Days:
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
     def _seen_now(self, file: InputFile) -> FileSeen | None:
-        """Returns the files as seen now.
+        """Returns the file as seen now.
 
         Logs moved away before they were read, or unreadable, stay new for the next run.
         """
@@ -292,7 +292,7 @@ def merged(pieces: Iterable[Hours]) -> list[Hours]:
 
 
 def pieces_of(from_hour: int, to_hour: int) -> list[Hours]:
-    """Cuts a range at the days' ends, UTC."""
+    """Cuts a range at midnight, UTC."""
     cuts = [from_hour, *range((from_hour // HOURS_A_DAY + 1) * HOURS_A_DAY, to_hour, HOURS_A_DAY), to_hour]
     return list(itertools.pairwise(cuts)) if to_hour > from_hour else []
 

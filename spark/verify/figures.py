@@ -32,8 +32,8 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if it
-    belongs to none."""
+    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if the ids
+    belong to none."""
 
     hour: int | None
     datacentre: str | None
@@ -56,7 +56,7 @@ class ExampleFinding:
 
 @dataclass(frozen=True, slots=True)
 class InputTotal:
-    """The amount read of one side in one datacentre."""
+    """The amount of one side's data read in one datacentre."""
 
     what: str
     datacentre: str
@@ -115,7 +115,7 @@ class Figures:
     unlooked: list[str] = field(default_factory=list)  # inputs that were not read
 
     def totals(self) -> dict[Class, int]:
-        """Counts by class that occur, in the order of ``Class``."""
+        """Counts by class, for the classes that occur, in the order of ``Class``."""
         found: Counter[Class] = Counter()
         for each in self.counts:
             found[each.kind] += each.count
@@ -170,8 +170,8 @@ def piece_text(begin: int, end: int) -> str:
 def bars(
     counts: Iterable[ClassCount], from_hour: int, to_hour: int, bars_max: int
 ) -> tuple[int, list[Counter[Class]]]:
-    """(hours per bar, counts of each bar): one hour, or days and more if there would be more than ``bars_max``
-    bars."""
+    """Returns (hours per bar, counts of each bar). A bar is one hour, or whole days if there would be more than
+    ``bars_max``."""
     hours = max(to_hour - from_hour, 1)
     width = 1 if hours <= bars_max else HOURS_A_DAY * -(-hours // (bars_max * HOURS_A_DAY))
     made = [Counter[Class]() for _ in range(-(-hours // width))]

@@ -146,8 +146,8 @@ class FreshJoin:
         return self._line_of(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
-        """Decides an event's verdict once for all its pairs: one that cannot be joined rejects them, others are left
-        out if any is joined, and otherwise the first decides."""
+        """Decides an event's verdict for all its pairs. A pair that cannot be joined rejects them all. Unpaired and
+        filtered ones are left out if any is joined; otherwise the first decides."""
         has: Sequence[Candidate] = row["primaries"] or ()
         if is_too_large([each["p_record"] for each in has]):
             return ExpectedLine(REJECTED, record=text)
@@ -200,8 +200,8 @@ class FreshJoin:
         return made
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
-        """Fills in the payload hashes of an unmatched event: the current setting's form in ``record``, the other in
-        ``foreign``; as its record may be older than the setting."""
+        """Fills in the payload hashes of an unmatched event: the form of the current setting in ``record``, the other
+        one in ``foreign``, as its record may be older than the setting."""
         if expected.kind != UNMATCHED:
             return expected
         asked = [(row["record"], self.file(row["log"], row["header"]))]
@@ -224,7 +224,7 @@ class FreshJoin:
     def _line(
         self, foreign: tuple[bytes, LogFile], primary: bytes, log: str, offset: int, made: object, text: int | None
     ) -> ExpectedLine:
-        """REJECTED if the adapter raises, does not return, or returns an unwritable result."""
+        """Returns a pair's line: REJECTED if the adapter raises, does not return, or returns an unwritable result."""
         reason = None
         if isinstance(made, Filtered | Unpaired):
             kind = FILTERED if isinstance(made, Filtered) else UNMATCHED

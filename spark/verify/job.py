@@ -1,4 +1,4 @@
-"""The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer examination of
+"""The verification as Spark SQL: narrow rows of all inputs, one hash aggregate by id, and a closer examination of
 suspects. The driver receives nothing as large as the input. The fresh join is foreign x primary on the key, with the
 primary side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else
 is combined by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and dropped;
@@ -98,7 +98,7 @@ class Verification:
         return {LogGroup(*row[:4]): row["count"] for row in rows}
 
     def broken(self) -> list[tuple[str, str, str]]:
-        """(datacentre, file, why it is not whole) of output files."""
+        """Incomplete output files: (datacentre, file, reason)."""
         files = self.found.where((col("class") == str(Class.TORN)) & (_said("file") == "true"))
         rows = files.select("datacentre", "output_file", _said("why")).distinct().collect()
         return [(row[0], row[1], row[2]) for row in rows]
@@ -150,7 +150,7 @@ def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
 
 
 def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
-    """Verifies. Expensive results are computed once and cached until ``close``."""
+    """Runs the verification. Expensive results are computed once and cached until ``close``."""
     kept: list[DataFrame] = []
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
@@ -225,7 +225,7 @@ def _with_unread(inputs: VerifyInputs) -> DataFrame:
 
 
 def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """Lines outside the range, reduced to their existence."""
+    """Lines outside the range, reduced to columns that show that they exist."""
     columns: dict[str, Column] = {
         name: col(name) for name in ("digest", "datacentre", "offset", "event_time_ns", "hour", "event_id", "key")
     }
@@ -369,7 +369,7 @@ def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
 
 
 def _is_file() -> Column:
-    """True for a torn row that says why a file is not whole."""
+    """True for a torn row that is about a whole file, not a line."""
     return col("event_id").isNull()
 
 
@@ -445,8 +445,8 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
 
 
 def _content() -> Column:
-    """One hash of a record's contents, computed from lines in the same way, except the members that differ per pair
-    of a set."""
+    """One hash of a record's contents, without the members that differ between pairs of a set. Lines get the same
+    hash."""
     kind = sql.when(col("kind") == UNREADABLE, lit(REJECTED)).otherwise(col("kind"))
     text = sql.when((col("role") == LINE) & (col("kind") != "joined"), col("record")).otherwise(col("foreign"))
     alone = col("pairs").isNull()
@@ -466,8 +466,8 @@ def _with_pairs(content: Column) -> Column:
 
 
 def _right(question: VerifyQuestion, registry: bool) -> Column:
-    """Checks, besides equal content, for one record, the registered one; or for all pairs of a set, whose number each
-    pair states."""
+    """Checks all but the contents: there is one record, the registered one, or all pairs of a set, whose number each
+    states."""
     whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written")) & (col("unnamed") == 0)
     alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))

@@ -35,6 +35,6 @@ def hash64(data: bytes) -> int:
 
 
 def hash_of_pair(pair: int, pairs: int, *said: int | str | None) -> int:
-    """Hash of one of the pairs of an event; ``said``: the payloads' hashes, and the primary record's place.
+    """Returns the hash of one of an event's pairs. ``said``: the payloads' hashes, and the primary record's place.
     ``verify.job`` computes the same from a record."""
     return hash64("\0".join(map(str, (pair, pairs, *said))).encode())

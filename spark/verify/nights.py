@@ -1,4 +1,4 @@
-"""The verified days with their numbers of events, and whether they are closed: the starting point of the next night.
+"""The verified days with their numbers of events and whether they are closed, from which the next night starts.
 
 Kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` belongs to one fingerprint of
 the deployment and only saves work; this file survives a changed setting, so that no day is forgotten.
@@ -67,7 +67,7 @@ class Nights:
         return next((each for each in self.nights if (each.begin, each.end) == hours), None)
 
     def usual(self, hours: Hours, datacentre: str) -> int | None:
-        """Returns the median of its events over earlier closed nights of this length; `None` means there is none."""
+        """Returns the datacentre's median number of events in earlier closed nights of this length, if any."""
         earlier = [
             each.events[datacentre]
             for each in self.nights

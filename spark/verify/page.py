@@ -224,7 +224,7 @@ def _svg(
 
 
 def _ticks(count: int) -> list[int]:
-    """Which bars get a label: at most six."""
+    """The bars that get a label: at most six."""
     return list(range(0, count, max(-(-count // 6), 1)))
 
 
@@ -319,7 +319,7 @@ def _many(word: str, count: int) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """A share, never 100 % if something is missing."""
+    """Formats a share, never as 100 % if something is missing."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.9999):.4f} %"

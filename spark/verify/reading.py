@@ -85,7 +85,7 @@ class VerifyTask:
     export_bytes: int = 0  # bytes read of the registry's export
 
     def export_read(self, size: int) -> None:
-        """Adds to the bytes read."""
+        """Adds to the number of bytes read from the export."""
         self.export_bytes += size
 
     @property
@@ -104,7 +104,7 @@ class VerifyTask:
 
     @property
     def margin(self) -> int:
-        """Hours around the range in which an event with another time is searched."""
+        """Hours searched before and after the range, for records with another event time."""
         return FULL_MARGIN_HOURS if self.full else MARGIN_HOURS
 
 

@@ -1,5 +1,5 @@
-"""Totals over all narrow rows, other than findings: a single aggregate, as each is planned separately and reads all
-rows."""
+"""Totals over all narrow rows, without the findings. A single aggregate, as every further one would read all rows
+again."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def run(
     say: Callable[[str], None],
     publish: Callable[[Path], None] = lambda report: None,
 ) -> VerifyOutcome:
-    """Verifies and writes the report. ``publish`` copies it elsewhere before any day of it is closed.
+    """Verifies and writes the report. ``publish`` copies the report elsewhere before any of its days is closed.
 
     State for the next run is kept where the task says, else next to the report's directory, for all reports there.
     Raises ReportRefused, OSError, and errors from ``publish``, from reading the sources and from Spark.
@@ -138,7 +138,7 @@ def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
 
 
 class _Night:
-    """One run: verifies new data, and some hours of old data."""
+    """One run, which verifies new data and some hours of old data."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Night:
         return VerifyOutcome(said, figures)
 
     def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
-        """Computes the coverage, and the days closed by it."""
+        """Computes the coverage, and the days that it closes."""
         task, figures, names = self._task, self._figures, self._figures.datacentres
         events = coverage.events_of(pieces, self._lines, names)
         for piece in good:
@@ -250,7 +250,7 @@ class _Night:
         days.read.update(name for name, (_, _, whole) in hours_of_logs(noted).items() if whole)
 
     def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
-        """Verifies and writes the findings, unless some pieces thought good must be verified too."""
+        """Verifies, and writes the findings unless pieces thought good turn out to need verification."""
         task, days, figures, todo = self._task, self.days, self._figures, self.verified
         sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
         sample = [] if sampled is None else [sampled.sample()]

@@ -146,7 +146,7 @@ def check_below(to: ObjectPath) -> list[str]:
 
 
 def put_below(directory: Path, to: ObjectPath) -> None:
-    """Replaces the existing report with a whole one. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    """Replaces the existing report with that in ``directory``. Raises ReportRefused, ObjectsUnavailable, OSError."""
     old = check_below(to)
     with told(to):
         for key in old:
@@ -160,7 +160,7 @@ def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:
 
 
 def write_json(disk: Disk, path: Path, value: object) -> None:
-    """Indented, for people too."""
+    """Writes a value as JSON, indented so that people can read it."""
     disk.replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 

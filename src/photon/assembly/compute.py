@@ -1,8 +1,8 @@
 """``photon serve compute``: a process of a ``[compute.NAME]``, and the status of its computations.
 
-Each of the processes runs its share of the intervals of keys, in a thread. A process whose file is unusable keeps
-answering, reports why in one line, and retries after a change and from time to time; likewise after an error. If user
-code ends the process, it is restarted like any other.
+Each process runs its share of the intervals of keys, in a thread. A process whose file is unusable keeps answering,
+reports why in one line, and retries after a change and from time to time; likewise after an error. If user code ends
+the process, it is restarted like any other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def serve_compute(room: Room) -> None:
 
 
 async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
-    """Runs until ``stop``; repeats after any problem, as the file or its input may be corrected."""
+    """Runs the topology until ``stop``, and again after any problem, as the file or its input may be corrected."""
     clock, stop, pauses = room.clock, room.stop, RETRY.pauses()
     while True:
         begun_s, version = clock.monotonic(), _version(file)
@@ -87,7 +87,7 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
 
 
 def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
-    """Raises PhotonError, OSError, and any error of the file's code."""
+    """Runs this process's share once. Raises PhotonError, OSError, and any error of the file's code."""
     site = site_of(file, state)
     with closing(site), site.together():
         site.intervals(share[1])
@@ -105,7 +105,7 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 # -- what it says ----------------------------------------------------------------------------------------------------
 class Watch:
-    """The status written by the owners, and since when it is unchanged."""
+    """The status written by the owners, and the time since when it is unchanged."""
 
     def __init__(self, name: str, state: Path, clock: Clock, ended: str = "") -> None:
         """``ended``: how the previous process ended, see ``predecessor``."""
@@ -132,7 +132,7 @@ class Watch:
         return {"computing": (await asyncio.to_thread(self.look))[1]}
 
     def look(self) -> tuple[list[Status], dict[str, Any]]:
-        """All owners, and the row of the status page (docs/watching.md#photon-status). Raises OSError."""
+        """Status of all owners, and the row of the status page (docs/watching.md#photon-status). Raises OSError."""
         state = current(RealDisk(), self._state)
         names = _names(state)
         found = [each for each in read_status(RealDisk(), state) if each.interval in names] if names else []
@@ -162,8 +162,8 @@ class Watch:
         return each.at_ns >= since_ns
 
     def _moving(self, found: Sequence[Status]) -> dict[str, list[dict[str, Any]]]:
-        """The sources, and the computations, producers before consumers. A watermark is that of the owner furthest
-        behind; there is none while an owner has not reported yet."""
+        """Returns the sources and the computations, producers before consumers. A watermark is that of the owner
+        furthest behind; there is none while an owner has not reported yet."""
         held = {name: who for each in found for name, who in each.held_by.items()}
         sources = [
             {"stream": name, **self._row(f"source {name}", found), "held_by": held.get(name, [])}

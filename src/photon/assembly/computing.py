@@ -1,4 +1,4 @@
-"""A topology from its file, with the outputs that it reads."""
+"""Loads a topology from its file, and finds the outputs that it reads."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
 
 
 def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple[str, ...]]:
-    """The places to read a source from, by name, and the kinds of records. Raises UsageError."""
+    """Returns the places to read a source from, by name, and the kinds of records. Raises UsageError."""
     named = source.options.get("deployment")
     if "log" in source.options:
         raise UsageError(f"the stream {source.stream} is a log: Spark reads published output; photon compute run "

@@ -1,4 +1,4 @@
-"""Copies of output in a deployment file: who ships to whom, and ``photon serve copies``."""
+"""The keepers of output's copies according to a deployment file, and ``photon serve copies``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def keepers(settings: Settings) -> list[str]:
 
 
 def keeper(settings: Settings, datacentre: str) -> str | None:
-    """The keeper of copies of a datacentre's slots. Prefers one that joins the same events, as it is certainly
-    elsewhere."""
+    """The keeper of copies of a datacentre's slots. Prefers a datacentre that joins the same events, as it is
+    certainly elsewhere."""
     known, join = keepers(settings), settings.datacentre[datacentre].join
     alike = [name for name in known if settings.datacentre[name].join == join]
     return keeper_of(datacentre, alike) or keeper_of(datacentre, known)

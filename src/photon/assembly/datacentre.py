@@ -1,7 +1,7 @@
-"""``photon serve datacentre``: all parts of one datacentre that are not apart in one process, with the registry's
-replicas that are set to run with them.
+"""``photon serve datacentre``: runs all parts of one datacentre that are not listed in ``apart`` in one process, with
+the registry's replicas that are set to run with them.
 
-They are the services that otherwise run separately, with one server for all of them; each still answers for itself.
+These are the services that otherwise run separately, with one server for all; each still reports its own health.
 Within the process the dispatcher calls its joiner, the joiner the event store, and all of them the replica, without a
 socket.
 """
@@ -120,7 +120,7 @@ async def _listen(room: Room) -> SharedServer:
 
 
 def page_at(room: Room) -> str | None:
-    """Returns where the status page listens: next to the process, if that does not listen at its public address."""
+    """Returns the status page's listen address; `None` if the process listens at its public address."""
     port = room.pipeline.page.rpartition(":")[2]
     return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
 

@@ -78,8 +78,8 @@ def joiner_engine(
     copying: Copying | None = None,
     withholds: Callable[[], str] = lambda: "",
 ) -> JoinerEngine:
-    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: the keeper of its output's
-    copy; ``withholds``: as for ``JoinerEngine``."""
+    """A joiner that is not started yet. ``ends``: called when it fails, to end the process; ``copying``: the keeper
+    of its output's copy; ``withholds``: as for ``JoinerEngine``."""
     envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(

@@ -77,8 +77,8 @@ async def serve_store(
     once: bool = False,
     may_be_empty: bool = False,
 ) -> None:
-    """One pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no records
-    arrive after the present ones. Raises UsageError."""
+    """Serves one pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no
+    records arrive after the present ones. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
 
     settings, alone = room.settings, room.alone
@@ -143,13 +143,13 @@ def _table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
 
 
 async def _may_read(room: Room, registry: RoutedRegistry, samples: Samples) -> bool:
-    """Checks the join's key: with another one, existing events would seem absent."""
+    """Checks that the join's key is right, as with another one existing events would seem absent."""
     own_name = named("eventstore", room.datacentre)
     return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
 
 
 def _begun(samples: Samples, stop: asyncio.Event) -> Callable[[Sequence[Block]], None]:
-    """Keeps samples in the reader's thread, which requests no ids and so continues without the registry."""
+    """Keeps samples in the reader's thread, which asks for no ids and so continues without the registry."""
     loop = asyncio.get_running_loop()
 
     def begun(blocks: Sequence[Block]) -> None:
@@ -230,7 +230,7 @@ def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack)
 
 
 async def serve_cache(room: Room) -> None:
-    """Raises UsageError."""
+    """Serves one cache node. Raises UsageError."""
     from photon.eventstore.cache_nodes.service import serve
 
     caches, node = room.settings.caches(room.datacentre), room.member

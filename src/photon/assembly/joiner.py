@@ -1,4 +1,4 @@
-"""``photon serve joiner``: one joiner in its slot, and redoes slots on this machine that have lost theirs."""
+"""``photon serve joiner``: runs a joiner in its slot, and redoes slots on this machine without a joiner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVERY = ("0.0.0.0", "[::]")  # hosts to listen at, but not to call
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
     """Runs one joiner in its slot. Returns True if it left nothing in the slot when told to end.
 
-    ``photon serve verifier`` verifies what it writes. ``address``: its public address, if not the file's.
+    ``photon serve verifier`` verifies its output. ``address``: the public address, if not the file's.
     """
     from photon.assembly.engines import joiner_limits
     from photon.dispatcher.database import STATE_NAME, read_reached
@@ -151,7 +151,7 @@ def _orphans(
 
 @dataclass(frozen=True, slots=True)
 class JoinerPlace:
-    """``slot``: `None` if it takes a free one when it starts."""
+    """``slot``: `None` if the joiner takes a free one when it starts."""
 
     slot: str | None
     listen: str
@@ -187,7 +187,7 @@ def joiner_place(
 
 
 def listening_place(listen: str | None, address: str | None, what: str) -> tuple[str, str]:
-    """(where to listen, where it is reached) for a process that is not in the deployment file. Raises UsageError."""
+    """Returns (listen address, public address) of a process that is not in the deployment file. Raises UsageError."""
     reached = _reached(address)
     if listen is None and not reached:
         raise UsageError(

@@ -82,7 +82,7 @@ def samples_of(room: Room, registry: RoutedRegistry) -> Samples:
 async def agree(registry: RoutedRegistry, join: str, rule: bytes, stop: asyncio.Event) -> bool:
     """Waits until the registry knows the join, and compares its rule. False if ``stop`` came first.
 
-    Raises UsageError: a process with another key, or another way to derive ids, would register known events again.
+    Raises UsageError if they differ, as a process with another key or rule would register known events again.
     """
     said = ""
     while not stop.is_set():

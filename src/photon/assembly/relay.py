@@ -55,8 +55,8 @@ class Upstream:
     unreachable: str = ""  # why a topic is unreachable
 
     def shown_by(self, now_ns: int) -> int:
-        """Returns the time up to which everything shown to its readers is readable here, at most a second old. Raises
-        OSError."""
+        """Returns the time up to which all records shown to the output's readers are readable here, looked up at most
+        a second ago. Raises OSError."""
         if abs(now_ns - self.looked_ns) >= NS_PER_S:
             self.looked_ns, place = now_ns, self.place
             absent = self.slots - ({state.name for state in place.states(RealDisk())} if place else set())
@@ -82,7 +82,7 @@ class Upstream:
         self.said = names
 
     def said_unreachable(self, why: str) -> None:
-        """Logs a problem once, and its end once."""
+        """Logs the beginning and the end of a problem once each."""
         if bool(why) != bool(self.unreachable):
             if why:
                 log.warning("a topic cannot be read; no event is declared unmatched until it can", why=why)
@@ -96,8 +96,8 @@ class Upstream:
 
 
 def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
-    """Returns where to read the output of ``upstream``, a datacentre that joins the events of ``side`` of
-    ``datacentre``: at the place where it is written, or in a copy. Raises UsageError."""
+    """Returns the place to read the output of ``upstream``, a datacentre that joins the events of ``side`` of
+    ``datacentre``: where it is written, or a copy. Raises UsageError."""
     place = output_of(settings, base, upstream)
     if place.state.is_dir():
         return place
@@ -112,7 +112,7 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
 
 
 async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
-    """Raises UsageError, and any error that ends a ``Copier``."""
+    """Copies until told to stop. Raises UsageError, and any error that ends a ``Copier``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:
@@ -155,7 +155,7 @@ async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> Top
 
 
 async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
-    """Waits for writers that are still starting. Raises UsageError if one is missing after FIRST_S."""
+    """Waits for the outputs' writers to start. Raises UsageError if one is missing after FIRST_S."""
     settings, until_s = room.settings, room.clock.monotonic() + FIRST_S
     upstreams = [(side, each) for side, join in sides.items() for each in settings.joining(join)]
     while True:

@@ -1,5 +1,5 @@
-"""A service's place in its process: its arguments, what it shares with the process's other services, and common
-helpers. It loads neither adapters nor modules that only some services need: a status page has a room, too.
+"""A service's place in its process: its arguments, objects that it shares with the process's other services, and
+common helpers. It loads neither adapters nor modules that only some services need: a status page has a room, too.
 
 Each kind of process has a file that builds it: a coroutine that gets a ``Room``, serves until its ``stop`` is set,
 calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
@@ -64,7 +64,7 @@ class Nearby:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A datacentre with a registry of its own, in one process that serves nobody outside: ``photon join``."""
+    """A datacentre with a registry of its own, in one process without outside clients: ``photon join``."""
 
     adapter: Adapter
     once: bool  # it ends when all events have a verdict
@@ -91,7 +91,7 @@ class Room:
     clock: Clock = field(default_factory=SystemClock)
 
     def one_of(self, kind: str, known: Mapping[str, T]) -> T:
-        """Returns the one that ``member`` names, or the only one.
+        """Returns the process that ``member`` names, or the only one.
 
         ``known``: for each process of the kind. Raises UsageError.
         """
@@ -103,7 +103,7 @@ class Room:
 
     @cached_property
     def datacentre(self) -> str:
-        """Raises UsageError if there is no single one."""
+        """The datacentre's name. Raises UsageError if there is no single one."""
         return pipeline_named(self.settings, self.named)[0]
 
     @property
@@ -147,7 +147,7 @@ class Room:
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def heard_at(self, address: str) -> Address | None:
-        """Like ``at``. `None` if nobody outside is served."""
+        """Like ``at``; `None` if the process has no outside clients."""
         return None if self.alone is not None else self.at(address)
 
     def at(self, address: str) -> Address:
@@ -171,7 +171,7 @@ class Room:
 
     @contextlib.asynccontextmanager
     async def registry(self, tls: Tls | None) -> AsyncIterator[RoutedRegistry]:
-        """A client of its own; the parts of one process share its connections, which the process closes."""
+        """Yields a client; the parts of one process share its connections, which the process closes."""
         if self.near.registry is not None:
             yield self.near.registry
         elif self.server is None:

@@ -1,7 +1,7 @@
 """Checks at each start of a reader that an adapter still derives the same ids, keys and times.
 
-User code cannot be reliably hashed. So the registry keeps the values derived from one of the first records of
-the first and the newest logs (``idregistry/core/samples.py``). Each reader derives it again from the same records in
+User code cannot be reliably hashed. So the registry keeps the values that were derived from early records of the
+first and the newest logs (``idregistry/core/samples.py``). Each reader derives them again from the same records in
 its own logs before it asks for an id, and ends if an id, key or time differs. Records that it does not find are
 skipped. Configured adapters need none of this: their rule is their table.
 """
@@ -59,8 +59,8 @@ Answer = TypeVar("Answer")
 async def answered(
     ask: Callable[[], Awaitable[Answer | Refusal]], stop: asyncio.Event, pause_s: float, *, patient: bool = True
 ) -> Answer | None:
-    """Asks the registry until it answers, or only once if not ``patient``. `None` if there is no answer, or ``stop``
-    came first."""
+    """Asks the registry until it answers, or only once if not ``patient``. Returns `None` if there is no answer, or
+    if ``stop`` came first."""
     said = ""
     while not stop.is_set():
         answer = await ask()
@@ -103,7 +103,7 @@ def logs_of(settings: Settings, join: str, directories: Mapping[Side, Path]) -> 
 
 
 def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sample]) -> None:
-    """Compares samples with what is derived from the logs on this machine, of all datacentres. Raises UsageError."""
+    """Compares samples with values derived from this machine's logs, of all datacentres. Raises UsageError."""
     adapter, digester = adapter_of(settings, join, base), Digester(deployment_key(settings, base), join)
     for pipeline in settings.datacentre.values():
         if pipeline.join == join and known:
@@ -144,7 +144,7 @@ class Samples:
         self._next: dict[str, float] = {}  # side -> time of the next report of new logs
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Compares with the kept samples. False if ``stop`` came first. Raises UsageError if something differs."""
+        """Compares with the kept samples. False if ``stop`` came first. Raises UsageError if a value differs."""
         if not self._own_code:
             return True
         log.info("audit", request="runs an adapter's code", join=self._join, adapter=code_of(self._adapter))
@@ -178,7 +178,7 @@ class Samples:
     async def keep(self, found: Sequence[Found], stop: asyncio.Event, *, patient: bool = True) -> bool:
         """Keeps these samples. Unless ``patient``, returns False if the registry does not answer.
 
-        Raises UsageError if another process derived something else from one of them.
+        Raises UsageError if another process derived different values from one of them.
         """
         if not found:
             return True
@@ -194,7 +194,7 @@ class Samples:
         return await answered(lambda: self._keep(samples), stop, ASK_S, patient=patient)
 
     def compare(self, known: Sequence[c.Sample]) -> None:
-        """Compares with what is derived from the same records in the logs here. Raises UsageError."""
+        """Compares samples with the values derived from the same records in the logs here. Raises UsageError."""
         for side in SIDES:
             records = {each.record: each.log for each in known if each.side == side}
             if not records or side not in self._logs:

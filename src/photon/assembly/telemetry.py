@@ -39,7 +39,7 @@ def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str
 
 @contextlib.asynccontextmanager
 async def exporting(settings: Settings, own: Labels) -> AsyncIterator[None]:
-    """Traces and exports this process meanwhile. Does nothing without [telemetry]. Raises UsageError."""
+    """Inside the context, traces and exports this process. Does nothing without [telemetry]. Raises UsageError."""
     table = settings.telemetry
     if table is None:
         yield

@@ -66,7 +66,7 @@ def named(kind: str, datacentre: str, member: str = "") -> str:
 
 
 class Unmatched:
-    """Tells why a process withholds the verdict *unmatched*. Call ``begin`` before it works; then ``run``."""
+    """Decides if a process withholds the verdict *unmatched*. Call ``begin`` before it works; then ``run``."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Unmatched:
 
     @property
     def waits(self) -> str:
-        """Returns the reason on one line; empty if it gives such verdicts."""
+        """Returns the reason on one line; empty if the process gives such verdicts."""
         if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
             return "the registry does not report which file is newest"
         return self._waits

@@ -40,13 +40,13 @@ log = get_logger(__name__)
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
-    """(datacentre, place of its slots). Raises UsageError."""
+    """Returns (datacentre, place of its slots). Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
     return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(settings.slots(name)))
 
 
 def limits_of(settings: Settings) -> ServiceLimits:
-    """The table ``[verifier]``."""
+    """Returns the limits in the table ``[verifier]``."""
     configured = settings.verifier
     return ServiceLimits(
         check_share=configured.check_share,
@@ -63,7 +63,7 @@ async def _gather(near: Mapping[str, HasSlot], gatherer: Gatherer, wanted: Seque
 
 
 async def serve_verifier(room: Room) -> None:
-    """Raises VerifierBusy if another one runs here."""
+    """Runs a pipeline's verifier. Raises VerifierBusy if another one runs here."""
     settings, pipeline = room.settings, room.pipeline
     _, own = pipeline_of(settings, room.base, room.datacentre)
     tls = room.tls()
@@ -76,7 +76,7 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            """Gives up the ids that a redone incarnation still owns (rule 13)."""
+            """Returns the step that gives up the ids that a redone incarnation still owns (rule 13)."""
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 

@@ -18,7 +18,7 @@ DIGEST_BYTES = 16
 
 
 def split_digests(digests: bytes) -> list[bytes]:
-    """n x 16 bytes, one by one."""
+    """Splits n x 16 bytes into n digests."""
     return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
 
 

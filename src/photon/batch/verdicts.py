@@ -33,7 +33,7 @@ class Verdicts:
 
     @staticmethod
     def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
-        """These outcomes, without owners."""
+        """Verdicts with these outcomes, without owners."""
         n = len(outcomes)
         return Verdicts(
             outcomes,

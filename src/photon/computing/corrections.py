@@ -5,9 +5,9 @@ topology compares both outputs by event, and publishes a correction for each rec
 
     {"what": "replaced", "old": {…}, "new": {…}}     also withdrawn (old alone) and added (new alone)
 
-**Invariant.** Each record of either output enters one comparison, and equal ones cancel out. So the old records,
-less all ``old`` of corrections, plus all ``new``, are the new records, regardless of when the two were compared: a
-late record is merely reported as withdrawn first and added later.
+**Invariant.** Each record of either output enters one comparison, and equal ones cancel out. So the old records, less
+all ``old`` of corrections, plus all ``new``, are the new records, regardless of when the comparison is made: a late
+record is merely reported as withdrawn first and added later.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def corrections(
     old: str, new: str, out: str, *, since: str = "", until: str = "", old_join: str = "", new_join: str = ""
 ) -> Topology:
     """``old``, ``new``: outputs of ``photon join``, or the deployment's file with the names of both joins. ``out``:
-    the directory of the corrections. ``since``, ``until``: event times, such as "2026-11-20" (UTC); an event counts
-    if one of its records is in the range. Raises TopologyError.
+    the directory of the corrections. ``since``, ``until``: event times, such as "2026-11-20" (UTC); an event is
+    compared if one of its records is in the range. Raises TopologyError.
 
-    Events are compared once the exact watermark of both outputs has passed them, or by ``--once``: then both joins
-    must be complete.
+    Events are compared once the exact watermark of both outputs has passed them. With ``--once`` all are compared, so
+    both joins must be complete.
     """
     topology = Topology(STREAM)
     sides = (OLD, old, old_join), (NEW, new, new_join)
@@ -45,7 +45,7 @@ def corrections(
 
 
 class Compared(Computation):
-    """Keyed by event id. The state has the event's records of either side not yet compared."""
+    """Keyed by event id. The state has the event's records, of either side, that are not compared yet."""
 
     outputs = (STREAM,)
 

@@ -100,7 +100,7 @@ class Engine:
 
     @property
     def inherits(self) -> bool:
-        """True if some messages from before a split or merge are undelivered."""
+        """True if messages from before a split or merge are still undelivered."""
         return bool(self._standing.inherited)
 
     # -- input
@@ -117,8 +117,8 @@ class Engine:
         return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
-        """Runs the computations on the batch. False means held back (skew, outbox or records set aside are at their
-        limit; see ``held``): offer it again later. A repetition is dropped, and returns True."""
+        """Runs the computations on the batch. False means that the batch is held back, as skew, outbox or set-aside
+        records are at their limit (see ``held``): offer it again later. A repetition is dropped, and returns True."""
         if batch.source not in self._topology.sources:
             raise ComputingError(f"the topology {self._topology.name} has no source {batch.source!r}")
         if batch.begin != self.position(batch.source):
@@ -140,13 +140,13 @@ class Engine:
         return True
 
     def leave(self, source: str) -> None:
-        """Notes that this owner reads nothing of an unshared source: its watermark is not waited for."""
+        """Notes that this owner reads nothing of an unshared source, so that it does not wait for its watermark."""
         self._changed |= self._standing.sources.pop(source, None) is not None
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """Like ``take``, for a message of another owner. False means it is not for this owner, has a newer topology,
-        or an earlier message is still missing: the sender will send it again."""
+        """Like ``take``, for a message of another owner. False means that it is for another owner or a newer
+        topology, or that an earlier message is missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         if not self._parents_ended(message):
@@ -192,8 +192,8 @@ class Engine:
         self._run(now_ns)
 
     def advance(self, now_ns: int) -> bool:
-        """Calls wall-clock timers, and handles the remains of other intervals. True means there is more to do, after
-        a commit."""
+        """Calls wall-clock timers, and handles what is left of split or merged intervals. True means that there is
+        more to do after a commit."""
         if not self._caught_up(now_ns):
             return False
         self._run(now_ns)
@@ -225,7 +225,7 @@ class Engine:
 
     @property
     def moved(self) -> bool:
-        """True if watermarks that are sent to others have moved since the last commit."""
+        """True if watermarks for other owners have moved since the last commit."""
         return self._moved
 
     def ready(self, now_ns: int) -> bool:
@@ -235,7 +235,7 @@ class Engine:
         return self._changed and not waits
 
     def commit(self) -> None:
-        """Makes everything taken since the last commit durable. Raises Fenced, Retired, OSError."""
+        """Makes all input taken since the last commit durable. Raises Fenced, Retired, OSError."""
         standing = self._standing
         for target, item in self._weak.values():
             standing.number += 1
@@ -261,7 +261,7 @@ class Engine:
 
     # -- output
     def outgoing(self) -> list[Message]:
-        """Committed productions, and watermarks that moved: one message at a time for each target, repeated after
+        """Returns committed productions and moved watermarks: one message at a time for each target, repeated after
         ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
         out = self._outbox.messages(
             self.id,
@@ -277,8 +277,8 @@ class Engine:
         return out
 
     def weak(self) -> list[Message]:
-        """Weak productions: to be sent once before the commit. Unacknowledged ones are sent again after it, like
-        strong ones."""
+        """Returns weak productions, to be sent once before the commit. Unacknowledged ones are sent again after it,
+        like strong ones."""
         most, standing = self._limits.message_items, self._standing
         out = []
         for target, items in self._weak_fresh.items():
@@ -340,7 +340,7 @@ class Engine:
         return found
 
     def watermarks(self) -> dict[str, Watermark]:
-        """The watermark of each computation: all its input before that has been processed."""
+        """The watermark of each computation, which has processed all its input before that time."""
         return {stage.name: Watermark(stage.low_ns, stage.low_ns, stage.waiting) for stage in self._stages}
 
     def counts(self) -> Counts:
@@ -406,8 +406,8 @@ class Engine:
         return ""
 
     def _caught_up(self, now_ns: int) -> bool:
-        """True if nothing from this interval's parents is missing: after a merge, their messages to each other come
-        first."""
+        """True if no message from this interval's parents is missing. After a merge, their messages to each other
+        come first."""
         box, ended = self._outbox, self._standing.ended
         if not self._standing.inherited or not box.has(self.id):
             return True
@@ -501,8 +501,8 @@ class Engine:
     def _route_to(
         self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
-        """Groups own records by key, and sends others to their owners; with ``keep_own`` drops those, as their owners
-        read the same input."""
+        """Groups own records by key, and sends the others to their owners. With ``keep_own`` it drops the others, as
+        their owners read the same input."""
         keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
@@ -539,7 +539,7 @@ class Engine:
                 self._standing.shown.setdefault(sender, {})[directory] = number
 
     def _note_committed(self) -> None:
-        """Updates the data that messages may contain from now on."""
+        """Updates the committed number and watermarks, which messages may contain from now on."""
         self._number = self._standing.number
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
@@ -557,7 +557,7 @@ class Engine:
         return self._marks
 
     def _last_of(self, sender: str, left: Inherited) -> list[Message]:
-        """The remaining messages of an interval that was split or merged: undelivered items, and then its end."""
+        """The remaining messages of a split or merged interval: undelivered items, then the notice of its end."""
         ended, box = self._standing.ended, self._outbox
         if sender not in ended and ended.issuperset(left.parents) and not box.has(self.id, (sender,)):
             self._standing.end(sender, ())
@@ -581,7 +581,7 @@ class Engine:
         )
 
     def _evict(self) -> None:
-        """Evicts rows without timers first, then those with the latest timers: rows needed soon stay."""
+        """Evicts rows without timers first, then those with the latest timers, so that rows needed soon stay."""
         size = sum(stage.cached for stage in self._stages)
         if size <= self._limits.cache_bytes:
             return

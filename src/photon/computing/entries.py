@@ -1,7 +1,7 @@
-"""State of a key entry by entry: each is a row of its own, so that a large map costs only the entries read and
+"""State of a key kept entry by entry, each in its own row, so that a large map costs only the entries read and
 written.
 
-Rows are named ``COMPUTATION/NAME:ENTRY``, as chunks of records set aside are.
+Rows are named ``COMPUTATION/NAME:ENTRY``, like chunks of set-aside records.
 """
 
 from __future__ import annotations

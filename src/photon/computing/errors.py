@@ -14,8 +14,8 @@ class ComputingError(PhotonError):
 
 
 class Misused(Exception):
-    """A computation asked for something impossible: a stream it does not have, an invalid time, a state that cannot
-    be stored."""
+    """A computation asked for something impossible: a stream it does not have, an invalid time, or a state that
+    cannot be stored."""
 
 
 class Fenced(ComputingError):

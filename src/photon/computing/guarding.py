@@ -15,7 +15,7 @@ from photon.computing.model import Computation
 
 def failed() -> tuple[type[BaseException], ...]:
     """The exceptions of user code that end only the call: all of them, including ``sys.exit()``. A KeyboardInterrupt
-    passes through if Ctrl-C raises it; ``photon compute`` handles that signal itself."""
+    from Ctrl-C passes through; ``photon compute`` handles that signal itself."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return (Exception, Hung, SystemExit, GeneratorExit)
     return (BaseException,)
@@ -46,7 +46,7 @@ class Unguarded:
 
 
 def reason_of(error: BaseException, computation: Computation, guard: Guard) -> str:
-    """One line: the error, and the innermost line of the user's code."""
+    """Returns one line with the error and the innermost line of the user's code."""
     if isinstance(error, Hung):
         return f"it did not return within {computation.time_limit_s:g} s{getattr(guard, 'where', '')}"
     home = type(computation).__module__.partition(".")[0]

@@ -1,8 +1,8 @@
 """Published output as a source of an engine: of all datacentres of a deployment, or of a directory.
 
-Each event is published in one datacentre, so the stream is the union of all, and its watermark the lowest of the
-expected ones: a silent datacentre holds it back, and is named. A position is the cursor of each place, one line of
-JSON, which the engine commits with the results of the records::
+Each event is published in one datacentre, so the stream is the union of all, and its watermark the lowest of theirs.
+A silent datacentre holds it back, and is named. A position is the cursor of each place, one line of JSON, which the
+engine commits with the results of the records::
 
     {"photon_input":1,"sources":{"east":{"photon_cursor":1,"slots":{…}},"west":{…}}}
 """
@@ -62,7 +62,7 @@ class _Position(msgspec.Struct, frozen=True, tag_field="photon_input", tag=1):
 
 
 class _Feed:
-    """One source."""
+    """One place of a source: its reader and watermark."""
 
     def __init__(
         self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor, said: Said | None
@@ -97,9 +97,9 @@ class Injector:
         position: bytes | None,
         said: Mapping[str, Said] = MappingProxyType({}),
     ) -> None:
-        """``places``: all expected ones, by name; ``position``: None for the beginning; ``said``: watermarks that the
-        place does not journal. Raises UsageError if the position belongs to other places, OtherOutput if a place now
-        has another output."""
+        """``places``: all expected places, by name; ``position``: ``None`` for the beginning; ``said``: watermarks
+        that the place does not journal. Raises UsageError if the position belongs to other places, OtherOutput if a
+        place now has another output."""
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
@@ -126,9 +126,9 @@ class Injector:
                 ) from None
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Everything published now and not yet read, and then the watermark, if it has moved. Reads first from the
-        place furthest behind, so that few records of others must be kept. ``upto``: a position, beyond
-        which nothing is read.
+        """Yields all records published now and not yet read, and then the watermark, if it has moved. Reads first
+        from the place furthest behind, so that few records of the other places must be kept. ``upto``: a position,
+        beyond which nothing is read.
 
         Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after that.
         """
@@ -158,7 +158,7 @@ class Injector:
         return self._input([])
 
     def at(self, cursors: Mapping[str, Cursor]) -> None:
-        """Looks for the watermark of a reader elsewhere that has read up to these cursors. Raises OSError."""
+        """Updates the watermark to that of a reader elsewhere that has read up to these cursors. Raises OSError."""
         for feed in self._feeds:
             feed.cursor = cursors.get(feed.name, feed.cursor)
             feed.look()
@@ -202,12 +202,12 @@ class Injector:
         return Input(self.stream, begin, self._begin, records, self._said)
 
     def position(self) -> bytes:
-        """One line of JSON."""
+        """Returns the position as one line of JSON."""
         return position_of({feed.name: feed.cursor for feed in self._feeds})
 
 
 def furthest(positions: Iterable[bytes | None]) -> bytes:
-    """The least position that is behind all of these."""
+    """Returns the least position that none of these has passed."""
     found: dict[str, dict[OutputLog, Position]] = {}
     outputs: dict[str, str] = {}
     for position in positions:

@@ -53,13 +53,13 @@ class Intervals:
         return self.all[bisect_right(self._lows, hashed) - 1]
 
     def named(self, name: str) -> Interval:
-        """Raises UsageError."""
+        """The interval of this name. Raises UsageError."""
         if name not in self.by_id:
             raise UsageError(f"there is no interval {name}: there are {', '.join(self.by_id)}")
         return self.by_id[name]
 
     def after(self, move: Move) -> Intervals:
-        """Raises ComputingError."""
+        """The intervals after a move. Raises ComputingError."""
         return Intervals([*(each for each in self.all if each.id not in move.old), *move.new])
 
 
@@ -87,7 +87,7 @@ def split_of(intervals: Intervals, name: str, at: int | None, free: int) -> Move
 
 
 def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
-    """Raises UsageError."""
+    """A merge of two neighbours. Raises UsageError."""
     low, high = sorted((intervals.named(one), intervals.named(other)))
     if low.high != high.low:
         raise UsageError(f"{one} and {other} are not neighbours; in the order of their keys there are "

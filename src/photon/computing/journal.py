@@ -52,7 +52,7 @@ class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1
 
 
 def read_status(disk: Disk, state: Path) -> list[Status]:
-    """Status of all owners. Raises OSError."""
+    """Reads the status of all owners. Raises OSError."""
     found = []
     for name in disk.names(state):
         if name.endswith(STATUS_SUFFIX):
@@ -85,7 +85,7 @@ def put_status(into: Readings, found: Iterable[Status]) -> None:
 
 
 class PublishedWatermark:
-    """The journal of one published stream. One process at a time."""
+    """The journal of one published stream. For one process at a time."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -95,9 +95,9 @@ class PublishedWatermark:
         self._late: Counter[str] = Counter()  # slot -> number of its records reported as late
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """Journals the least of the watermarks of all owners, each for the records it had published by then. The end
-        of time is not journaled, as it applies to one run only: a later run continues, so nothing is known beyond it.
-        Raises PublishedDamaged, OSError."""
+        """Journals the least of all owners' watermarks, each for the records that its owner had published by then.
+        The end of time is not journaled, as it applies to one run only: a later run continues, so nothing is known
+        beyond it. Raises PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
             None if NEVER_NS in each or ENDED_NS in each else min(each)
@@ -141,7 +141,7 @@ def _later(known_ns: int | None, said_ns: int | None) -> int | None:
 
 
 def streams_said(found: Iterable[Status], intervals: Iterable[str]) -> Mapping[str, list[Watermark]]:
-    """Stream -> the watermarks of all owners, for streams reported by every owner."""
+    """Returns stream -> the watermarks of all owners, for streams reported by every owner."""
     by_interval = {each.interval: each.published for each in found}
     expected = list(intervals)
     streams = {stream for marks in by_interval.values() for stream in marks}

@@ -79,7 +79,7 @@ class Links:
                     waiting.get_nowait()
 
     def close(self) -> None:
-        """Closes all sockets. Peers connect to the next listener then, in this process or another one."""
+        """Closes all sockets. Peers then connect to the next listener, in this process or another one."""
         self._closed = True
         self.rewire(())
         for each in (*self._listening, *self._heard.copy()):
@@ -96,7 +96,7 @@ class Links:
     # -- between processes
     @contextlib.contextmanager
     def _address(self, interval: str) -> Iterator[str]:
-        """A short address for any directory: addresses are limited to 108 bytes."""
+        """Yields a short address for a socket in any directory, as addresses are limited to 108 bytes."""
         directory = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{directory}/{interval}.sock"
@@ -104,7 +104,7 @@ class Links:
             os.close(directory)
 
     def _listen(self, interval: str) -> None:
-        """Listens. The owner holds the interval's lock, so an existing socket is from a killed process."""
+        """Listens. As the owner holds the interval's lock, an existing socket is from a killed process."""
         (self._directory / f"{interval}.sock").unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(listening.fileno(), 0o600)

@@ -1,12 +1,12 @@
 """A directory of logs, or a topic, as a source of an engine, read as dispatchers read theirs.
 
-A position is that in each log, as JSON::
+A position has the place in each log, as JSON::
 
     {"photon_logs":1,"logs":[{"identity":"…","path":"clicks.log","offset":120,"header":"","proof":"…"}]}
 
-A log that is read to its end at a moment has all lines whose event time is ``within_ns`` before it: that is the
-watermark; without such a promise there is none. Unreadable lines are left out, counted, and reported. A topic is read
-from the files of its relay (``topic_input``).
+A log that is read to its end at some moment has shown all lines with event times up to ``within_ns`` before it: that
+time is the watermark. Without this promise there is none. Unreadable lines are left out, counted, and reported. A
+topic is read from the files of its relay (``topic_input``).
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class LogInjector:
         self._mark = self._said = Watermark()
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Everything written now and not yet read, and then the watermark, if it has moved. Raises OSError, and as
-        ``TopicFiles.passed``."""
+        """Yields all lines written by now and not yet read, and then the watermark, if it has moved. Raises OSError,
+        and as ``TopicFiles.passed``."""
         topic = self._topic
         while topic is not None and not (passed := topic.passed(wait=self._once)):
             if not self._once:
@@ -152,7 +152,7 @@ class LogInjector:
         return [f"{self._called}: {why or 'within_ns is not given, so more lines of any time may be written'}"]
 
     def position(self) -> bytes:
-        """One line of JSON."""
+        """Returns the position as one line of JSON."""
         return msgspec.json.encode(_Position(self._follower.positions()))
 
     def close(self) -> None:
@@ -217,11 +217,11 @@ class LogInjector:
 
 
 def logs_of(position: bytes | None) -> list[LogPosition]:
-    """The place in each log. Raises UsageError."""
+    """Decodes a position: the place in each log. Raises UsageError."""
     if position is None:
         return []
     try:
         return decoded(position, _Position).logs
     except DECODE_ERRORS as bad:
-        raise UsageError(f"not a position in logs ({bad}): the stream has read something else; begin with "
-                         "another --state, or rename it") from None  # fmt: skip
+        raise UsageError(f"not a position in logs ({bad}): this stream read another kind of input before; "
+                         "begin with another --state, or rename it") from None  # fmt: skip

@@ -81,13 +81,13 @@ def as_text(value: object) -> str:
 
 
 def line_of(fields: dict[str, Any]) -> bytes:
-    """The line of a published record. Raises TypeError."""
+    """Returns the line of a published record. Raises TypeError."""
     return orjson.dumps(fields, as_text, _JSON_OPTIONS)
 
 
 def unfit(data: bytes, *, published: bool) -> str:
-    """Returns why an encoded value cannot be a production; empty if it can. Found before the commit, as afterwards
-    each start would fail on it. Raises what ``msgspec`` raises if it cannot be decoded."""
+    """Returns why an encoded value cannot be a production; empty if it can. Checked before the commit, as later each
+    start would fail on it. Raises what ``msgspec`` raises if it cannot be decoded."""
     if len(data) > PRODUCTION_BYTES_MAX:
         return f"has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}"
     value = _decode(data)
@@ -138,8 +138,8 @@ class Context:
     def map_of(self, name: str, kind: type[V]) -> EntryMap[V]: ...
 
     def map_of(self, name: str, kind: Any = Any) -> EntryMap[Any]:
-        """Returns a map in the state whose entries are read and written separately: for more than some hundred.
-        ``kind``: the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
+        """Returns a map in the state whose entries are read and written separately: use it for more than some hundred
+        entries. ``kind``: the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
         return EntryMap(self._entries, checked_part(name), kind)
 
     @overload
@@ -149,7 +149,7 @@ class Context:
     def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
 
     def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
-        """Returns a list likewise: ``append``, ``pop_first``. Maps and lists need distinct names."""
+        """Returns a list stored in the same way: ``append``, ``pop_first``. Maps and lists need distinct names."""
         return EntryList(self._entries, checked_part(name), kind)
 
     def is_late(self, time_ns: int) -> bool:
@@ -158,7 +158,7 @@ class Context:
 
     def produce(self, stream: str, value: Any, time_ns: int | None = None) -> None:
         """Sends a JSON-like value to the consumers of a stream. ``time_ns`` defaults to the time of the current
-        record or timer; if before the watermark, it is late for them."""
+        record or timer; a time before the watermark is late for them."""
         if stream not in self._outputs:
             raise Misused(f"it has no output {stream!r}, only {', '.join(sorted(self._outputs)) or 'none'}")
         time_ns = self._time_ns if time_ns is None else time_ns
@@ -177,7 +177,7 @@ class Context:
         self.events[_moment(tag, time_ns)] = None
 
     def set_wall_timer(self, tag: str, time_ns: int) -> None:
-        """Like ``set_timer``, by the wall clock."""
+        """Like ``set_timer``, but by the wall clock."""
         self.walls[_moment(tag, time_ns)] = None
 
     def cancel_timer(self, tag: str, time_ns: int, *, wall: bool = False) -> bool:

@@ -1,10 +1,10 @@
 """Splits and merges of intervals, started by an operator (MillWheel 7.1).
 
-The old owners are fenced first; their rows and metadata are put into new stores; then the old stores are
-retired, in a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing
-has happened, and a returning owner makes it fail; after it the old interval cannot be owned. A merge has two such
-moments, and the new store must not be opened before both. An interrupted merge is repeated: until then one of
-the old stores may be retired and the other not.
+The old owners are fenced first; their rows and metadata are put into new stores; then the old stores are retired, in
+a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing has happened,
+and an old owner that returns makes it fail; after it the old interval cannot be owned. A merge has two such moments,
+and the new store must not be opened before both. An interrupted merge is repeated: until then one of the old stores
+may be retired and the other not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tup
 
 def merge(olds: tuple[Store, Store], new_id: str, new_store: NewStore, topology: Topology) -> Interval:
     """Merges two neighbours. Both must have read shared sources up to the same position. An interrupted merge may be
-    repeated with the same id. Raises ComputingError, Fenced; then the new interval must not be used."""
+    repeated with the same id. Raises ComputingError, Fenced; the new interval must then not be used."""
     low, high = sorted(olds, key=lambda store: store.interval)
     if low.interval.high != high.interval.low:
         raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are not neighbours")

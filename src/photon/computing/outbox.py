@@ -62,7 +62,7 @@ class Outbox:
         return tuple(self._ways.get((sender, target), ()))
 
     def has(self, target: str, senders: Collection[str] | None = None) -> bool:
-        """True if something from these senders to the target is unacknowledged."""
+        """True if an item from these senders to the target is unacknowledged."""
         return any(
             items and (senders is None or sender in senders)
             for (sender, name), items in self._ways.items()
@@ -104,7 +104,7 @@ class Outbox:
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
-        """Returns the first items that fit into a message, and True if these are all."""
+        """Returns the first items that fit into a message, and True if they are all of them."""
         out: list[Item] = []
         size = 0
         for item in items:
@@ -128,7 +128,7 @@ class Outbox:
 
     @property
     def done(self) -> bool:
-        """True if an acknowledgement removes something from the store at the next commit."""
+        """True if acknowledged items will be removed from the store at the next commit."""
         return bool(self._done)
 
     def taken(self) -> dict[Way, int]:

@@ -54,8 +54,8 @@ class _Source:
         self._held = batch
 
     def reached(self) -> tuple[int, int]:
-        """The source with the least is read first, so that little of the others must be kept: by watermark, or by
-        event time if that is missing or stalled."""
+        """Returns the source's progress: its watermark, or event time if that is missing or stalled. The source with
+        the least progress is read first."""
         low_ns = self.injector.mark().percentile_ns
         return (self._newest_ns if low_ns == NEVER_NS else low_ns, self._newest_ns)
 
@@ -65,7 +65,7 @@ class _Source:
 
 
 class Owner:
-    """The owner of one interval of keys. One thread at a time."""
+    """The owner of one interval of keys. For one thread at a time."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Owner:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``where``, ``since_ns``: see Publisher; ``once``: stop at the
-        data that is present now, or was when an earlier such run began; ``tell``: receives one line for
-        each fault of a computation. After an error everything is closed, ``injectors`` too."""
+        end of the data present now, or at an interrupted such run's start; ``tell``: receives one line for each fault
+        of a computation. After an error everything is closed, ``injectors`` too."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
         self.upto: Mapping[str, bytes] = {}  # source -> read no further than this position
@@ -113,8 +113,8 @@ class Owner:
         return [each.injector for each in self._sources]
 
     def step(self) -> bool:
-        """True if there was anything to do. Raises the errors that end an injector, a publisher or an engine:
-        PhotonError, OSError; the process must then end."""
+        """Does one round of work; True if there was any. Raises errors of injectors, publishers and the engine
+        (PhotonError, OSError); the process must then end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
         busy |= self._read(now_ns)
@@ -151,7 +151,7 @@ class Owner:
 
     @property
     def rests(self) -> bool:
-        """True if nothing is in flight to another owner or a publisher, and no input is held back."""
+        """True if no item is in flight to another owner or a publisher, and no input is held back."""
         return not self._sent and not any(each.holds for each in self._sources)
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Owner:
 
     # -- input
     def _read(self, now_ns: int) -> bool:
-        """Reads one batch, after watermarks have moved by received messages, as others wait for them."""
+        """Reads one batch, after watermarks have moved by received messages, since other owners wait for these."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
         left = [each for each in self._sources if not each.ended or each.holds]
         while left:
@@ -269,14 +269,14 @@ class Owner:
         return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
 
     def _has_ended(self, stream: str, sender: str) -> bool:
-        """True if the sender has ended: its output precedes that of the owners of its keys' new intervals."""
+        """True if the sender has ended: only then may the owners of its keys' new intervals publish."""
         place = (self._publish[stream], sender)
         if place not in self._ended and has_ended(self._disk, *place):
             self._ended.add(place)
         return place in self._ended
 
     def _publisher(self, stream: str, sender: str) -> Publisher:
-        """Created before any of its items is committed: a sender that never opened a stream has nothing to end."""
+        """Creates it before any item is committed, as a sender that never opened a stream has nothing to end."""
         place = (stream, self._publish[stream], sender)
         if place not in self._publishers:
             committed = self.engine.committed if sender == self.interval else None

@@ -50,7 +50,7 @@ def _state(directory: Path, sender: str) -> Path:
 
 
 class Publisher:
-    """The files of one sender in one published stream. One thread at a time."""
+    """The files of one sender in one published stream. For one thread at a time."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Publisher:
 
     @property
     def taken(self) -> int:
-        """The number of the last item; -1 if there is none."""
+        """The number of the last published item; -1 if there is none."""
         return self._log.upto
 
     def _check(self, state: str, where: str, committed: int | None, shown: int) -> None:
@@ -114,8 +114,8 @@ class Publisher:
 
     def publish(self, items: Iterable[Item], exact_ns: int = NEVER_NS) -> int:
         """Publishes items not taken before; when it returns, readers see them, and the sender may forget them.
-        Returns the number of these records. ``exact_ns``: earlier records are late. Raises OSError; then the process
-        must end."""
+        Returns the number of records published. ``exact_ns``: earlier records are late. Raises OSError; then the
+        process must end."""
         new = [item for item in items if item.number > self.taken]
         if not new:
             return 0
@@ -145,7 +145,7 @@ class Publisher:
         self._disk.replace(path, orjson.dumps({**found, "oldest_ns": oldest_ns, "upto": new[-1].number}) + b"\n")
 
     def end(self) -> None:
-        """Marks the sender as ended with everything taken: the new owners of its keys may publish here."""
+        """Marks the sender as ended after the items taken so far: the new owners of its keys may publish here."""
         self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:

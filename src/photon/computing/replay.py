@@ -50,17 +50,17 @@ class Replay:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The runs that were in place, ending with the current one."""
+        """The names of all runs that were in place, the current one last."""
         placed = read_versioned(self.disk, self.first / PLACED_NAME, _Placed, _damaged)
         return ("", *(placed.names if placed is not None else ()))
 
     @property
     def since_ns(self) -> int:
-        """It publishes records from this time on; once in place, all results of later input."""
+        """The run publishes records from this time on. Once in place, it publishes all results of later input."""
         return NEVER_NS if self.name in self.order else self.from_ns
 
     def check(self) -> None:
-        """Raises UsageError if another run has taken its place."""
+        """Raises UsageError if another run has replaced this one."""
         if self.name in self.order[:-1]:
             raise UsageError(
                 f"{state_of(self.first, self.name)}: was replaced by the replay {self.order[-1]}; its state is "
@@ -91,7 +91,7 @@ def state_of(first: Path, name: str) -> Path:
 
 
 def replay_of(disk: Disk, state: Path) -> Replay:
-    """Raises UsageError."""
+    """The run to which a state directory belongs. Raises UsageError."""
     found = read_versioned(disk, state / REPLAY_NAME, _Replay, _damaged)
     if found is None:
         return Replay(disk, state)

@@ -34,9 +34,9 @@ def run(
     tell: Callable[[str], None] = lambda line: None,
     look: Callable[[list[Status]], None] = lambda found: None,
 ) -> bool:
-    """Runs this process's share of the intervals, and makes their splits and merges, until ``stop``; see ``Running``.
-    ``exactly``: only while there are as many intervals as processes. Returns True if all is done. Raises PhotonError,
-    OSError."""
+    """Runs this process's share of the intervals until ``stop``, and carries out their splits and merges; see
+    ``Running``. ``exactly``: only while there are as many intervals as processes. Returns True if all work is done.
+    Raises PhotonError, OSError."""
     if share == (1, 1) or (share[0] == 1 and site.shared is not None):  # no other process makes a split now
         _sweep(site)
     until_s = site.clock.monotonic() + LEFT_S
@@ -64,8 +64,8 @@ def run(
 
 
 def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Makes the pending move, if there is one. Only for the holder of ``Site.alone``, or the process whose share has
-    its first interval, once its owners have ended. Raises PhotonError, OSError: then the move stays pending."""
+    """Carries out the pending move, if any. Only for the holder of ``Site.alone``, or the process whose share has its
+    first interval, once its owners have ended. Raises PhotonError, OSError: then the move stays pending."""
     known = site.table.look()
     if known.move is not None:
         with ExitStack() as held:
@@ -80,7 +80,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
 
 
 def _made(site: Site, intervals: Intervals, move: Move) -> str:
-    """Carries out a move. Returns the reason if it was not made, else empty."""
+    """Carries out a move. Returns the reason if it was refused, else an empty text."""
     with ExitStack() as closing:
 
         def opened(interval: Interval) -> Store:
@@ -119,8 +119,8 @@ def _level(site: Site, move: Move) -> None:
 
 
 def _sweep(site: Site) -> None:
-    """Removes stores of former intervals, or of refused ones, and reports of owners now on other machines. Not while
-    a move is pending, which may lack only the table's update."""
+    """Removes stores of former intervals, or of refused ones, and reports of owners now on other machines. Does
+    nothing while a move is pending, which may lack only the table's update."""
     # Listed before the table is read: the stores of a move that begins afterwards are not among them
     stores, reports = list(site.state.glob("*.db")), list(site.state.glob(f"*{STATUS_SUFFIX}"))
     if site.table.look().move is not None:
@@ -140,7 +140,7 @@ def _remove(site: Site, interval: str) -> None:
 
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
-    """Lets the running process make a move, or makes it directly. Returns the new intervals. Raises UsageError if
+    """Lets the running process carry out a move, or does so itself. Returns the new intervals. Raises UsageError if
     another move is pending, PhotonError if it was refused, and errors of ``settled``."""
     site.table.begin(move)
     known = settled(site, within_s)
@@ -150,7 +150,7 @@ def make(site: Site, move: Move, within_s: float) -> Intervals:
 
 
 def settled(site: Site, within_s: float) -> Known:
-    """Waits until no move is pending; makes an interrupted one. Raises PhotonError if that takes too long."""
+    """Waits until no move is pending; carries out an interrupted one. Raises PhotonError if that takes too long."""
     until = site.clock.monotonic() + within_s
     while (known := site.table.look()).move is not None:
         with suppress(Busy), site.alone():
@@ -158,7 +158,7 @@ def settled(site: Site, within_s: float) -> Known:
             carry_out(site)
             continue
         if site.clock.monotonic() >= until:
-            raise PhotonError(f"{known.move}: not within {within_s:g} s; photon compute run will still complete it")
+            raise PhotonError(f"{known.move}: not done in {within_s:g} s; photon compute run will still complete it")
         time.sleep(POLL_S)
     return known
 

@@ -48,12 +48,12 @@ def decode(data: bytes, where: str) -> Body:
 
 
 def chunk(computation: str, number: int) -> str:
-    """Name of a row with records that were set aside together: adding to a key costs only the addition."""
+    """Returns the name of a row of records set aside together, so that adding to a key costs only the addition."""
     return f"{computation}/{number}"
 
 
 def computation_of(name: str) -> str:
-    """The computation of a row, or of a chunk."""
+    """Returns the computation of a row or chunk."""
     return name.partition("/")[0]
 
 

@@ -37,8 +37,8 @@ class Running:
         locked: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``:
-        already locked. Raises Busy, UsageError, and errors of an engine or a publisher."""
+        """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``: their
+        locks are already held. Raises Busy, UsageError, and errors of an engine or a publisher."""
         self.site = site
         self._tell = tell
         self._share = None if only else share
@@ -98,8 +98,8 @@ class Running:
         return found
 
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
-        """Runs until ``stop``; a share also until it changes, or part of it must be split or merged; with ``once``,
-        if it is everything, until all is done. Then commits and publishes the input taken. Returns True
+        """Runs until ``stop``. A share also ends when it changes, or when part of it must be split or merged; a
+        ``once`` run of all intervals ends when all is done. Then commits and publishes the input taken. Returns True
         at the end. ``look`` gets the state once a second. Raises the errors that end an owner."""
         goes_on, pauses = True, POLLS.pauses()
         while goes_on and not stop.is_set():
@@ -150,7 +150,7 @@ class Running:
         return known.move is None or self._share is None or set(known.move.old).isdisjoint(self._here)
 
     def level(self, within_s: float) -> None:
-        """Lets each owner here read up to the furthest position of any of them, in each shared input. Raises
+        """Lets all owners here read each shared input up to the furthest position of any of them. Raises
         ComputingError if that takes too long, and the errors of ``run``."""
         shared = [stream for stream, source in self.site.topology.sources.items() if source.shared]
         upto = {stream: furthest(owner.engine.position(stream) for owner in self._owners) for stream in shared}

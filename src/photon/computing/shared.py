@@ -1,10 +1,10 @@
 """A topology with its state in HBase, whose intervals are spread over processes on several machines.
 
-``hbase.json`` in a machine's state directory has its place. Besides the rows of
+``hbase.json`` in a machine's state directory names the HBase servers and the table. Besides the rows of
 ``photon.computing.store``, HBase has
 
     TOPOLOGY 0 0            c:m  the intervals, as in ``intervals.json``; made by the first process
-    TOPOLOGY 0 INTERVAL 0 g c:m  the machine it is given to by ``photon compute init``; the last entry is valid
+    TOPOLOGY 0 INTERVAL 0 g c:m  the machine that ``photon compute init`` gave it to; the last entry is valid
     TOPOLOGY 0 INTERVAL 0 p STREAM  c:m  the directory where it publishes this stream, which it may not change
     TOPOLOGY 0 INTERVAL 0 s c:m  its owner's status, once a second
 
@@ -64,7 +64,7 @@ class _Id(msgspec.Struct, frozen=True):
 
 
 def read_place(disk: Disk, state: Path) -> Place | None:
-    """Reads where in HBase the state is; `None` if it is in this directory. Raises UsageError."""
+    """Reads the state's place in HBase; `None` if the state is in this directory. Raises UsageError."""
     path = state / FILE_NAME
     if not disk.exists(path):
         return None
@@ -123,8 +123,8 @@ class Shared:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """Checks that an interval goes on publishing in the directory that has its numbers so far. Raises UsageError
-        for another."""
+        """Checks that an interval still publishes in the directory where it has published so far. Raises UsageError
+        for another one."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:
             raise UsageError(

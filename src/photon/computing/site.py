@@ -39,7 +39,7 @@ LEFT_S = 20.0  # time that processes with a killed parent may take to end
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Published output that is read as a source."""
+    """Published output, read as a source."""
 
     places: Mapping[str, OutputPlace]
     kinds: tuple[str, ...]  # kinds of records
@@ -48,12 +48,12 @@ class Reads:
 
     @property
     def place(self) -> object:
-        """See ``Reading.place``."""
+        """Equal for readers of the same data: see ``Reading.place``."""
         return (dict(self.places), self.kinds)
 
 
 class Busy(UsageError):
-    """Another process runs it."""
+    """Another process runs the topology."""
 
 
 @dataclass
@@ -94,15 +94,15 @@ class Site:
         return self.table.look().id
 
     def alone(self) -> AbstractContextManager[None]:
-        """Holds the state, to run it alone or to change it while it is stopped. Raises Busy, and UsageError for a
+        """Locks the state, to run it alone or to change it while it is stopped. Raises Busy, and UsageError for a
         state on Spark."""
         self._check()
         return self._held("run.lock")
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Held by each of several processes that run it. Raises like ``alone``, and UsageError if a run with ``once``
-        was interrupted, as only ``runs`` completes it."""
+        """Shares the state's lock with other processes that run the topology. Raises like ``alone``, and UsageError
+        if a run with ``once`` was interrupted, as only ``runs`` completes it."""
         self._check()
         with self._held("run.lock", FREE_S, shared=True):
             if self.disk.exists(self.table.path) and self.table.look().closing == "closing":
@@ -158,7 +158,7 @@ class Site:
 
     def ends(self) -> dict[str, bytes]:
         """The current published end of each source: the same for all owners, whenever they reach it. Otherwise one
-        would read further, with a later watermark, and records read by another in the next run would be late."""
+        owner would read further, with a later watermark, and another's records in the next run would be late."""
         found = {stream: self._reads(source) for stream, source in self.topology.sources.items()}
         return {
             stream: position_of({name: place.end(self.disk) for name, place in reads.places.items()})
@@ -208,7 +208,7 @@ class Site:
         self.table.close("")
 
     def follow(self, version: int, shape: str) -> None:
-        """Reloads the topology at this version. Raises UsageError, TopologyError, and keeps the old one."""
+        """Reloads the topology at this version. Raises UsageError, TopologyError; then the old one stays."""
         if self.load is None:
             raise UsageError(f"{self.topology.name} cannot be changed while it runs, as it is run by a program")
         topology = self.load()
@@ -259,7 +259,7 @@ class Site:
         return here
 
     def share(self, process: int, of: int) -> list[str]:
-        """The intervals run by this one of several processes on this machine, numbered from 1."""
+        """The intervals that process number ``process`` (from 1) of ``of`` runs on this machine."""
         return self.here()[process - 1 :: of]
 
     def statuses(self) -> list[Status]:
@@ -275,7 +275,7 @@ class Site:
             shared.close()
 
     def refuse_shared(self, what: str, instead: str) -> None:
-        """Raises UsageError if the state is in HBase: ``what`` cannot be done there."""
+        """Raises UsageError if the state is in HBase: ``what`` names the operation that is not possible there."""
         if read_place(self.disk, self.state) is not None:
             raise UsageError(f"{self.state}: the state of {self.topology.name} is in HBase: {what}; {instead}")
 

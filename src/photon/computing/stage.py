@@ -74,7 +74,7 @@ class _OfKey:
         self._read: dict[tuple[str, str], bytes | None] = {}  # values in the store
 
     def begin(self, key: str) -> dict[str, bytes | None]:
-        """Returns the changes of the call that begins, empty so far."""
+        """Begins a call; returns its changes, which are still empty."""
         self._key = key
         self._changed = {}
         return self._changed
@@ -87,7 +87,7 @@ class _OfKey:
                 self._dirty[name, key] = Row(name, key, data)
 
     def clear(self) -> None:
-        """Drops the changes, which are committed."""
+        """Drops the changes, as they are committed now."""
         self._since.clear()
         self._read.clear()
 
@@ -195,9 +195,9 @@ class Stage:
 
     # -- timers
     def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int, int]:
-        """Returns keys with timers up to this time, earliest first; the time up to which their timers are to be
-        called; and the time up to which the keys are complete. These are earlier with more than ``most`` keys. The
-        last is the earliest of the three if more than ``most`` keys have timers at the same time."""
+        """Returns keys with timers up to this time, earliest first; the time up to which to call their timers; and
+        the time up to which no key is missing. With more than ``most`` keys both times are earlier than ``until_ns``;
+        if as many have timers at one time, the last one is earlier still."""
         if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
             return [], until_ns, until_ns
         found = self._found(until_ns, wall, most + 1)
@@ -247,8 +247,8 @@ class Stage:
 
     # -- records set aside
     def retry(self, key: str, now_ns: int) -> None:
-        """Continues where the key was blocked: its timers that were due there, its records under the watermark of
-        that time, and then its timers up to the watermark."""
+        """Continues where the key was blocked: runs the timers that were due then, its records under the watermark of
+        that time, and then its timers up to the present watermark."""
         row = self._row(key)
         if row is None or row.data is None:
             return
@@ -293,7 +293,7 @@ class Stage:
 
     # -- commit
     def committed(self) -> None:
-        """Call when the dirty rows are in the store."""
+        """Moves the dirty rows to the cache. Call it when they are in the store."""
         for row in self.dirty.values():
             self.forget(row.key)
             self.cache[row.key] = row
@@ -368,7 +368,7 @@ class Stage:
     def _run(
         self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0
     ) -> Callable[[], None]:
-        """Runs the records. Returns a function that keeps their effect, to be called outside the guard: the time
+        """Runs the records. Returns a function that keeps their effect. Call that outside the guard, as the time
         limit may end this one at any line."""
         row = self.dirty.get(key) or self.cache.get(key)
         body = rows.empty() if row is None or row.data is None else _decode(row.data, self.name)
@@ -521,7 +521,7 @@ class Stage:
         self.faults.append(Fault(self.name, key, reason))
 
     def _report(self, key: str, reason: str, *failed: Taken) -> None:
-        """Produces the record (or else the timer) on which the code failed to the stream of errors."""
+        """Produces to the stream of errors the record, or else the timer, on which the code failed."""
         if not self._errors:
             return
         said: dict[str, Any] = {"key": key, "reason": reason}

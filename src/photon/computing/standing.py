@@ -55,14 +55,14 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return self.cursors.get(sender) or ((interval.low, interval.high, 0),)
 
     def take(self, sender: str, interval: Interval, upto: int) -> None:
-        """Records that everything from ``sender`` for this interval up to this number was taken."""
+        """Records that all messages from ``sender`` for this interval up to this number were taken."""
         pieces = [(low, high, max(number, upto)) for low, high, number in self.taken(sender, interval)]
         if len({number for _, _, number in pieces}) == 1:
             pieces = [(interval.low, interval.high, pieces[0][2])]
         self.cursors[sender] = tuple(pieces)
 
     def hear(self, sender: str, stream: str, watermark: Watermark) -> bool:
-        """Notes a watermark; True if it moved. It never goes back; ``waiting`` is the newest one's."""
+        """Notes a watermark; True if it moved. A watermark never goes back; ``waiting`` is that of the newest one."""
         known = self.heard.setdefault(sender, {})
         before = known.get(stream, NOTHING)
         now = Watermark(
@@ -91,7 +91,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
     def reached(self, computation: str) -> int:
-        """The computation's watermark; at the end of time, the one before that."""
+        """The computation's watermark; if it is at the end of time, the previous one."""
         low_ns, _ = self.lows.get(computation, (NEVER_NS, 0))
         return low_ns if low_ns < ENDED_NS else self.before.get(computation, NEVER_NS)
 
@@ -101,7 +101,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return tuple((low, high, max(floor_ns, own_ns)) for low, high, floor_ns in pieces)
 
     def reopen(self) -> None:
-        """Undoes the end of time: watermarks return to their values before it, and senders announce their own."""
+        """Undoes the end of time: watermarks return to their previous values, and senders announce theirs again."""
         self.lows = {
             name: (self.reached(name), 0 if low_ns == ENDED_NS else waiting)
             for name, (low_ns, waiting) in self.lows.items()
@@ -109,7 +109,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         self.heard = {sender: {} for sender in self.heard}
 
     def end(self, sender: str, successors: Iterable[str]) -> None:
-        """Ends the sender; from now on the new owners of its keys are waited for."""
+        """Ends the sender; from now on its keys' new owners count as senders."""
         self.ended.add(sender)
         self.seen.pop(sender, None)
         self.heard.pop(sender, None)
@@ -129,7 +129,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 
 
 def number_of(pieces: Pieces, hashed: int) -> int:
-    """The value for this hash."""
+    """Returns the number for this hash; 0 if there is none."""
     return next((number for low, high, number in pieces if low <= hashed < high), 0)
 
 

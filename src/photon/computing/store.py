@@ -19,8 +19,8 @@ these steps, and a crash after each:
     3. the rows of the redo        the interval's next owner does this before anything else
     4. it returns; the next one begins
 
-Every version is one more than the last and is that of all cells of its commit, so a row has the value of the highest
-commit, regardless of the order of writes. Hence the rules:
+Each commit has a version one higher than the last, and all its cells have that version. So a row has the value of the
+highest commit, regardless of the order of writes. Hence the rules:
 
 - **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by any owner at any time: it writes the
   committed data, at the version of the commit.
@@ -213,8 +213,8 @@ class Store:
         self, rows: Rows, interval: Interval | None, *, where: object, base: bytes = b"", clock: Clock | None = None,
         closes: bool = False,
     ) -> None:  # fmt: skip
-        """Creates only the interval's own row; ``None`` means that it exists. ``where``: for people; ``base``: see
-        ``prefix_of``; ``closes``: the rows are closed with this store."""
+        """Creates only the interval's own row. ``interval``: ``None`` means that the row exists. ``where``: for
+        people; ``base``: see ``prefix_of``; ``closes``: the rows are closed with this store."""
         self._rows, self._base, self._where, self._closes = rows, base, where, closes
         self._clock = clock or SystemClock()
         self._head: _Head | None = None  # the last one written by this store as owner
@@ -234,8 +234,8 @@ class Store:
         return self._now()[1].successors
 
     def acquire(self, owner: str, *, revive: bool = False) -> int:
-        """Returns the sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: return
-        a retired store to use. Raises Retired."""
+        """Returns the sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: reopens
+        a retired store. Raises Retired."""
         while True:
             before, head, cells = self._now()
             if head.successors and not revive:
@@ -341,7 +341,7 @@ class Store:
                 yield row
 
     def parts(self, prefix: str, key: str) -> Iterator[Row]:
-        """Returns, in order, rows of this key whose computation begins with this, such as entries of its state."""
+        """Returns, in order, the key's rows whose computation begins with ``prefix``, such as entries of state."""
         begin = self._key_row(prefix, key)
         for _, cells in self._scan_from(begin, behind(begin), b"c", PAGE_WHOLE_ROWS):
             if (row := self._row(_by_column(cells))) is not None:
@@ -353,7 +353,7 @@ class Store:
         return [] if timers is None else timers.due(until_ns, limit)
 
     def aside(self) -> Iterable[tuple[str, str, int]]:
-        """(computation, key, number) for keys with records or timers set aside."""
+        """Returns (computation, key, number) for keys with records or timers set aside."""
         return [(*place, count) for place, count in self._index().aside.items()]
 
     def chunks(self) -> Iterable[Chunk]:
@@ -380,7 +380,7 @@ class Store:
         return Row(meta.computation, meta.key, data, meta.event_ns, meta.wall_ns, meta.aside)
 
     def _scan(self, kind: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
-        """Rows of a kind that have the column, or family."""
+        """Yields the rows of a kind that have this column or family."""
         return self._scan_from(self._base + kind, behind(self._base + kind), column, limit)
 
     def _scan_from(self, begin: bytes, end: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
@@ -468,7 +468,7 @@ class Store:
 
     # -- reading
     def _meta(self, cell: Cell, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
-        """Encodes the meta; ``None`` means that the row was removed."""
+        """Decodes the meta; ``None`` means that the row was removed."""
         return self._decoded(self._opened(cell.value), decoder) if cell.value else None
 
     def _data(self, meta: _RowMeta | _ChunkMeta, cells: Cells) -> bytes:
@@ -477,7 +477,7 @@ class Store:
         return self._opened(meta.data + self._joined(cells, b"c", meta.parts, cells[_META].version))
 
     def _opened(self, sealed: bytes) -> bytes:
-        """The data of ``_sealed``."""
+        """Checks and returns the data that ``_sealed`` took."""
         data = sealed[_CRC.size :]
         if sealed[: _CRC.size] != _CRC.pack(crc32(data)):
             raise self._damaged(
@@ -487,7 +487,7 @@ class Store:
         return data
 
     def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
-        """Joins the parts. Older ones are left over from a longer value."""
+        """Joins the parts of a value. Parts of older versions are left over from a longer value."""
         parts = [cells.get(b"%s%d" % (prefix, n)) for n in range(count)]
         data = [each.value for each in parts if each is not None and each.version == version]
         if len(data) < count:
@@ -505,8 +505,8 @@ class Store:
 
     # -- removed rows
     def _sweep_sometimes(self, head: _Head) -> _Head:
-        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as
-        processes may not run for that long. In an atomic store nothing is left to sweep."""
+        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as a
+        process may not run long enough. An atomic store leaves no rows to sweep."""
         if self._rows.atomic:
             return head
         now_ns = self._clock.now_ns()
@@ -583,7 +583,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _split(data: bytes) -> tuple[bytes, list[bytes]]:
-    """Data for the meta; or its checksum, and parts."""
+    """Returns (data, no parts) if the data fits into the meta, else (its checksum, parts)."""
     return (data, []) if len(data) <= INLINE_BYTES else (_CRC.pack(crc32(data)), _parts(data))
 
 

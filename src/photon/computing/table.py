@@ -75,8 +75,7 @@ class Table:
         self._disk, self._state, self.path, self._topology = disk, state, state / NAME, topology
 
     def make(self, processes: int, agree: Callable[[bytes], bytes] | None = None) -> None:
-        """Creates the table unless it exists. ``agree``: returns the first machine's proposal, if there are
-        several."""
+        """Creates the table unless it exists. ``agree``: returns the proposal of the first of several machines."""
         self._disk.make_dir(self._state)
         with self._changing():
             if not self.path.exists():
@@ -106,7 +105,7 @@ class Table:
             self._write(replace(known, move=(move.old, _ranges(move.new)), refused="", free=free))
 
     def settle(self, move: Move, refused: str = "") -> None:
-        """Ends a move that was made or refused."""
+        """Ends a move that was carried out or refused."""
         with self._changing():
             now = self.look().intervals
             ranges = _ranges((now if refused else now.after(move)).all)
@@ -145,7 +144,7 @@ class Table:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Locks the table; a change is quick, so others wait."""
+        """Locks the table. Others wait, as a change is quick."""
         descriptor = os.open(self._state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""For users' tests: runs one computation, or a topology, over records and watermarks, as the engine does.
+"""For users' tests: runs a computation or a topology over records and watermarks, as the engine does.
 
 from photon.computing.testkit import run
 
@@ -75,7 +75,7 @@ def run_steps(
 
 
 def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, now_ns: int = 0) -> Ran:
-    """``inputs``: source -> input, run in turn. The result has the productions of every stream."""
+    """Runs ``inputs`` (source -> input) in turn. Returns the productions of every stream."""
     published = topology.published
     topology.published = {stream: "" for part in topology.parts.values() for stream in part.outputs}
     intervals = even(1)

@@ -1,7 +1,7 @@
 """Reads a topic as the logs of a source: runs its relay next to the state, one pass at a time.
 
-A pass runs in a thread of its own, so that no owner waits for a broker. Files are read between passes only, and bytes
-that a killed process left are first made durable, so all bytes before a committed position are durable.
+A pass runs in its own thread, so that no owner waits for a broker. Files are read between passes only, and bytes that
+a killed process left are first made durable, so all bytes before a committed position are durable.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LATE_NS = 5 * NS_PER_S  # a topic copied up to a time longer ago than this is be
 
 
 class TopicFiles:
-    """The files of one topic. One caller at a time."""
+    """The files of one topic. For one caller at a time."""
 
     def __init__(
         self, directory: Path, opened: Callable[[], Copier] | None, clock: Clock, tell: Callable[[str], None]
     ) -> None:
-        """``opened``: opens the relay into the directory; ``None`` means that nothing is copied here, as the run
-        that a replay repeats does it. ``tell``: receives one line when the topic cannot be read, and when it can."""
+        """``opened``: opens the relay into the directory; ``None`` for a replay, whose original run has the relay.
+        ``tell``: receives one line when the topic cannot be read, and when it can."""
         self._directory, self._opened, self._clock, self._tell = directory, opened, clock, tell
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relay")
         self._relay: Copier | None = None
@@ -36,9 +36,9 @@ class TopicFiles:
         self._unreachable = ""
 
     def passed(self, *, wait: bool) -> bool | None:
-        """Returns ``None`` while a pass runs: files must not be read then. Otherwise True if the last pass copied all
-        that the topic had. ``wait``: makes a pass, and returns its result. Raises what opens and ends a Copier, with
-        ``wait`` TopicUnreachable, too."""
+        """Returns ``None`` while a pass runs, when files must not be read; otherwise True if the last pass copied the
+        whole topic. ``wait``: makes a pass, and returns its result. Raises the errors of opening and running a
+        Copier; with ``wait`` also TopicUnreachable."""
         if self._opened is None:
             return True
         if self._running is None:
@@ -74,13 +74,13 @@ class TopicFiles:
 
     @property
     def held_by(self) -> str:
-        """Describes what keeps ``whole_ns`` back, for people; empty if nothing does."""
+        """Describes what keeps ``whole_ns`` back, for people; empty if it is not held back."""
         if self._unreachable or self._clock.now_ns() - (copied_ns := self.whole_ns) < LATE_NS:
             return self._unreachable
         return f"the topic is copied up to {utc(copied_ns)}" if copied_ns else "the topic is not copied yet"
 
     def close(self) -> None:
-        """Ends a pass that runs, which takes as long as a broker's answer."""
+        """Ends a running pass, which takes as long as a broker's answer."""
         self._thread.shutdown()
         if self._relay is not None:
             self._relay.close()

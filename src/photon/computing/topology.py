@@ -19,7 +19,7 @@ PERCENTILE = "99%"
 class Source:
     """A stream from outside. ``shared``: the owner of each interval reads all of it and keeps its own keys; otherwise
     the owner of the first interval reads it and sends each record to its key's owner, and the others declare that
-    (``Engine.leave``). ``options`` are for the injector."""
+    they read nothing (``Engine.leave``). ``options`` are for the injector."""
 
     stream: str
     shared: bool = True
@@ -64,7 +64,7 @@ class Limits:
 
 
 class Topology:
-    """Built by calls, then ``checked``; parts may be added and removed while it runs: ``Engine.change``."""
+    """A graph that is built by calls, then ``checked``. ``Engine.change`` adds and removes parts while it runs."""
 
     def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
         """``version``: higher for each change of a topology whose intervals have several owners. An owner with an
@@ -85,7 +85,7 @@ class Topology:
     def joined(
         self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
     ) -> str:
-        """The output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
+        """Adds the output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
         directory of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
         options: dict[str, Any] = {"join": join} if join else {}
         return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
@@ -104,8 +104,8 @@ class Topology:
         kafka_client: str | None = None,
         **settings: Any,
     ) -> str:
-        """The lines of all logs in a directory, ``s3://BUCKET/PREFIX`` or ``kafka://HOST:PORT/TOPIC``, as a stream of
-        their fields.
+        """Adds the lines of all logs in a directory, ``s3://BUCKET/PREFIX`` or ``kafka://HOST:PORT/TOPIC``, as a
+        stream of their fields.
 
         ``format``, ``key``, ``time``, ``settings``: as for a side of a join (docs/adapters.md#formats). A line
         without ``key`` is left out and reported. ``within_ns``: longest delay of a line after its event time, on
@@ -157,8 +157,8 @@ class Topology:
         self.published[stream] = directory
 
     def checked(self) -> tuple[Part, ...]:
-        """Its parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle, or weak
-        productions for a computation that would count them twice."""
+        """Returns the topology's parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle,
+        or weak productions for a computation that would count them twice."""
         producer = {stream: part.name for part in self.parts.values() for stream in part.outputs}
         known = producer.keys() | self.sources.keys()
         for part in self.parts.values():

@@ -1,4 +1,4 @@
-"""Windows: what came in each minute, in the last hour at any minute, or in a visit, by key::
+"""Windows: aggregates by key over each minute, over the last hour at any minute, or over a visit::
 
     clicks = Windows("clicks", tumbling(MINUTE_NS), {"n": count(), "cents": sum_of(lambda r: r.value["cents"])})
     topology.add(clicks, {joined: lambda record: record.value["user"]})
@@ -11,7 +11,7 @@ Once the watermark has passed a window's end its record is produced to the strea
 A record that comes later, by at most ``lateness_ns``, is added, and the whole window produced again to
 ``NAME.corrections``, with the windows that it ``replaces``; one that is too late for a window goes to ``NAME.late``
 as it is. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
-nanosecond, so that a window of an hour has its own minutes.
+nanosecond, so that a window of an hour takes in its own minutes' records.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ def _middle(bucket: int) -> float:
 # -- windows
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``every_ns``: time from the start of a window to that of the next; 0 means a session, which ends ``size_ns``
-    after its last record."""
+    """``every_ns``: time from one window's start to the next one's; 0 means a session, which ends ``size_ns`` after
+    its last record."""
 
     size_ns: int
     every_ns: int
     offset_ns: int = 0
 
     def ends(self, time_ns: int) -> list[int]:
-        """The ends of a time's windows."""
+        """Returns the ends of all windows that contain this time."""
         if not self.every_ns:
             return [time_ns + self.size_ns]
         first = time_ns - (time_ns - self.offset_ns) % self.every_ns  # start of the latest window
@@ -159,7 +159,7 @@ def _checked(shape: Shape) -> Shape:
 
 
 class Windows(Computation):
-    """Its streams are NAME, NAME.corrections, NAME.late and NAME.early.
+    """Aggregates records in windows. Its streams are NAME, NAME.corrections, NAME.late and NAME.early.
 
     The state has, by its end, each window as [begin, the aggregates' values by name, the produced windows that its
     next record replaces, True if a record came since the last early result].
@@ -176,7 +176,7 @@ class Windows(Computation):
     ) -> None:
         """``aggregates``: field of the window's record -> aggregate. ``lateness_ns``: how long after its end, by the
         watermark, a window is kept for corrections. ``early_ns``: unfinished windows with new records are produced
-        whenever the watermark passes a multiple of it; 0: never. Raises TopologyError."""
+        whenever the watermark passes a multiple of it; 0 means never. Raises TopologyError."""
         if taken := {"key", "from_ns", "to_ns", "waiting", "replaces"} & set(aggregates):
             raise TopologyError(f"windows {name}: rename {', '.join(sorted(taken))}, which each window has already")
         if min(lateness_ns, early_ns) < 0:
@@ -236,7 +236,7 @@ class Windows(Computation):
         }  # fmt: skip
 
     def _fixed(self, ctx: Context, time_ns: int, end: int) -> tuple[list[Any] | None, int]:
-        """Returns the window and its end; ``None`` if it is over."""
+        """Returns the window of this end, and the end; ``None`` for a window that is over."""
         window = ctx.state.get(end)
         if window is None and not ctx.is_late(end + self._lateness_ns):
             window = [end - self._shape.size_ns, {}, [], False]
@@ -260,7 +260,7 @@ class Windows(Computation):
 
 
 class Each(Computation):
-    """A step without state: produces each value that ``of`` returns for a record to NAME."""
+    """A step without state: produces to NAME each value that ``of`` returns for a record."""
 
     def __init__(self, name: str, of: Callable[[Record], Iterable[Any]]) -> None:
         self.name, self.outputs, self._of = name, (name,), of

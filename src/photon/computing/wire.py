@@ -89,7 +89,7 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def to(self) -> str:
-        """The interval whose owner waits for this."""
+        """The interval whose owner waits for this acknowledgement."""
         return self.owner or self.sender
 
     def encode(self) -> bytes:

@@ -114,7 +114,7 @@ def join(
         raise UsageError(f"once={once} and follow={follow} contradict each other; give one of them")
     following = bool(follow) if once is None else not once
     if keep_pending and following:
-        raise UsageError("keep_pending goes with once; followed joins keep them anyway")
+        raise UsageError("keep_pending needs once; a followed join keeps pending events anyway")
     if kinds is not None and unmatched:
         raise UsageError("give either unmatched or kinds, not both")
     if unmatched == "inline":
@@ -151,8 +151,8 @@ def join(
 
 
 class Pairs(Records):
-    """The pairs of a running join. ``close``, the end of a ``with``, or of the object itself, stops it; temporary
-    files are removed then."""
+    """The pairs of a running join. ``close``, the end of a ``with`` block or of the object itself stops the join;
+    temporary files are removed then."""
 
     def __init__(self, running: Join, own: Path, **options: Any) -> None:
         """``own``: a directory to remove at the end."""
@@ -166,22 +166,22 @@ class Pairs(Records):
 
     @property
     def ledger(self) -> dict[str, int]:
-        """The number of lines with each verdict (docs/ledger.md); when closed, as of its end. Raises StateError."""
+        """The number of lines with each verdict (docs/ledger.md); if closed, as of its end. Raises StateError."""
         if self._how is not None:
             return self._how.ledger
         return self._join.ledger() if self._kept is None else self._kept[0]
 
     @property
     def config(self) -> str:
-        """The current configuration, TOML: as given, or as inferred from the data. May be kept and corrected. Empty
-        if it is not inferred yet."""
+        """The current configuration as TOML, given or inferred from the data, to keep and correct. Empty if it is not
+        inferred yet."""
         if self._kept is not None:
             return self._kept[1]
         path = self._join.config or Site(self._join.directory).state / "inferred.toml"
         return path.read_text() if path.exists() else ""
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of its messages: inferred settings, unreadable logs."""
+        """The last lines of the join's messages: inferred settings, unreadable logs."""
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:

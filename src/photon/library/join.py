@@ -1,8 +1,8 @@
 """A join that runs next to the program: ``photon join`` in a separate process, started, watched and ended from here.
 
-It is separate because a joiner that cannot continue safely ends its process at once (a failing disk, a slot taken
-over by another one): which must not be the caller's process. It also keeps the caller's threads and the join from
-waiting for each other. The join ends when the caller's process does, however that ends.
+It is separate because a joiner that cannot continue safely (a failing disk, a slot taken over by another one) ends
+its process at once, which must not be the caller's. It also keeps the caller's threads and the join from waiting for
+each other. The join ends when the caller's process ends for any reason.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
 
 
 class JoinStopped(PhotonError):
-    """The join ended by itself, with an error; everything done until then is durable. One line, from its messages."""
+    """The join ended by itself, with an error; all work until then is durable. Its message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinEnded:
-    """The end of a run."""
+    """The result of a run."""
 
     ledger: dict[str, int]
     """``read``, the verdicts, ``pending`` and separately counted lines, over all runs on this output."""
@@ -60,7 +60,7 @@ def check_logs(*named: str | Path) -> None:
 class Join:
     """Two log directories joined into ``output``, exactly once. A context manager: leaving it stops the join.
 
-    Running it again on the same output continues it. One at a time on one output.
+    Running it again on the same output continues it. Only one join at a time can use an output.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Join:
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
-        """Same as the options of ``photon join``. ``config``: ``None`` means inferred from the logs, with ``words``.
-        ``settings``: KEY=VALUE.
+        """The parameters are the options of ``photon join``. ``config``: ``None`` means inferred from the logs, with
+        ``words``. ``settings``: KEY=VALUE.
 
         Raises UsageError.
         """
@@ -100,7 +100,7 @@ class Join:
 
     # -- running -----------------------------------------------------------------------------------------------
     def start(self) -> Self:
-        """Raises UsageError if it is already running."""
+        """Starts the join's process. Raises UsageError if it is already running."""
         if self._process is not None and self._process.poll() is None:
             raise UsageError(f"{self.directory}: this join is already running")
         self._process = begin_piped(self._command, {"NO_COLOR": "1"})
@@ -146,7 +146,7 @@ class Join:
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """Ends the join at once. Nothing is lost: the next run continues."""
+        """Kills the join at once. Nothing is lost, as the next run continues."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -173,11 +173,11 @@ class Join:
         return read_ledger(Site(self.directory).state)
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of its messages: inferred settings, unreadable logs."""
+        """The last lines of the join's messages: inferred settings, unreadable logs."""
         return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:
-        """Its published output; works even while it is starting on a new directory."""
+        """The join's published output, available even while the join is starting on a new directory."""
         return Output(OutputPlace(self.directory, Site(self.directory).state))
 
     # -- its process -------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Join:
         return self._process
 
     def _hang_up(self) -> None:
-        """Ends the process by closing its standard input, as the death of this one would."""
+        """Ends the process by closing its standard input, as the death of this process would."""
         process = self._started()
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

@@ -45,8 +45,8 @@ class Batch:
         return self.data.splitlines()
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines parsed: numbers beyond a float's range, and values more than 200 levels deep, are the text of
-        their JSON. Raises ValueError if an adapter has written invalid JSON."""
+        """The parsed lines. Numbers beyond a float's range, and values more than 200 levels deep, stay JSON text.
+        Raises ValueError if an adapter has written invalid JSON."""
         return [parse_line(line) for line in self.lines()]
 
 
@@ -80,14 +80,14 @@ class Output:
         return self._place.end(self._disk).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """Raises UsageError."""
+        """Returns the kinds, checked. Raises UsageError."""
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         if unknown := set(wanted) - set(KINDS):
             raise UsageError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
         return wanted
 
     def cursor_of(self, cursor: bytes | str | None) -> Cursor:
-        """``None`` is the beginning; "end" is after everything published now. Raises CursorUnreadable."""
+        """The cursor: ``None`` is the beginning, "end" is after everything published now. Raises CursorUnreadable."""
         if cursor == "end":
             cursor = self.end()
         if cursor is None:
@@ -132,7 +132,7 @@ class Output:
 
 
 def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
-    """Pieces of ``lines`` lines, each with its end."""
+    """Yields pieces of ``lines`` lines, each with its end."""
     if lines is None:
         if data:
             yield len(data), data

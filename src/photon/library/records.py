@@ -51,23 +51,23 @@ class Record(Mapping[str, Any]):
 
     @property
     def event_id(self) -> str | bytes | None:
-        """Bytes if it is not UTF-8; ``None`` for an unreadable record."""
+        """The event's id: bytes if it is not UTF-8; ``None`` for an unreadable record."""
         return self._text("event_id")
 
     @property
     def key(self) -> str | bytes | None:
-        """Like ``event_id``."""
+        """The key, in a form like ``event_id``."""
         return self._text("key")
 
     @property
     def event_time_ns(self) -> int | None:
-        """Nanoseconds since 1970 UTC; ``None`` for an unreadable record."""
+        """The event time in nanoseconds since 1970, UTC; ``None`` for an unreadable record."""
         found: int | None = self.get("event_time_ns")
         return found
 
     @property
     def event_time(self) -> datetime | None:
-        """UTC, truncated to microseconds."""
+        """The event time in UTC, truncated to microseconds."""
         ns = self.event_time_ns
         return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
 
@@ -161,7 +161,7 @@ class _Place:
         self._before, self._block = self._before.moved(block.place, block.end(), block.output), None
 
     def belongs_to(self, loop: object) -> None:
-        """Ties the position to ``loop``, the generator of the running loop; ends with it, or when it is dropped."""
+        """Ties the position to ``loop``, the generator of the running loop, until it ends or is dropped."""
         self._loop = weakref.ref(loop)
 
     def ended(self) -> None:
@@ -332,7 +332,7 @@ class Records:
 
     @property
     def unfit(self) -> dict[str, int]:
-        """Dotted path of a type that ``schema`` gives -> values so far that did not fit it, and are null."""
+        """Dotted path of a type in ``schema`` -> number of values so far that did not fit it, and are null."""
         return {} if self._types is None else dict(self._types.unfit_counts)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -352,7 +352,7 @@ class Records:
         return pa.RecordBatchReader.from_batches(self._types.schema, chain([] if first is None else [first], batches))
 
     def to_arrow(self) -> pa.Table:
-        """Everything as one table. Raises UsageError (with ``follow`` there is no end), ExtraMissing."""
+        """Returns all records as one table. Raises UsageError (with ``follow`` there is no end), ExtraMissing."""
         return self._reader().read_all()
 
     def to_pandas(self) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def said_words(
     format: str | Mapping[str, str] | None,
     more: Mapping[str, Any],
 ) -> Words:
-    """Collects the words about the logs, checked. Raises UsageError."""
+    """Collects and checks the caller's words about the logs. Raises UsageError."""
     told = {"key": key, "primary_key": primary_key, "foreign_key": foreign_key, "id": id, "time": time,
             "format": format, **more}  # fmt: skip
     said = [name for name, value in told.items() if value is not None]

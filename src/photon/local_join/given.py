@@ -1,7 +1,7 @@
 """Resolves ``--primary`` and ``--foreign``: a directory, one log, a glob, or standard input.
 
 For all readers of logs, a side is a directory with patterns. A *log* is a file with its rolled and compressed
-successors, so that nothing is lost if they appear between two runs; a glob is only the files that it matches.
+successors, so that nothing is lost if they appear between two runs. A glob stands only for the files that it matches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A side's logs. ``patterns``: `None` for those in the configuration."""
+    """A side's logs. ``patterns``: `None` means those in the configuration."""
 
     directory: Path
     patterns: tuple[str, ...] | None = None
@@ -168,7 +168,7 @@ async def standard_input(directory: Path) -> Given:
 
 
 def spooled(directory: Path, stream: IO[bytes]) -> Given:
-    """Reads standard input to its end and makes it durable as a log in ``directory``; the log exists only then.
+    """Reads standard input to its end and makes it durable as a log in ``directory``, which exists only after that.
     Compressed input is kept uncompressed.
 
     A stream that begins with all of an earlier one is that log, grown (the same command run again). One that is the
@@ -197,7 +197,7 @@ def spooled(directory: Path, stream: IO[bytes]) -> Given:
 
 
 def _unpacked(path: Path) -> Path:
-    """A file with the uncompressed content; the file itself if it is not compressed."""
+    """Returns a file with the uncompressed content: the file itself if it is not compressed."""
     with open(path, "rb") as file:
         head = file.read(6)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")

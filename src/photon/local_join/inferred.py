@@ -1,4 +1,4 @@
-"""Infers a join's configuration from its logs: bounded samples in, TOML out."""
+"""Infers a join's configuration from its logs: takes bounded samples, and returns TOML."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _paths(logs: Given, seen: Sampled) -> set[Path]:
 
 
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Samples with file names that begin with their directory's, since that says what the logs are about.
+    """Returns samples with file names that begin with their directory's name, as that says what the logs are about.
 
     Raises LogDirectoryError, also if none of the files can be read.
     """

@@ -1,7 +1,7 @@
 """``photon join``: a datacentre with one joiner and one replica, in one process, like ``photon serve datacentre``.
 
-Its own parts are in this room: given sides, inference, the lock, and parts.py. Everything that must survive is in
-``OUTPUT/.photon`` (see site.py), so that running the command again recovers from a kill at any instruction.
+This package has only its own parts: the resolution of the given sides, inference, the lock, and parts.py. All lasting
+state is in ``OUTPUT/.photon`` (see site.py), so running the command again recovers from a kill at any instruction.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def run(
     say: Callable[[str], None],
     zygote: Zygote | None = None,
 ) -> JoinResult:
-    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
-    ``zygote``: an event store in a process of its own is a copy of it.
+    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` receives messages for the user.
+    ``zygote``: the process from which an event store in a separate process is forked.
 
     Raises PhotonError.
     """
@@ -162,8 +162,8 @@ async def _serve(
     relays: Sequence[Copier],
     store_log: Path,
 ) -> JoinResult:
-    """Runs the datacentre until its dispatcher has ended, or it is stopped. ``apart``: its event store, if that has a
-    separate process."""
+    """Runs the datacentre until its dispatcher ends, or ``room`` is stopped. ``apart``: its event store, if that has
+    a separate process."""
     async with AsyncExitStack() as stack:
         address, own = None, dict[str, Serve]()
         if apart is not None:
@@ -200,14 +200,14 @@ def _relayed(
 
 
 def _bring(relay: Copier, into: Path, disk: Disk, *, once: bool) -> None:
-    """Copies the present records; with ``once`` no more will follow."""
+    """Copies the present records; with ``once`` these are all."""
     relay.pass_on(None if once else SystemClock().now_ns())
     if once and disk.exists(into / WHOLE_NAME):
         disk.remove(into / WHOLE_NAME)
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:
-    """Settings, the join's name, its adapter. Raises ConfigError, UsageError, AdapterError."""
+    """Returns the settings, the join's name and its adapter. Raises ConfigError, UsageError, AdapterError."""
     settings = load(config, environment=os.environ, flags=options.overrides)
     name = join_named(settings, options.join)
     join = settings.join[name]
@@ -229,8 +229,8 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
 def _inferred(
     options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
 ) -> Path:
-    """The configuration inferred from the logs and the words on the command line. It is inferred once, and kept from
-    the first registered event on. Raises UsageError."""
+    """Returns the configuration inferred from the logs and the words on the command line. It is inferred once, and
+    stays the same from the first registered event on. Raises UsageError."""
     path = site.state / "inferred.toml"
     if disk.exists(path) and site.begun(disk):
         check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
@@ -387,13 +387,13 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
 
 
 def _time_of(join: Join) -> TimeConfig | None:
-    """The configured foreign event time. `None` for an adapter's own."""
+    """The configured foreign event time. `None` if an adapter determines it."""
     table = (join.foreign or {}).get("time")
     return msgspec.convert(table, TimeConfig) if isinstance(table, dict) else None
 
 
 def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignHeader | bytes | None:
-    """`None` if the record is skipped."""
+    """Reads a record through the adapter; `None` if the record is skipped."""
     try:
         return adapter.primary_key(record, file) if side == "primary" else adapter.foreign_header(record, file)
     except Skipped:
@@ -401,7 +401,7 @@ def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignH
 
 
 def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
-    """The first records of each log, then the others."""
+    """Yields the first records of each log, then the others."""
     each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
     lines = [(block.file, iter(block.data.split(b"\n")[:-1])) for block in blocks]
     for some in (each, None):

@@ -61,7 +61,7 @@ class OwnParts:
         return found | ({"relay": partial(relay, self.relays, self.say)} if self.relays else {})
 
     async def registry(self, stop: asyncio.Event, up: Up) -> None:
-        """Raises UsageError, JoinFailed."""
+        """Serves the registry. Raises UsageError, JoinFailed."""
         room, settings = self.room, self.room.settings.registry
         try:
             registry = await EmbeddedRegistry.open(
@@ -89,7 +89,7 @@ class OwnParts:
 
     async def verifier(self, stop: asyncio.Event, up: Up) -> None:
         """Clears published records, keeps watermarks, and shows progress. After the dispatcher's end, completes all
-        of its work. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
+        remaining work. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
         room, near, joiner = self.room, self.room.near, self._joiner
         assert near.registry is not None
         assert near.store is not None, "set by an earlier stage"
@@ -208,7 +208,7 @@ async def _sample(watermarks: WatermarkKeeper, ending: asyncio.Event) -> None:
 
 
 async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyncio.Event, up: Up) -> None:
-    """Copies new records. While a topic's brokers are unreachable, everything waits; ``say`` is told once at the
+    """Copies new records. While a topic's brokers are unreachable, all relays wait; ``say`` is told once at the
     beginning and once at the end."""
     from photon.outputs.topic_relay import TopicUnreachable
 

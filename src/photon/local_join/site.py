@@ -38,7 +38,7 @@ class Site:
 
     @property
     def state(self) -> Path:
-        """Everything below is Photon's own."""
+        """Everything below this directory is Photon's own."""
         return self.output / ".photon"
 
     @property
@@ -57,7 +57,7 @@ class Site:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """The directory that keeps standard input, to verify and look up joined records."""
+        """The directory that keeps standard input, from which joined records are verified and looked up."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:
@@ -109,7 +109,7 @@ class Site:
             check_logs_apart(f"--{side}", sides[side], files, secrets)
 
     def check_state(self, disk: Disk) -> None:
-        """Call before anything is made. Raises OutOfStep if the output has records without a state."""
+        """Call it before any file is made. Raises OutOfStep if the output has records without a state."""
         if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
             check_never_opened(SlotLog(disk, self.output, self.slot.state, SLOT))
 

@@ -57,8 +57,8 @@ def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
 
 
 def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter, size: int | None) -> bool:
-    """True if its work justifies a process: followed, long or remote logs, or user code, which may hang. ``size``:
-    that of the primary logs. ``None`` if they have not been listed yet."""
+    """True if the event store's work justifies a process: followed, long or remote logs, or user code, which may
+    hang. ``size``: that of the primary logs. ``None`` if they have not been listed yet."""
     directory, files = options.primary, settings.join[name].primary_files
     if not options.once or is_final(directory) or not isinstance(adapter, ConfiguredAdapter):
         return True
@@ -83,14 +83,14 @@ def may_be_apart(options: JoinOptions) -> bool:
 async def store_apart(
     room: Room, options: JoinOptions, config: Path, site: Site, zygote: Zygote | None
 ) -> AsyncIterator[tuple[str, Serve]]:
-    """Starts the event store in a process of its own, and ends it. Yields its address, and its part here."""
+    """Runs the event store in a separate process. Yields its address, and the part that runs in this process."""
     from photon.supervision.supervisor import Supervisor
 
     with socket_address(site.state, SOCKET_NAME) as address:
         supervisor = Supervisor(zygote=zygote)
 
         async def serve(stop: asyncio.Event, up: Up) -> None:
-            """Raises JoinFailed, UsageError."""
+            """Serves the part in this process. Raises JoinFailed, UsageError."""
             from photon.eventstore.client import EventStoreClient
 
             assert room.near.registry is not None, "set by an earlier stage"
@@ -134,7 +134,7 @@ def socket_address(directory: Path, name: str) -> Iterator[str]:
     lock.
 
     A socket's path is limited to some 100 bytes. Through the command's descriptor of the directory, paths are short,
-    and a killed command leaves nothing elsewhere.
+    and a killed command leaves no file elsewhere.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -85,7 +85,7 @@ def words_of(
     unit: str | None = None,
     format: Sequence[str] = (),
 ) -> Words:
-    """Checked words from options. Raises UsageError."""
+    """Makes checked words from options. Raises UsageError."""
     by_side = dict(each.split("=", 1) for each in format if "=" in each)
     plain = [each for each in format if "=" not in each]
     if len(plain) > 1 or (plain and by_side):
@@ -186,7 +186,7 @@ def _time(words: Words) -> str | dict[str, Any] | None:
 
 
 def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Infers both sides, given the user's words."""
+    """Infers the configuration of both sides, given the user's words."""
     first, second = (_one_field(key) if key else None for key in words.both())
     time = _time(words)
     known = Told(first, second, words.id, msgspec.convert(time, TimeConfig) if isinstance(time, dict) else time)

@@ -40,14 +40,14 @@ class Objects(Protocol):
     """One bucket. Thread-safe. All raise ObjectsFailed, FileNotFoundError, PermissionError."""
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """The objects below a prefix and after a key, page by page. It may end in the middle with an error;
+        """The objects below a prefix and after a key, page by page. The listing may end in the middle with an error;
         continuing after the last key of a page misses nothing."""
         ...
 
     def head(self, key: str) -> Meta: ...
 
     def read(self, meta: Meta, begin: int, end: int) -> bytes:
-        """Bytes ``begin`` to ``end`` of the listed object, never of a later one under its key (ESTALE)."""
+        """Bytes ``begin`` to ``end`` of the listed object, never of a later object under the same key (ESTALE)."""
         ...
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
@@ -56,7 +56,7 @@ class Objects(Protocol):
         ...
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
-        """Overwrites only this version of the object; ``None`` means only if there is none. Raises
+        """Overwrites the object only if it is still version ``over``; ``None`` means only if there is none. Raises
         ObjectChanged, even if an earlier attempt of this call succeeded."""
         ...
 

@@ -35,7 +35,7 @@ class ObstoreBucket:
     """Implements Objects."""
 
     def __init__(self, url: str) -> None:
-        """Raises UsageError."""
+        """Opens the bucket at ``url``. Raises UsageError."""
         self._ob = _imported()
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -136,11 +136,11 @@ def _meta(each: Any) -> Meta:
 
 
 def _moment_ns(second: int, etag: str) -> int:
-    """Stores report seconds (S3 when asked for one object; its listings are finer). The fraction comes from the ETag,
-    so that different bytes have different times even within a second, for readers that compare size and time."""
+    """Returns a modification time. Stores report whole seconds (S3 for a single object; its listings are finer), so
+    the fraction comes from the ETag. Readers that compare size and time thus notice changes within a second."""
     return second * NS_PER_S + zlib.crc32(etag.encode()) % NS_PER_S
 
 
 def _line(error: Exception) -> str:
-    """The error without the library's own explanations."""
+    """Returns the error's text without the library's own explanations."""
     return " ".join(str(error).split("\n\nDebug source:")[0].split())[:300]

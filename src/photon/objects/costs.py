@@ -1,4 +1,4 @@
-"""A process's requests to object stores, for people and as metrics."""
+"""Reports a process's requests to object stores, as text and as metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASK_S = 5.0
 
 
 def put_costs(into: Readings) -> None:
-    """A source of metrics; adds nothing if nothing is read or written by URL."""
+    """Adds the counts as metrics; adds nothing if this process reads and writes nothing by URL."""
     found = counts()
     if not any(found.values()):
         return

@@ -23,7 +23,7 @@ MOMENT_S = 0.05
 
 
 class Bucket:
-    """The part of one bucket that this process shares. Thread-safe."""
+    """One bucket, shared by all its users in this process. Thread-safe."""
 
     def __init__(self, inner: Objects) -> None:
         self.counts = Counts()
@@ -83,8 +83,8 @@ class ObjectDirectory:
         self._listing.all_due()
 
     def listed(self) -> tuple[Meta, ...]:
-        """The known objects, sorted; waits for the first listing, also after a time without requests. Raises OSError
-        if that fails, BlockingIOError if it is in progress and the caller should retry."""
+        """The known objects, sorted; waits for the first listing, and for a new one after a time without requests.
+        Raises OSError if that fails, BlockingIOError if it is in progress and the caller should retry."""
         with self._lock:
             self._asked = self.clock.monotonic()
             if self._thread is None:
@@ -176,7 +176,7 @@ def bucket_of(path: ObjectPath) -> Bucket:
 
 
 def directory_of(path: ObjectPath) -> ObjectDirectory:
-    """One for the whole process. Raises UsageError."""
+    """Returns the directory of a prefix, shared by the whole process. Raises UsageError."""
     bucket, prefix = bucket_of(path), f"{path.key}/" if path.key else ""
     with _opening:
         found = bucket.directories.get(prefix)
@@ -186,7 +186,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
-    """Replaces device and inode; differs for different bytes under one name."""
+    """Returns a substitute for device and inode, which differs for different bytes under one name."""
     return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 

@@ -50,7 +50,7 @@ class UrlDisk(RealDisk):
         return self._open.pop(path, None)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
-        """Like RealDisk; also raises OSError if a store does not answer."""
+        """Reads like RealDisk; also raises OSError if a store does not answer."""
         if not isinstance(path, ObjectPath):
             return super().read(path, offset, length)
         return self._of(path, lambda file: file.read(offset, file.size() - offset if length is None else length))
@@ -133,7 +133,7 @@ class UrlDisk(RealDisk):
 
 
 class _Upload:
-    """See AppendFile."""
+    """An object under construction: see AppendFile."""
 
     def __init__(self, path: ObjectPath, disk: UrlDisk) -> None:
         self._path, self._disk = path, disk

@@ -48,7 +48,7 @@ class Listing:
     _all_at: float = float("-inf")
 
     def due_at(self) -> float:
-        """Monotonic seconds."""
+        """The time of the next listing, in monotonic seconds."""
         return min(self._new_at, self._all_at)
 
     def all_due(self) -> None:
@@ -56,7 +56,7 @@ class Listing:
         self._all_at = float("-inf")
 
     def begin(self, now: float, now_ns: int) -> Pass:
-        """The listing that is due."""
+        """Begins the listing that is due."""
         whole = now >= self._all_at
         return Pass(whole, "" if whole else self._last, now_ns)
 
@@ -74,7 +74,7 @@ class Listing:
             raise TooManyObjects(0, f"more than {OBJECTS_MAX} objects are below it; name a longer prefix")
 
     def end(self, listing: Pass, now: float) -> None:
-        """The listing was completed."""
+        """Notes that the listing was completed."""
         self._new_at = now + NEW_S
         if not listing.whole:
             return
@@ -86,6 +86,6 @@ class Listing:
         self._all_at = now + max(ALL_S, PAGE_S * (len(self.known) // PAGE_KEYS))
 
     def failed(self, now: float) -> None:
-        """The listing failed: its objects are still known."""
+        """Notes that the listing failed. The objects that it found stay known."""
         self._new_at = now + NEW_S
         self._all_at = max(self._all_at, now + NEW_S)

@@ -26,7 +26,7 @@ class ObjectPath(PosixPath):
 
     @property
     def bucket(self) -> str:
-        """Its URL, ``s3://BUCKET``."""
+        """The bucket's URL, ``s3://BUCKET``."""
         return f"{self.parts[0]}//{self.parts[1]}"
 
     @property

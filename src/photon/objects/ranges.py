@@ -25,7 +25,7 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
 
 class _Patience(threading.local):
-    """Time for which the thread waits for chunks."""
+    """The time for which this thread waits for chunks."""
 
     until: float | None = None  # monotonic seconds; None means WAIT_S for each
 
@@ -54,7 +54,7 @@ class Chunks:
         self.ask(meta, begin, end)
 
     def get(self, asked: Future[bytes] | bytes, meta: Meta, begin: int, end: int) -> bytes:
-        """The result of ``asked``. Raises like ``Objects.read``; BlockingIOError if it is still being fetched."""
+        """The bytes of ``asked``. Raises like ``Objects.read``; BlockingIOError if it is still being fetched."""
         if isinstance(asked, bytes):
             return asked
         try:

@@ -91,7 +91,7 @@ class Retrying:
 
 
 class _Counted:
-    """Parts that can be iterated again."""
+    """Parts that can be iterated again; counts their bytes."""
 
     def __init__(self, parts: Iterable[bytes], counts: Counts) -> None:
         self._parts = parts

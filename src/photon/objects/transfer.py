@@ -1,4 +1,4 @@
-"""Copies directories to objects below a prefix, and back: one named file is written last and makes the copy valid."""
+"""Copies directories to objects below a prefix, and back: one named file, written last, makes the copy valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_BYTES_MAX = PART_BYTES * 10_000  # the size of 10,000 parts: S3's limit
 
 
 class ObjectsUnavailable(PhotonError):
-    """A request to a store failed. One line."""
+    """A request to a store failed. The message is one line."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; completed parts stay; run this again")
@@ -91,8 +91,8 @@ def upload(directory: Path, to: ObjectPath, last: str) -> None:
 
 @contextmanager
 def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
-    """A local directory with the files below ``path``; removed at the end. Raises UsageError if it is incomplete,
-    ObjectsUnavailable."""
+    """Yields a local directory with the files below ``path``, removed at the end. Raises UsageError if it is
+    incomplete, ObjectsUnavailable."""
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         with told(path):
             found = below(path)

@@ -71,7 +71,7 @@ class FileContent:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """Call once all of a file was read. Raises OutputMissing if it is compressed and its checksum is wrong."""
+        """Call it at the file's end. Raises OutputMissing if the file is compressed and its checksum is wrong."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
@@ -98,7 +98,7 @@ class FileContent:
 
 
 class _Unpacking:
-    """A gzip file, read forwards. Raises FileNotFoundError once it is gone, or another file has its name."""
+    """A gzip file, read forwards. Raises FileNotFoundError once the file is gone, or another one has its name."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -117,8 +117,8 @@ class _Unpacking:
         self._given_back = data + self._given_back
 
     def read(self, length: int, *, whole: bool = False) -> bytes:
-        """Returns fewer bytes at the end, and before damage, which the next call raises. ``whole``: the file must end
-        there."""
+        """Returns fewer bytes at the end, and before a damage that the next call reports. ``whole``: the file must
+        end there."""
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])

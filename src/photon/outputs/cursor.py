@@ -51,7 +51,7 @@ class CursorUnreadable(UsageError):
 
 
 class OtherOutput(UsageError):
-    """A cursor belongs to another output: records would be skipped, or read twice."""
+    """A cursor belongs to another output, so records would be skipped, or read twice."""
 
     exit_code = 3
 
@@ -89,7 +89,7 @@ class Cursor:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Cursor:
-        """The inverse. ``where`` names it for people. Raises CursorUnreadable."""
+        """The inverse of ``encode``. ``where`` names it for people. Raises CursorUnreadable."""
         try:
             encoded = decoded(data, _Encoded)
         except DECODE_ERRORS as bad:

@@ -1,7 +1,7 @@
 """Marks damaged ranges of a slot's published files, so that every reader skips them (docs/output.md).
 
 A range is marked once its events were given back: from then on its lines must not be read, even if a copy of the file
-is put back, because the same events are joined again. ``published`` has the format, and knows the remaining bytes.
+is put back, because the same events are joined again. ``published`` has the format, and tells which bytes remain.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def mark_damaged(
 
 
 def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
-    """Marks ranges that are known to be damaged, durably; also in a copy, whose file may be whole.
+    """Durably marks ranges that are known to be damaged, even in a copy, whose file may be whole.
 
     Raises PublishedDamaged, OSError.
     """

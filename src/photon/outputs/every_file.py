@@ -1,4 +1,4 @@
-"""Finds every file in an output, listed in a manifest or not, and its remaining whole lines.
+"""Finds every file in an output, listed in a manifest or not, and the whole lines that it still has.
 
 Readers trust lengths and checksums. A search for a record must not: ``zcat`` also reads unlisted files, and a wrong
 checksum does not invalidate single lines.
@@ -100,7 +100,7 @@ class WholeLines:
 
 
 def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
-    """The members of a gzip stream, up to its damage; a wrong checksum ends only its own member."""
+    """Yields the members of a gzip stream up to a damage; a wrong checksum ends only its own member."""
     packed = b""
     inflate = zlib.decompressobj(GZIP)
     begun = False

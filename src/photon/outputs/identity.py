@@ -29,7 +29,7 @@ class _Identity(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def identity_of(disk: Disk, state: Path) -> str:
-    """The identity of the output with this state directory; empty if it has none. Raises IdentityDamaged, OSError."""
+    """Reads the identity of this state directory's output; empty if it has none. Raises IdentityDamaged, OSError."""
     found = read_versioned(disk, state / IDENTITY_NAME, _Identity, IdentityDamaged)
     return "" if found is None else found.id
 

@@ -75,7 +75,7 @@ _NS = {"time(s)": 10**9, "time(ms)": 10**6, "time(us)": 10**3, "time(ns)": 1}
 
 # -- inferred --------------------------------------------------------------------------------------------------------
 def type_of(value: Any, depth: int = 0) -> ColumnType:
-    """The type of a JSON value; ``NULL`` of null."""
+    """The type of a JSON value; ``NULL`` for null."""
     if value is None:
         return NULL
     kind = type(value)
@@ -112,8 +112,8 @@ def widened(one: ColumnType, other: ColumnType) -> ColumnType:
 
 
 def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
-    """The type of many values: at each place the type of at least a share of ``USUAL``, which others may not fit;
-    otherwise json."""
+    """The type of many values: at each place the type that at least a share of ``USUAL`` have, though others may not
+    fit it; otherwise json."""
     by_kind: dict[str, list[Any]] = {}
     for each in values:
         if each is not None:
@@ -148,8 +148,8 @@ def _kind_of(value: Any) -> str:
 
 
 def settled(kind: ColumnType) -> ColumnType | None:
-    """The type for columns; ``None`` means none yet. A struct needs a field, a list an element. Of fields whose names
-    differ only in case, the first is kept: databases treat them as one."""
+    """The type for columns; ``None`` if nothing is known yet. A struct needs a field, a list an element. Of fields
+    whose names differ only in case, the first is kept: databases treat them as one."""
     if isinstance(kind, dict):
         seen: set[str] = set()
         fields: Fields = {}
@@ -184,7 +184,7 @@ def shown(kind: ColumnType) -> str:
 
 
 def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
-    """(path, type) of each column of a struct that is not itself a struct."""
+    """Yields (path, type) of each column of a struct that is not itself a struct."""
     if isinstance(kind, dict):
         for name, each in kind.items():
             yield from leaves(each, (*path, name))
@@ -193,8 +193,8 @@ def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tuple[str, ColumnType, ColumnType]]:
-    """(dotted path, type, seen), if ``seen``, inferred from values that did not fit, differs from the type. ``[]``:
-    elements."""
+    """Yields (dotted path, type, seen) where ``seen``, inferred from values that did not fit, differs from the type.
+    ``[]`` stands for elements."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         for name, each in seen.items():
             if name in kind:
@@ -239,15 +239,15 @@ def _given(kind: Any, where: str) -> ColumnType:
 
 
 def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """(precision, scale) of a decimal type; ``None`` for other types."""
+    """Returns (precision, scale) of a decimal type; ``None`` for other types."""
     found = _DECIMAL.fullmatch(kind)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 # -- fitted ----------------------------------------------------------------------------------------------------------
 def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
-    """Splits values for columns of a type. ``reads``: text is parsed as the type (``"12.50"`` as a float), and a
-    value is written as text, possible only for given types."""
+    """Splits values for columns of a type. ``reads``, for given types only: text is parsed as the type (``"12.50"``
+    as a float), and other values are written as text."""
     if isinstance(kind, dict):
         return struct_fitter({name: (each, reads) for name, each in kind.items()})
     if isinstance(kind, list):

@@ -41,7 +41,7 @@ def cleanup_policy(admin: Any, topic: str) -> str:
 
 
 class KafkaTopic:
-    """Raises like ``Topic``, also in its constructor; ExtraMissing."""
+    """Implements ``Topic``. Its constructor raises the same errors, and ExtraMissing."""
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
         """``settings``: librdkafka's, in addition to the address."""
@@ -66,7 +66,7 @@ class KafkaTopic:
         return TopicUnreachable(f"{self._where}: {kafka}")
 
     def refuse_compacted(self) -> None:
-        """Raises UsageError if messages vanish from the topic without a trace, TopicUnreachable."""
+        """Raises UsageError if the topic is compacted, as messages would vanish without a trace; TopicUnreachable."""
         try:
             policy = cleanup_policy(self._admin, self.name)
         except (self._kafka.KafkaException, TimeoutError) as error:

@@ -143,7 +143,7 @@ def _read_now(where: ObjectPath) -> _Read:
 
 @dataclass(frozen=True, slots=True)
 class MirroredPlace(OutputPlace):
-    """``output``: the URL; ``state``: the same. One caller at a time."""
+    """Output below a URL. ``output`` and ``state`` are both that URL. For one caller at a time."""
 
     may_begin: bool = False  # True: until there was a manifest, a missing one means that the output has not begun.
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
@@ -151,7 +151,7 @@ class MirroredPlace(OutputPlace):
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
-        """Raises NotBegun if there is no output, OSError."""
+        """The output below a URL. Raises NotBegun if there is none, OSError."""
         place = cls(url, url)
         try:
             place.look_up()
@@ -189,7 +189,7 @@ class MirroredPlace(OutputPlace):
         return [self.state / slot for slot in self.look_up()]
 
     def is_slot(self, state: Path) -> bool:
-        """Raises UsageError."""
+        """Raises UsageError, as mirrored output has no cleared lengths."""
         raise UsageError(f"{self.output}: has no cleared lengths; read the original output")
 
     def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:

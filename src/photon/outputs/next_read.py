@@ -41,7 +41,7 @@ def next_read(
 ) -> NextRead | None:
     """The next read of one log; ``None`` means that there is nothing yet.
 
-    ``files``: those of the log, in order, at least from the one at ``at``. ``at`` ``None`` means the log's beginning.
+    ``files``: the log's files in order, at least from that at ``at`` on. ``at``: ``None`` means the beginning.
     ``bounds``: file -> maximum byte, even if more is published; other files are not bounded. Raises CursorLost.
     """
     index = 0
@@ -72,7 +72,7 @@ def _check(place: OutputLog, files: Sequence[OutputFile], index: int, at: Positi
 
 
 def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
-    """True if a reader has read all of these files: in a retired slot it may have read more than the sealed part."""
+    """True if a reader has read all of these files: in a retired slot it may have read beyond the sealed part."""
     return not files or (at is not None and at >= (files[-1].number, files[-1].length))
 
 

@@ -73,7 +73,7 @@ class OutputPlace:
         if not any(output.iterdir()):
             raise NotBegun(none, place)
         if any((output / kind).is_dir() for kind in KINDS):
-            raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
+            raise UsageError(f"{output}: is a deployment's output; name it with --config FILE --datacentre NAME")
         raise UsageError(none)
 
     def states(self, disk: Disk) -> list[Path]:
@@ -92,7 +92,7 @@ class OutputPlace:
         return state.parent == self.state / SLOTS_DIRECTORY
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
-        """The published files of all of them. Raises PublishedDamaged, OSError."""
+        """The published files of all publishers. Raises PublishedDamaged, OSError."""
         return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
 
     def identity(self, disk: Disk) -> str:
@@ -120,7 +120,7 @@ class PublishedEnd:
         self._listings: dict[Path, SlotListing] = {}
 
     def look(self) -> Cursor:
-        """Raises PublishedDamaged, OSError."""
+        """Returns the present end. Raises PublishedDamaged, OSError."""
         states = slot_states(self._disk, self._slots)
         self._listings = {each: self._listings.get(each) or SlotListing(self._disk, each) for each in states}
         found = end_of(listing.look() for listing in self._listings.values())

@@ -1,9 +1,8 @@
 """A slot's published output: its files and their readable lengths. Shares no code with the joiner. The slot's state
 directory holds ``durable.json`` (growing and rolled files: durable and witnessed length) and ``manifest.jsonl``
-(final files, plain or compressed). Bytes below a published length stay, except by a retirement (docs/output.md). A
-retired slot also has ``retired.json``, which alone lists the files still to be read, and their places (protocol rule
-14). ``damaged.json`` names the ranges of published bytes that are lost and whose events were given back: readers skip
-them.
+(final files, plain or compressed). Bytes below a published length stay unless the slot is retired (docs/output.md).
+Then only ``retired.json`` lists the files still to be read, and their places (protocol rule 14). ``damaged.json``
+names the ranges of published bytes that are lost and whose events were given back: readers skip them.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class OutputFile:
 
     @property
     def path(self) -> str:
-        """The path of its plain form, relative to the output."""
+        """The path of the file's plain form, relative to the output."""
         return self.stored or self.name
 
     @property
     def kind(self) -> str:
-        """Its directory: joined, filtered, unmatched or rejected."""
+        """The file's directory: joined, filtered, unmatched or rejected."""
         return self.name.partition("/")[0]
 
     @property
@@ -175,7 +174,7 @@ class SlotListing:
     def look(self) -> SlotOutput:
         """Raises PublishedDamaged, OSError.
 
-        If a file is reported, so are all files of its kind that were written before.
+        If a file is reported, so are all earlier ones of its kind.
         """
         found = self._look()
         damaged: dict[str, tuple[DamagedRange, ...]] = {}

@@ -48,10 +48,10 @@ def plan(
     until: Cursor | None = None,
     split_bytes: int = SPLIT_BYTES,
 ) -> list[FileRange]:
-    """Everything published, in ranges of about ``split_bytes``. Compressed files are not split: unpacking begins at
-    0. Damaged ranges are left out, with one line in the log for each.
+    """Divides everything published into ranges of about ``split_bytes``. Compressed files are not split: unpacking
+    begins at 0. Damaged ranges are left out, with one line in the log for each.
 
-    ``since`` and ``until``: from one cursor to another (see ``end_of``), with the same lines each time.
+    ``since`` and ``until``: the cursors to start and end at (see ``end_of``), which give the same lines each time.
     Raises CursorLost for a cursor at which nothing is published.
     """
     found: list[FileRange] = []
@@ -76,7 +76,7 @@ def plan(
 
 
 def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
-    """The lines that begin in a range, in blocks. Raises OutputMissing, OSError.
+    """Yields the lines that begin in a range, in blocks. Raises OutputMissing, OSError.
 
     Bytes below ``part.file.length`` are guaranteed, except damaged ones, so an unfinished line raises OutputMissing.
     """

@@ -89,7 +89,7 @@ class Reader:
             self._begin = self._begin.within(self._output, self._place.output)
 
     def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
-        """Everything published at this moment and not yet read; with ``upto``, nothing beyond it.
+        """Yields everything published at this moment and not yet read; with ``upto``, nothing beyond that.
 
         Yielded blocks count as read; a block without data follows a damaged range, which is skipped with one line in
         the log. The caller keeps the cursor for resuming: ``cursor = cursor.moved(block.place, block.end(),
@@ -198,7 +198,7 @@ class Reader:
             raise
 
     def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
-        """Returns content from ``step.start``; a cursor within the file must be at the end of a line."""
+        """Returns content from ``step.start``; a cursor within the file must be at a line's end."""
         if step.start == 0 or at is None or any(each.end == step.start for each in step.file.damaged):
             return FileContent(self._disk, path, step.start)
         content = FileContent(self._disk, path, step.start - 1)
@@ -217,7 +217,7 @@ class Reader:
         return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor after it is {after}")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
-        """A block of whole lines; moves ``content`` from its beginning to its end."""
+        """Reads a block of whole lines; moves ``content`` from the block's beginning to its end."""
         wanted = min(self._block_bytes, step.end - step.start)
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:

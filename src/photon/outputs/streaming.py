@@ -12,14 +12,14 @@ from photon.outputs.reader import OutputBlock, Reader
 
 class Sink(Protocol):
     def write(self, data: bytes) -> int:
-        """Returns the number of bytes written: fewer than all if told to stop meanwhile.
+        """Writes the data. Returns the number of bytes written, fewer than all if told to stop meanwhile.
 
         Raises BrokenPipeError, OSError.
         """
         ...
 
     def flush(self) -> None:
-        """Makes everything written as durable as the sink can."""
+        """Makes the written data as durable as the sink can."""
         ...
 
 
@@ -96,7 +96,7 @@ class Stream:
         self._save()
 
     def _pass_on(self) -> bool:
-        """Passes on everything present; False once the limit is reached."""
+        """Passes on everything that is present; False once the limit is reached."""
         for block in self._reader.read():
             whole = self._block(block)
             if not whole or self.lines == self._terms.limit or self._stop.asked:

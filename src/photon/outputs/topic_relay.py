@@ -43,7 +43,7 @@ class Ends(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message, or (``value`` is ``None``) none: there is no message before ``next``, or a tombstone."""
+    """One message. ``value`` is ``None`` if there is no message before ``next``, or only a tombstone."""
 
     partition: int
     offset: int
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Topic(Protocol):
-    """The operations needed of a broker's client. All raise TopicUnreachable."""
+    """The operations of a broker's client that the relay needs. All raise TopicUnreachable."""
 
     name: str
     cluster: str  # the cluster's id, as offsets are valid in one cluster only
@@ -189,7 +189,7 @@ class TopicRelay(Copier):
         return blocks
 
     def behind(self) -> int:
-        """See Copier; estimated by the size of copied messages."""
+        """See Copier. Estimated from the size of copied messages."""
         left = sum(max(end.end - self._places[each].next, 0) for each, end in self._ends.items())
         return left * self.bytes // self.events if self.events else left
 

@@ -74,8 +74,8 @@ class LineTypes:
 
     def __init__(self, payloads: Fields | None = None, *, given: bool = False, flat: bool = False) -> None:
         """``payloads``: types of ``foreign``, ``primary`` and the other members of a line; ``None`` means that
-        ``learn`` infers them. ``given``: given by the user; then text is parsed as the type, and no column is
-        added."""
+        ``learn`` infers them. ``given``: True if the user gave them; then text is parsed as the type, and no column
+        is added."""
         self.given, self.flat = given, flat
         self.payloads: Fields = {}
         self._seen: ColumnType = {}  # types of values that did not fit since the last ``grow``
@@ -102,7 +102,7 @@ class LineTypes:
         self._schema: pa.Schema | None = None
 
     def _without_clashes(self, payloads: Fields) -> Fields:
-        """Leaves out fields whose flat name another column has; existing fields stay."""
+        """Leaves out fields whose flat name is that of another column; existing fields stay."""
         taken = {SEPARATOR.join(path) for path, _ in leaves(_FIXED)} | {"kind", "event_time", REST}
         order = [path for path, _ in leaves(self.payloads)]
         every = dict(leaves(payloads))
@@ -134,7 +134,7 @@ class LineTypes:
         return [(".".join(path), kind) for path, kind in leaves(self.payloads) if before.get(path) != kind]
 
     def misfits(self) -> list[tuple[str, ColumnType, ColumnType]]:
-        """(dotted path, the column's type, type seen) of columns whose values did not all fit, since ``grow``."""
+        """Returns (dotted path, column's type, type seen) of columns whose values did not all fit since ``grow``."""
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
     def unfit(self) -> list[str]:

@@ -1,15 +1,15 @@
 """Watermarks of a pipeline's output: the event times up to which it is complete, with cursors.
 
-A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish is
+A *pair* is a time and a cursor: every record with an earlier event time that this pipeline will ever publish is
 before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease. Each
 pair is valid by itself, so old ones may be dropped. As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
-``exact_ns`` is such a time. Few of the future records are older than ``percentile_ns``; ``waiting`` is the number of
-unpublished events before that; ``held_by`` lists what holds ``exact_ns`` back, for people. A record that breaks a
-promise is *late*: it follows the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line
-of their own::
+``exact_ns`` is the time of the pair. Few future records are older than ``percentile_ns``; ``waiting`` is the number
+of unpublished events before that; ``held_by`` says for people why ``exact_ns`` is held back. A record that breaks a
+promise is *late*: it follows the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line of
+their own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
 

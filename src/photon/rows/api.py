@@ -109,9 +109,9 @@ class Rows(Protocol):
         ...
 
     def commit(self, change: Change, puts: Sequence[Put]) -> bool:
-        """Does the change, and the puts if it was done: all in one step if ``atomic``, otherwise the change first. A
-        lost answer is determined by reading, so the first cell must have a value that its column never had. False
-        means that nothing was written. Raises RowsFailed."""
+        """Does the change, and the puts if it was done: all in one step if ``atomic``, otherwise the change first. If
+        the answer is lost, the outcome is found by reading, so the first cell must have a value that its column never
+        had. False means that nothing was written. Raises RowsFailed."""
         ...
 
     def put(self, puts: Sequence[Put]) -> None:
@@ -121,7 +121,7 @@ class Rows(Protocol):
     def delete(self, deletes: Sequence[Delete]) -> None:
         """Deletes cells.
 
-        A cell written later may be hidden too if its version is not above ``upto``. Raises RowsFailed.
+        A cell that is written later may also be hidden if its version is not above ``upto``. Raises RowsFailed.
         """
         ...
 
@@ -133,7 +133,7 @@ class Rows(Protocol):
 
 
 class AtomicRows(Rows, Protocol):
-    """Rows that change together."""
+    """A store in which several changes can be made in one step."""
 
     def change_all(
         self, row: bytes, columns: Sequence[bytes], changes: Callable[[list[Cell]], Sequence[Change]]
@@ -144,5 +144,5 @@ class AtomicRows(Rows, Protocol):
 
 
 def behind(prefix: bytes) -> bytes:
-    """Returns the end of the rows with this prefix, whose last byte must not be 255."""
+    """Returns the end of the range of rows with this prefix, whose last byte must not be 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

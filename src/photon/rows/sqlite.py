@@ -1,4 +1,4 @@
-"""Rows in one SQLite file, for the processes of one machine: write-ahead log, one transaction for each call.
+"""Rows in one SQLite file, for the processes of one machine: with a write-ahead log, and a transaction for each call.
 
 Each group of families is a table of its newest cells; cells that differ only in the family share a record, so that
 they are read and written together. A trigger moves older versions to a separate table.
@@ -114,7 +114,7 @@ class _Table:
             run(f"DELETE FROM {self.older} WHERE row = ? AND version <= ?{one}", given)
 
     def change(self, families: bytes, new: bool) -> str:
-        """Writes cells of these families in one record, if the first is as expected and the others are newer."""
+        """SQL to write these families' cells in one record, if the first is as expected and the others newer."""
         letters = families.decode()
         if new:
             columns, marks = ", ".join(f"v{each}, {each}" for each in letters), ", ?, ?" * len(letters)
@@ -134,9 +134,9 @@ class SqliteRows:
         self, path: Path, groups: Groups, application: int, *, survives_power: bool, one_thread: bool
     ) -> None:
         """Creates the file if it does not exist. ``groups``: families, whose names are letters. ``application``: the
-        application_id of its users. ``survives_power``: syncs each transaction; otherwise kill -9 loses nothing, but
-        a power cut may lose the last ones, each as a whole. ``one_thread``: it is never used by two at the same time.
-        Raises RowsFailed."""
+        SQLite application_id of the program. ``survives_power``: syncs each transaction; otherwise kill -9 loses
+        nothing, but a power cut may lose the last ones, each as a whole. ``one_thread``: two threads never use it at
+        the same time. Raises RowsFailed."""
         self._path = path
         self._synchronous = "FULL" if survives_power else "NORMAL"
         self._tables = [_Table(group) for group in groups]
@@ -189,8 +189,8 @@ class SqliteRows:
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        """Returns this thread's connection, closed after the thread's end; with one thread the writing connection,
-        whose cache has its writes."""
+        """Returns this thread's connection, closed after the thread's end. With ``one_thread`` it is the writing
+        connection, whose cache has its writes."""
         if self._one_thread:
             return self._writer
         try:

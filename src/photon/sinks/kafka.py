@@ -4,8 +4,8 @@ A message's value is the output record, its key the event id, its header ``kind`
 ``TOPIC-photon-cursors``, compacted, one partition, under the sink's name. A consumer with ``isolation.level`` at
 ``read_committed`` sees each record once.
 
-The transactional id consists of topic and name: of two sinks with one name Kafka fences the older one, and completes
-or aborts its transaction before it reports the position to the other.
+The transactional id consists of topic and name, so Kafka fences the older of two sinks with one name, and completes
+or aborts its transaction before it reports the position to the newer one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class KafkaTarget:
 
     # -- beginning -----------------------------------------------------------------------------------------------
     def _made_ready(self) -> None:
-        """Ensures that the topic and that of the cursors exist. Raises UsageError, Unreachable, KafkaException."""
+        """Ensures that the topic and the cursors' topic exist. Raises UsageError, Unreachable, KafkaException."""
         admin = self._admin.AdminClient(self._base)
         try:
             admin.list_topics(timeout=REACH_S)
@@ -194,7 +194,7 @@ class KafkaTarget:
                     raise self._kafka.KafkaException(self._refused) from None
 
     def commit(self, after: Committed) -> None:
-        """Raises as ``Target``."""
+        """Implements ``Target``."""
         try:
             self._produce(self._cursors, msgspec.json.encode(after), self._name.encode())
             self._committed()
@@ -204,7 +204,7 @@ class KafkaTarget:
         self._stored = after
 
     def _committed(self) -> None:
-        """Raises KafkaException."""
+        """Commits the transaction. Raises KafkaException."""
         try:
             self._producer.commit_transaction(ANSWER_S)
         except self._kafka.KafkaException as error:

@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class ManifestDamaged(PhotonError):
-    """The manifest has been changed or corrupted; one line."""
+    """The manifest has been changed or corrupted. The message is one line."""
 
 
 def header_line(header: Header) -> bytes:

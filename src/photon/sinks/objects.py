@@ -1,18 +1,18 @@
 """Output files as objects below a prefix, and ``manifest.jsonl``, which lists the valid ones
 (``outputs/mirrored.py``).
 
-A final file has its own name and never changes. A compressed one is written unchanged, unless it exists with its
-size; a plain one is compressed on the way, and not written again if the manifest names it with its length, or this
-process has written it. The last content of a file that is not final is an object whose name has its length
-(``joined/east-1-000003.upto-52144.jsonl.gz``); so are the valid parts of a retired slot (docs/reading.md). An object
-appears whole; the manifest is replaced once all its objects exist. Objects that it no longer names are deleted an
-hour later, so that readers of the previous manifest still find them.
+The object of a final file has the file's name and never changes. A compressed one is written unchanged, unless it
+exists with its size; a plain one is compressed on the way, and not written again if the manifest names it with its
+length, or this process has written it. The last content of a file that is not final is an object whose name has its
+length (``joined/east-1-000003.upto-52144.jsonl.gz``); so are the valid parts of a retired slot (docs/reading.md). An
+object appears whole; the manifest is replaced once all its objects exist. Objects that it no longer names are deleted
+an hour later, so that readers of the previous manifest still find them.
 
 **One writer.** The manifest is swapped: it is written only over the one that this sink has last read or written. So
-of two sinks, one ends before its files are visible. A prefix whose manifest names files of another output, or of
-kinds that this sink does not write, is refused.
+one of two sinks ends before its files are visible. A prefix whose manifest names files of another output, or of kinds
+that this sink does not write, is refused.
 
-**Making room.** It deletes nothing on the machine: ``removable`` lists the final files that an operator may delete.
+**Making room.** The sink deletes nothing locally: ``removable`` lists the final files that an operator may delete.
 
 **Nothing is withdrawn.** Each manifest includes the previous one's content, or more of the same file, regardless of
 the current published state (a disk that is not mounted, a power cut); for a retired slot, its final files.
@@ -50,7 +50,7 @@ SWAPS = 4  # attempts to replace a manifest that an unanswered attempt of this s
 
 
 class PrefixTaken(PhotonError):
-    """Another sink writes to the prefix. One line."""
+    """Another sink writes to the prefix. The message is one line."""
 
     def __init__(self, into: ObjectPath) -> None:
         super().__init__(
@@ -222,7 +222,7 @@ class ObjectSink:
         self._known = True
 
     def _final(self, output: Path, file: OutputFile) -> str:
-        """Returns the final file's name there; empty if it exists neither here nor there."""
+        """Returns the final file's name below the prefix; empty if the file exists neither here nor there."""
         name, path = _object(file), _path(output, file)
         if path is None:  # moved away, but valid as long as its object exists
             if name not in self._there and file.readable(0) == (file.length, file.length):  # no part of it is read
@@ -306,7 +306,7 @@ def _digest(manifest: bytes) -> bytes:
 
 
 def _other(shown: MirroredFile, length: int) -> bool:
-    """True if a file with ``length`` published bytes differs from the one shown."""
+    """True if the file cannot be the one shown, given its ``length`` published bytes."""
     return length < shown.uncompressed_bytes if PART in shown.file else length != shown.uncompressed_bytes
 
 

@@ -1,4 +1,4 @@
-"""Writes published records as rolled Parquet files. Memory: the lines of one row group, and its columns.
+"""Writes published records as rolled Parquet files. It needs memory for the lines of one row group and its columns.
 
 The order of writes is the guarantee: the files, synced and renamed; then the manifest's line, with the cursor after
 their last record. See docs/embedding.md (As Parquet).
@@ -137,7 +137,7 @@ class _File:
         self.filled += len(data)
 
     def write_group(self) -> None:
-        """Raises LineUnreadable, OSError."""
+        """Writes the held lines as a row group. Raises LineUnreadable, OSError."""
         if not self._lines:
             return
         data = b"".join(self._lines)
@@ -185,7 +185,7 @@ class _File:
         return b"".join(self._lines).splitlines()
 
     def abandon(self) -> None:
-        """Drops the file, unless it was ended."""
+        """Drops the file unless it is complete."""
         if self._append is None:
             return
         if self._writer is not None:
@@ -204,14 +204,14 @@ def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yields some lines at a time, as their Python objects are many times larger than their columns."""
+    """Yields the lines a few at a time, as their Python objects are many times larger than their columns."""
     for at in range(0, len(lines), BATCH_LINES):
         yield lines[at : at + BATCH_LINES]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The amount made visible by a sink since it began."""
+    """The amount of records that a sink has made visible since it began."""
 
     files: int
     records: int

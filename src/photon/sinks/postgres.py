@@ -143,7 +143,7 @@ class PostgresTarget:
         return len(rows)
 
     def _check(self) -> None:
-        """Detects conflicts before ``commit``; takes no lock, as a lost machine would hold it."""
+        """Detects conflicts before ``commit``. It takes no lock, as a lost machine would keep it."""
         found = self._do(
             "SELECT committed FROM {sinks} WHERE sink = %s AND into_table = %s", (self._name, self._named)
         ).fetchone()
@@ -157,7 +157,7 @@ class PostgresTarget:
         )
 
     def _copy(self, rows: list[_Row]) -> None:
-        """If PostgreSQL refuses rows, the offending one is found by bisection, and inserted as text."""
+        """Inserts rows. If PostgreSQL refuses some, the offending row is found by bisection, and inserted as text."""
         names = self._sql.SQL(", ").join(map(self._sql.Identifier, _COLUMNS))
         statement = self._sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         try:
@@ -175,7 +175,7 @@ class PostgresTarget:
             self._copy(rows[half:])
 
     def commit(self, after: Committed) -> None:
-        """Raises as ``Target``."""
+        """Implements ``Target``."""
         try:
             changed = self._do(
                 "UPDATE {sinks} SET committed = %s, changed_at = now() "
@@ -202,7 +202,7 @@ def _said(error: Any) -> str:
 
 
 def _rows(batch: Batch) -> list[_Row]:
-    """Raises LineUnreadable."""
+    """Makes the rows of a batch. Raises LineUnreadable."""
     found, kind = decode(batch.data), batch.kind.encode()
     rows: list[_Row] = []
     lines = batch.data.split(b"\n")[:-1]
@@ -230,7 +230,7 @@ def _text(data: bytes | None) -> bytes | None:
 
 
 def _copied(row: _Row) -> bytes:
-    """A line of COPY's text format."""
+    """Formats a row as a line of COPY's text format."""
     return b"\t".join(b"\\N" if each is None else _escaped(each) for each in row) + b"\n"
 
 

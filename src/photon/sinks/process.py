@@ -1,5 +1,5 @@
-"""``photon serve sink``: writes a datacentre's published records to the target in ``[sink.NAME]``, as long as it
-runs.
+"""``photon serve sink``: writes a datacentre's published records to the target in ``[sink.NAME]``, for as long as the
+process runs.
 
 The sinks are those of ``photon sink``, with ``--follow``. If the target fails, this process stays responsive, reports
 the problem in one line, and retries: the sink's position is stored at the target, so nothing is written twice.
@@ -66,12 +66,12 @@ class Standing:
         self.went_on = self.went_on or not problem
 
     async def read(self, into: Readings) -> None:
-        """See Source."""
+        """Adds the sink's metrics: see Source."""
         stalled_s = time.monotonic() - self.since_s if self.problem else 0.0
         into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s})
 
     async def costs(self, into: Readings) -> None:
-        """See Source."""
+        """Adds the costs as metrics: see Source."""
         put_costs(into)
 
     def details(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Standing:
 
 
 async def serve_sink(room: Room) -> None:
-    """Raises UsageError."""
+    """Runs a sink until told to stop. Raises UsageError."""
     name, own = room.one_of("sink", {name: (name, each) for name, each in room.settings.sink.items()})
     standing = Standing(name, own.into)
     work = _Work(room.settings, room.base, name, own, standing)
@@ -107,8 +107,8 @@ class _Work:
     ending: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until ``stop``, or a failure. Raises UsageError only before it has worked, as the file must then be
-        changed; later the target has changed, and may change back."""
+        """Runs until ``stop``, or a failure. Raises UsageError only if the sink has never worked, as the file must
+        then be changed; later it is the target that has changed, and it may change back."""
         running = asyncio.create_task(asyncio.to_thread(self._run))
         await first(stop, [running])
         if stop.is_set():

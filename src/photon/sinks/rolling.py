@@ -28,7 +28,7 @@ class Rolling:
             self.since_s = now_s
 
     def due(self, now_s: float) -> bool:
-        """True if it should become visible now."""
+        """True if the added records should become visible now."""
         if self.since_s is None:
             return False
         return self.filled >= self.limits.bytes or now_s - self.since_s >= self.limits.age_s

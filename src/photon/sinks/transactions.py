@@ -1,6 +1,6 @@
-"""Common parts of sinks into a server: records, and the cursor after them, are written in one transaction.
+"""Common parts of sinks that write into a server: records and the cursor after them go into one transaction.
 
-Exactly once rests on the server: the sink's only position is the one committed there. A sink that starts or
+Exactly-once rests on the server: the sink's only position is the one committed there. A sink that starts or
 reconnects continues at the server's position, so the outcome of an unanswered commit does not matter.
 """
 
@@ -44,7 +44,7 @@ class Committed(msgspec.Struct, frozen=True):
         return cls(",".join(kinds))
 
     def check(self, kinds: Sequence[str], where: str) -> None:
-        """Raises UsageError if it was begun with other kinds of records."""
+        """Raises UsageError if the sink was begun with other kinds of records."""
         if self.kinds != ",".join(kinds):
             raise UsageError(
                 f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run has "
@@ -53,7 +53,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 def committed_of(data: bytes, where: str) -> Committed:
-    """Raises UsageError."""
+    """Decodes the state at the server. Raises UsageError."""
     try:
         return msgspec.json.decode(data, type=Committed)
     except DECODE_ERRORS as bad:

@@ -1,4 +1,4 @@
-"""The foundations of tables: requests to a store of rows, timestamps, and errors.
+"""The basic types of tables: requests to a store of rows, timestamps, and errors.
 
 Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
 store (``store.py``) knows nothing of transactions.
@@ -15,7 +15,7 @@ from photon.config.errors import PhotonError, UsageError
 # -- errors
 # ------------------------------------------------------------------------------------------------------------
 class TablesError(PhotonError):
-    """An error of tables; one line."""
+    """An error of tables. The message is one line."""
 
 
 class Conflict(TablesError):
@@ -59,7 +59,7 @@ class Read(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The content of a column. A column may have a meta and no version (yet), but never the reverse."""
+    """The content of a column. A column may have a meta without a version, but not a version without a meta."""
 
     meta: bytes | None
     commit: int = 0  # the timestamp of ``version``
@@ -98,8 +98,8 @@ STATE = Cell(SYSTEM, "tables", "state")
 
 # -- timestamps ------------------------------------------------------------------------------------------------------
 class Oracle(Protocol):
-    """Hands out timestamps from 1 on, each once. A timestamp requested after another was received is higher, over all
-    clients, restarts and leaders. Safe for many threads."""
+    """Hands out timestamps from 1 on, each once. A timestamp requested after another one was received is higher,
+    across all clients, restarts and leaders. Safe for many threads."""
 
     @property
     def round_trips(self) -> int: ...  # to servers, so far

@@ -17,7 +17,7 @@ from photon.tables.api import Cell, StoreFailed
 
 
 class Commit(NamedTuple):
-    """The newest version of a column, and the number of roll-backs since. (commit, marks) only ever grows."""
+    """The newest version of a column, and the number of roll-backs since. (commit, marks) never decreases."""
 
     commit: int
     start: int  # the start timestamp of the transaction that wrote it
@@ -39,7 +39,7 @@ class Lock(NamedTuple):
 
 
 def read_meta(meta: bytes | None) -> Commit | Lock:
-    """Raises StoreFailed if it is damaged, or has an unknown version."""
+    """Decodes a meta. Raises StoreFailed if it is damaged, or has an unknown version."""
     if meta is None:
         return NEVER
     try:
@@ -66,7 +66,7 @@ def commit_meta(at: Commit) -> bytes:
 
 
 def rolled_back(before: Commit) -> bytes:
-    """The meta after a roll-back: never one that the cell has had before."""
+    """Returns the meta after a roll-back, which the cell has never had before."""
     return b"C1 %d %d %d" % (before.commit, before.start, before.marks + 1)
 
 
@@ -91,7 +91,7 @@ def version_of(start: int, value: bytes | None) -> bytes:
 
 
 def value_of(version: bytes | None) -> bytes | None:
-    """``None`` if deleted or never written."""
+    """The value in a version; ``None`` if the column was deleted or never written."""
     if version is None:
         return None
     _, is_value, value = version.partition(b"=")

@@ -26,8 +26,8 @@ def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s
 
 
 class Collector:
-    """Collects whenever versions have been kept long enough. Of several collectors over one store, the first to move
-    the safe point works; if it dies, the next one finishes."""
+    """Collects old versions whenever they have been kept long enough. Of several collectors over one store, the first
+    to move the safe point works; if it dies, the next one finishes."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:
         self._around = around
@@ -48,7 +48,7 @@ class Collector:
                 stop.wait(min(keep_s, self._around.limits.patience_s))
 
     def step(self, seen: int, safe_point: int) -> int:
-        """Moves the safe point to ``safe_point``, a timestamp that is old enough now, and collects. ``seen``: the
+        """Moves the safe point to ``safe_point``, a timestamp that is now old enough, and collects. ``seen``: the
         published value before that timestamp was taken. Returns the number of versions removed. Raises
         StoreFailed."""
         moved = move_safe_point(self._around, self._system, safe_point, seen)
@@ -56,8 +56,8 @@ class Collector:
 
 
 def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen: int | None = None) -> int:
-    """Publishes the safe point, limited by held snapshots; never moves it back. Returns its position, or ``seen``
-    without doing anything if another client has moved it since it was ``seen``. Raises StoreFailed."""
+    """Publishes the safe point, limited by held snapshots; never moves it back. Returns its position; if another
+    client has moved it from ``seen``, does nothing and returns ``seen``. Raises StoreFailed."""
     mine = 0
 
     def moved(state: State) -> State:
@@ -78,8 +78,8 @@ def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen:
 
 
 def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
-    """Removes versions that are unreadable after a published safe point; waits a grace period first. Returns the
-    number of versions. Raises StoreFailed."""
+    """Waits a grace period, then removes the versions that no one can read after a published safe point. Returns
+    their number. Raises StoreFailed."""
     around.sleep(around.limits.grace_s)
     removed = 0
     for table in around.store.tables():

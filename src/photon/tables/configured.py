@@ -21,7 +21,7 @@ IDENTITY: ContextVar[str] = ContextVar("IDENTITY", default=OPERATOR)
 
 
 def open_configured(path: Path) -> Tables:
-    """Raises ConfigError, UsageError, StoreFailed."""
+    """Opens the tables of a deployment file. Raises ConfigError, UsageError, StoreFailed."""
     return open_tables(load(path, environment=os.environ), path.parent)
 
 

@@ -1,4 +1,4 @@
-"""Loads a stream of records into tables, exactly once: its cursor is a cell of the transaction that writes the
+"""Loads a stream of records into tables, exactly once: its cursor is written in the transaction that writes the
 results."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Source(Protocol):
 
 @contextmanager
 def alone(around: Surroundings, name: str) -> Iterator[None]:
-    """Keeps other programs from loading under ``name`` meanwhile: their start fails, not the one that runs. Raises
-    LoadedElsewhere, StoreFailed."""
+    """Keeps other programs from loading under ``name`` meanwhile: they fail at their start, and this one continues.
+    Raises LoadedElsewhere, StoreFailed."""
     if not _locked(around, name):
         host, _, process = (around.locks.holder(CURSORS, name) or around.liveness.token).partition("/")
         who = f"process {process.partition('/')[0]} on {host}"

@@ -13,9 +13,9 @@ from photon.tables.store import Store
 
 
 class RowLocks:
-    """Excludes other threads of this process by a set in memory, and other processes by notes in the store: WALL_MS
-    TOKEN of the client working on a row; three round trips for any number of rows. A note is valid while its client
-    may be alive, and for at most ``age_s`` by wall clock. It is written without a check, so two clients at the same
+    """Excludes other threads of this process by a set in memory, and other processes by a note in each row, WALL_MS
+    TOKEN of the client working on it: three round trips for any number of rows. A note is valid while its client may
+    be alive, and for at most ``age_s`` by wall clock. It is written without a check, so two clients at the same
     moment may both take the row, and one of them then has a conflict."""
 
     def __init__(self, store: Store, liveness: Liveness, clock: Clock, age_s: float) -> None:
@@ -55,7 +55,7 @@ class RowLocks:
         return (self._store.claims(table, [row])[0] or b"").decode(errors="replace").partition(" ")[2]
 
     def release(self, table: str, rows: Sequence[str]) -> None:
-        """Raises StoreFailed."""
+        """Unlocks the rows. Raises StoreFailed."""
         try:
             if rows:
                 self._store.unclaim(table, rows)

@@ -59,12 +59,12 @@ class Observer:
 
     @property
     def acknowledged(self) -> str:
-        """The column with the start timestamp of its last run."""
+        """The column that holds the start timestamp of the observer's last run."""
         return f"{self.column}@{self.name}"
 
     @property
     def seeded(self) -> str:
-        """Its name in the system's table."""
+        """The observer's name in the system's table."""
         return f"{self.table}/{self.acknowledged}"
 
 
@@ -74,11 +74,11 @@ def observer(
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
     column has changed, in a separate transaction, whose commit acknowledges all changes before its start. ``name``
 
-    (default: the function's): under another name it runs again for pending notifications. Several changes may share
-    one run; for each change at most one run commits. Effects outside the tables may happen several times.
+    (default: the function's): if renamed, it runs again for pending notifications. Several changes may share one run;
+    for each change at most one run commits. Effects outside the tables may happen several times.
 
-    ``time_limit_s``: limit of its own code in one run, without the tables' time; 0 means no limit. A run that raises
-    or takes longer has no effect and is retried. A blocking call can only be ended once it returns.
+    ``time_limit_s``: limit for the function's own code in one run, without the time in tables; 0 means no limit. A
+    run that raises or takes longer has no effect and is retried. A blocking call can only be ended once it returns.
     """
 
     def decorated(work: Work) -> Work:
@@ -93,8 +93,7 @@ def observer(
 
 
 class ObserverFailed(TablesError):
-    """An observer's code raises or hangs; its pending changes are not lost. ``cells``: one line for
-    each."""
+    """An observer's code raises or hangs; its pending changes are not lost. ``cells``: a line for each cell."""
 
     exit_code = 3
 
@@ -105,8 +104,8 @@ class ObserverFailed(TablesError):
 
 
 class _Guarded(Transaction):
-    """The transaction of one run: the store's time is not charged to the observer, and its calls are never
-    interrupted."""
+    """The transaction of one run: time spent in the store is not charged to the observer, and calls of the store are
+    never interrupted."""
 
     guard: Watched | None = None
 
@@ -235,7 +234,7 @@ class Worker:
                 self._rest()
 
     def _rest(self) -> None:
-        """Waits for work. One thread at a time polls; it wakes another if there is more than it takes."""
+        """Waits for work. One thread at a time polls, and wakes another if there is more work than it takes."""
         with self._news:
             self._resting += 1
             waited_s = min(IDLE.delay(self._idle) * self._resting, REST_S_MAX)
@@ -288,8 +287,8 @@ class Worker:
                 raise met
 
     def step(self) -> int:
-        """Takes some free rows after a random place, and runs their observers. Returns the
-        number of notifications handled."""
+        """Takes some free rows from a random place on, and runs their observers. Returns the number of notifications
+        handled."""
         if not self._names:
             return 0
         first, begin = self._place()
@@ -348,7 +347,7 @@ class Worker:
 
     def _tend(self, table: str, row: str, column: str) -> tuple[int, bool, bool]:
         """Runs the observers of a cell that have not acknowledged its last change. Returns the number of commits,
-        whether earlier notifications may be forgotten, and False if this program must run again there."""
+        True if earlier notifications may be forgotten, and False if this program must run there again."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
         failed: ObserverFailed | None = None
@@ -370,7 +369,7 @@ class Worker:
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
         """Runs an observer.
 
-        Returns whether it ran, and whether all earlier notifications are decided and acknowledged.
+        Returns True if it ran, and True if all earlier notifications are decided and acknowledged.
         """
         tables = self._tables
         raw = _Guarded(self._around, tables.resolver, tables.system)
@@ -385,7 +384,7 @@ class Worker:
         return True, _decided(held, raw)
 
     def _call(self, observer: Observer, raw: _Guarded, face: TransactionFace, row: Row) -> None:
-        """Raises ObserverFailed, and errors of the tables."""
+        """Runs the observer's code under its time limit. Raises ObserverFailed, and errors of the tables."""
         guards: dict[str, Watched] = self._guards.__dict__.setdefault("by_name", {})
         guard = guards.get(observer.name)
         if guard is None:  # each thread has its own

@@ -1,8 +1,8 @@
-"""Timestamps: the state that a Raft group replicates, the leader's logic, and a client with one pending request.
+"""Timestamps: the replicated state of a Raft group, the leader's logic, and a client with one pending request.
 
-A range of timestamps is a committed entry. The leader answers from its range in memory, a batch of requests at a
-time, and only after confirming that no other leader has allocated since the batch arrived, so that a deposed leader
-hands out nothing.
+A range of timestamps is allocated by a committed entry. The leader answers from its range in memory, a batch of
+requests at a time, and only after confirming that no other leader has allocated since the batch arrived, so that a
+deposed leader hands out nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def allocate(timestamps: int) -> bytes:
 
 
 class OracleMachine:
-    """The replicated state: the end of the allocated timestamps. A ``StateMachine`` of the Raft host."""
+    """The replicated state: the end of the allocated timestamps. Implements ``StateMachine`` of the Raft host."""
 
     def __init__(self) -> None:
         self.end = 1
@@ -89,7 +89,7 @@ Action = Allocate | Confirm | Answer | Refuse
 
 
 class OracleLeader:
-    """The logic of a replica that believes it is the leader; pure. Tickets are the host's, each used once."""
+    """The logic of a replica that believes it is the leader; pure. Tickets come from the host, each used once."""
 
     def __init__(self, *, range_size: int = RANGE) -> None:
         self._range_size = range_size
@@ -100,7 +100,7 @@ class OracleLeader:
         self._busy = False  # a Confirm or Allocate is pending
 
     def requested(self, ticket: int, timestamps: int) -> list[Action]:
-        """A client wants ``timestamps`` consecutive timestamps."""
+        """Takes a client's request for ``timestamps`` consecutive timestamps."""
         if not 0 < timestamps <= AT_ONCE_MAX or len(self._waiting) >= WAITING_MAX:
             return [Refuse(ticket)]
         self._waiting.append((ticket, timestamps))
@@ -123,7 +123,7 @@ class OracleLeader:
         return self._serve()
 
     def failed(self) -> list[Action]:
-        """Refuses: this replica does not lead, or does not know."""
+        """Refuses all requests, as this replica does not lead, or does not know whether it does."""
         self._busy = False
         self._next = self._end = 0
         refused: list[Action] = [Refuse(ticket) for ticket, _ in (*self._batch, *self._waiting)]
@@ -171,7 +171,7 @@ class _Ticket:
 class BatchedOracle:
     """An ``Oracle`` over ``ask(n)``, which returns the first of n consecutive timestamps, or raises StoreFailed.
 
-    At most one request is pending; callers that arrive meanwhile share the next one.
+    At most one request is pending; callers that arrive meanwhile share the next request.
     """
 
     round_trips = 0
@@ -200,7 +200,7 @@ class BatchedOracle:
         return self._lead()
 
     def _lead(self) -> int:
-        """Makes the request for this caller and all waiting ones; then one of the later callers leads."""
+        """Makes the request for this caller and all waiting ones; then one of the later callers takes over."""
         with self._lock:
             batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
         try:

@@ -1,5 +1,5 @@
-"""Runs the observers of a program's file in this process, along with the maintenance of a store: old versions are
-collected, and its state is watched."""
+"""Runs the observers of a program's file in this process, and maintains its stores: collects old versions, and
+watches their state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tables_of(file: Path) -> list[Tables]:
 
 class Program:
     def __init__(self, file: Path) -> None:
-        """Raises UsageError, and errors of opening its tables."""
+        """Loads the file. Raises UsageError, and errors of opening its tables."""
         self.file = file
         self.tables: Sequence[Tables] = [each for each in tables_of(file) if each.observers]
         if not self.tables:

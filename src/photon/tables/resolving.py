@@ -1,4 +1,4 @@
-"""Another client's lock: the outcome of its transaction is decided at its primary (rules 1, 3 and 5)."""
+"""Resolves another client's lock: its transaction's outcome is decided at the primary (rules 1, 3 and 5)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The state of a store of tables: pending work of observers, age of the safe point. Source of ``photon doctor`` and
-the metrics of observers."""
+"""The state of a store of tables: pending work of observers, and the age of the safe point. ``photon doctor`` and the
+metrics of observers use it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _dirty(around: Surroundings, state: State) -> Standing:
 
 
 def left_behind(around: Surroundings, lock: Lock) -> bool:
-    """True if its client is dead, or the lock has exceeded its maximum age."""
+    """True if the lock's client is dead, or the lock has exceeded its maximum age."""
     old = around.wall_ms() - lock.wall_ms > around.limits.lock_age_s * 1000
     return old or around.liveness.dead(lock.token)
 
@@ -103,5 +103,5 @@ class Watch:
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """Seconds since the safe point was last moved; if it never was, since this watch began."""
+        """Seconds since the safe point was last moved; if it was never moved, since this watch began."""
         return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 
 class Store:
-    """The store knows nothing of transactions: metas and versions are opaque bytes (``cell.py`` has their encoding).
-    Safe for many threads and processes. All methods raise StoreFailed if the rows do not answer, except ``mutate``
-    and ``decide``."""
+    """The cells of tables. The store knows nothing of transactions: metas and versions are opaque bytes (``cell.py``
+    has their encoding). Safe for many threads and processes. All methods raise StoreFailed if the rows do not answer,
+    except ``mutate`` and ``decide``."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -56,12 +56,12 @@ class Store:
         return self._rows.round_trips
 
     def create(self) -> bool:
-        """Creates HBase's table; False if it already exists, or the file did when it was opened."""
+        """Creates HBase's table; False if it already exists, or if the file existed when it was opened."""
         return self._asked(self._rows.create)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """Returns an answer for each read: a row as of one moment; in one round trip if possible. Reads may be as of
-        different moments."""
+        """Returns an answer for each read: a row as of one moment, though different reads may be as of different
+        moments. Takes one round trip if possible."""
         wanted = [
             api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
             for table, row, columns, upto in reads
@@ -104,7 +104,7 @@ class Store:
         return [(_row(key), _held(cells)) for key, cells in found]
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell that are newer than ``after``, with their timestamps, in any order."""
+        """All versions of a cell newer than ``after``, with their timestamps, in any order."""
         read = api.Read(_key(cell.table, cell.row), [_VERSIONS + cell.column.encode()], every=True)
         [found] = self._asked(lambda: self._rows.read([read]))
         return [(each.version, each.value) for each in found if each.version > after]
@@ -177,7 +177,7 @@ class Store:
         self._asked(lambda: self._rows.delete(gone))
 
     def close(self) -> None:
-        """Call after ``flush``."""
+        """Closes the store. Call it after ``flush``."""
         self._rows.close()
 
     def _scan(
@@ -195,7 +195,7 @@ class Store:
 
 class AtomicStore(Store):
     """A store that commits a transaction in one step, and is its own oracle (rule 11). A client takes a range of
-    timestamps at a time, and hands out one only after reading that no other client has taken a range since."""
+    timestamps at a time, and hands one out only after a read shows that no other client has taken a range since."""
 
     def __init__(self, rows: AtomicRows, range_size: int = RANGE) -> None:
         super().__init__(rows)
@@ -316,7 +316,7 @@ def _change(mutation: Mutation) -> Change:
 
 
 def _held(cells: Iterable[api.Cell]) -> dict[str, Held]:
-    """A row's columns."""
+    """The columns of a row, by name."""
     metas: dict[str, bytes] = {}
     found: dict[str, Held] = {}
     for each in cells:

@@ -37,8 +37,8 @@ class Limits:
 
 
 class ProcessLiveness:
-    """A token names machine, process and its start: a dead process on the same machine is noticed at once. Nothing is
-    known about other machines, so there the age of a lock decides."""
+    """A token names the machine, the process and its start, so that a dead process on the same machine is noticed at
+    once. Processes on other machines cannot be checked; there the age of a lock decides."""
 
     def __init__(self) -> None:
         self._host = socket.gethostname()[:60].replace(" ", "-") or "localhost"
@@ -51,8 +51,8 @@ class ProcessLiveness:
 
 
 def _started(process: int) -> str:
-    """Returns when a process of this machine started, in ticks since the boot, and the boot; empty if there is
-    none."""
+    """Returns the start of a process of this machine, in ticks since the boot, and the boot's id; empty if there is
+    no such process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19] + "-" + boot

@@ -31,7 +31,7 @@ class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def decode(meta: bytes | None) -> State:
-    """Raises StoreFailed."""
+    """Decodes the register. Raises StoreFailed."""
     if meta is None:
         return State()
     try:
@@ -41,7 +41,7 @@ def decode(meta: bytes | None) -> State:
 
 
 class _Seen(NamedTuple):
-    """One reading: replaced as a whole, as threads share it."""
+    """One reading of the register, replaced as a whole because threads share it."""
 
     at_s: float
     meta: bytes | None
@@ -74,19 +74,19 @@ class SystemView:
         return state
 
     def check(self, start: int) -> None:
-        """Call after a read: verifies that a transaction that began at ``start`` could still read everything. Raises
+        """Verifies, after a read, that a transaction that began at ``start`` could still read all versions. Raises
         TooOld."""
         self._fresh()
         if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
-        """(table, column) of all observed columns, at most half a grace period old."""
+        """Returns (table, column) of all observed columns, at most half a grace period old."""
         self._fresh()
         return self._all_observed()
 
     def observed_in(self, meta: bytes | None) -> set[tuple[str, str]]:
-        """Likewise, with the register's present content."""
+        """Like ``observed``, but with the register's present content."""
         if meta != self._seen.meta:
             self._see(self._around.clock.monotonic(), meta)
         return self._all_observed()
@@ -164,7 +164,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
 
 
 def without_observer(state: State, name: str) -> State:
-    """Removes an observer: so that notifications no longer wait for it."""
+    """Removes an observer, so that notifications no longer wait for it."""
     left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
     seeded = [each for each in state.seeded if each.rpartition("@")[2] != name]
     return msgspec.structs.replace(

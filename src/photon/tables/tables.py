@@ -95,7 +95,7 @@ class Table:
         self.name = name
 
     def row(self, key: str) -> Row:
-        """Raises BadName: keys are texts of 1 to 1,000 bytes in UTF-8, without NUL."""
+        """The row of this key, a text of 1 to 1,000 bytes in UTF-8, without NUL. Raises BadName."""
         if not key or len(key) > KEY_BYTES_MAX // 4 or "\0" in key or not key.isascii():
             key = _checked_key(key)
         return Row(self._transaction, self.name, key)
@@ -157,7 +157,7 @@ class Tables:
     thread."""
 
     def __init__(self, store: Store, oracle: Oracle, around: Surroundings | None = None) -> None:
-        """``around``: clocks, limits and so on, for the same store and oracle."""
+        """``around``: the context with clocks and limits, for the same store and oracle."""
         self.around = around or Surroundings(store, oracle)
         self.observers: list[Any] = []  # registered by ``observer`` in this program
         self._own: set[tuple[str, str]] = set()
@@ -185,8 +185,8 @@ class Tables:
         return counts
 
     def transaction(self) -> _Writing:
-        """For ``with``: commits at the end of the block unless it raises. Raises Conflict, OutcomeUnknown, TooOld,
-        StoreFailed."""
+        """A transaction for ``with``: commits at the end of the block unless it raises. Raises Conflict,
+        OutcomeUnknown, TooOld, StoreFailed."""
         return _Writing(self.begin())
 
     def begin(self) -> TransactionFace:
@@ -240,12 +240,12 @@ class Tables:
         self._own.add((table, column))
 
     def flush(self) -> None:
-        """Waits until commits are completely written: they are valid once their primaries are, and the rest follows
-        later. Other clients complete the commits of a client that died before that."""
+        """Waits until commits are completely written: they are valid once their primaries are written, and the other
+        cells follow later. Other clients complete the commits of a client that died before that."""
         self.around.store.flush()
 
     def close(self) -> None:
-        """Call after ``flush``."""
+        """Closes the store. Call it after ``flush``."""
         self.around.oracle.close()
         self.around.store.close()
 

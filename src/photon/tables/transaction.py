@@ -1,4 +1,4 @@
-"""One transaction: reads at its start, writes at its end (rules 1 to 4). ``docs/tables.md`` has the rules.
+"""A transaction reads as of its start and writes at its end (rules 1 to 4). ``docs/tables.md`` has the rules.
 
 Only calls of the store or the oracle may be interrupted; nothing is shared between two of them.
 """
@@ -227,7 +227,7 @@ class Transaction:
         return timestamp
 
     def _commit_at_once(self, store: AtomicStore, cells: list[Cell]) -> int:
-        """Rule 11."""
+        """Commits all cells in one step (rule 11)."""
         metas = self._metas(cells)
         uncertain: set[Cell] = set()
         for cell in cells:
@@ -273,7 +273,7 @@ class Transaction:
             self._lock_all(cells[at : at + AT_ONCE], metas, uncertain, observed, primary=cells[0])
 
     def _metas(self, cells: Iterable[Cell]) -> dict[Cell, bytes | None]:
-        """The metas that this transaction has read, and now reads where it has not."""
+        """Returns the cells' metas, and reads those that this transaction has not read yet."""
         metas: dict[Cell, bytes | None] = {}
         blind = []
         for cell in cells:
@@ -327,8 +327,8 @@ class Transaction:
             cells = left
 
     def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:
-        """Returns cells that this transaction has not locked. For uncertain ones the expected meta is unchanged: it
-        is the fence (rule 4)."""
+        """Returns cells that this transaction has not locked. For uncertain cells the expected meta stays the same,
+        as it is the fence (rule 4)."""
         left = []
         for cell, held in zip(cells, self._around.read_cells(cells), strict=True):
             now = read_meta(held.meta)
@@ -343,7 +343,7 @@ class Transaction:
         return left
 
     def _free(self, cell: Cell, metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> Commit:
-        """Returns the committed state of a cell that is not locked, nor written since the start. Raises Conflict."""
+        """Returns the committed state of a cell. Raises Conflict if it is locked, or was written since the start."""
         for _ in range(4):
             meta = metas[cell]
             before = read_meta(meta)
@@ -411,7 +411,7 @@ class Transaction:
         try:
             self._system.check(self.start)
         except TooOld:  # its version may have been collected
-            raise OutcomeUnknown("the store took too long to answer: it is unknown whether it is committed") from None
+            raise OutcomeUnknown("the store took too long to answer: it is unknown if the commit was done") from None
         raise Conflict(f"{'/'.join(primary)}: was taken by another client while this one got no answer")
 
     def _give_up(self, primary: Cell) -> None:

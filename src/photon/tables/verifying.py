@@ -31,7 +31,7 @@ class Findings:
 
 
 def verify(around: Surroundings, tables: Iterable[str]) -> Findings:
-    """Checks all cells, each by itself, so it may run during normal operation. Raises StoreFailed."""
+    """Checks all cells, each by itself, so that it may run during normal operation. Raises StoreFailed."""
     found = Findings()
     for table in tables:
         _verify_table(around, table, found)

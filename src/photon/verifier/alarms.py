@@ -58,7 +58,7 @@ ADVICE = {
 
 
 class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One finding. ``file`` and ``offset``: the line's place in the output, if there is one."""
+    """One finding. ``file`` and ``offset``: the line's place in the output, if the finding is about a line."""
 
     at_ns: int
     finding: str
@@ -80,11 +80,11 @@ class _Head(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 class AlarmsDamaged(PhotonError):
-    """The log of alarms cannot be read. One line."""
+    """The log of alarms cannot be read. The message is one line."""
 
 
 class AlarmLog:
-    """The alarms of one slot. An alarm's ``what`` is logged once by the process, at level error."""
+    """The alarms of one slot. The process logs each alarm's ``what`` once, at level error."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str, *, bytes_max: int = ALARMS_BYTES) -> None:
         """``directory`` must exist. Raises AlarmsDamaged."""
@@ -111,8 +111,8 @@ class AlarmLog:
     def tell(
         self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
-        """Records an alarm durably. Reported alarms are not repeated, except one that ends by itself and had ended
-        meanwhile.
+        """Records an alarm durably. A reported alarm is not repeated, unless it is of a kind that ends by itself and
+        has ended meanwhile.
         """
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
@@ -129,7 +129,7 @@ class AlarmLog:
         )  # fmt: skip
 
     def _is_full(self) -> bool:
-        """True if the limit of open alarms is reached. An operator may have acknowledged some since."""
+        """True if the limit of open alarms is reached. Rereads a changed log: some may be acknowledged."""
         if len(self._open) < OPEN_MAX:
             return False
         size = self._disk.size(self._path)
@@ -168,13 +168,13 @@ def shown(event_id: bytes) -> str:
 
 
 def _mend(disk: Disk, path: Path) -> None:
-    """Removes a line torn by a crash or a full disk, which was never seen."""
+    """Removes a line torn by a crash or a full disk, which no one has seen."""
     if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
         disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 
 
 def append(disk: Disk, path: Path, lines: bytes) -> None:
-    """Appends durably, with one write: another process may append, too."""
+    """Appends durably, with one write, as another process may append too."""
     _mend(disk, path)
     with closing(disk.append(path)) as file:
         file.write(lines)

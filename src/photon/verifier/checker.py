@@ -104,7 +104,7 @@ class Checker:
             return self.step(now_ns)  # retried, as the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
-        """True if more is published than last seen. Avoids needless reads of the growing manifest."""
+        """True if more is published than at the last look. Avoids needless reads of the growing manifest."""
         paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
         seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
         if seen == self._seen:
@@ -135,7 +135,7 @@ class Checker:
         self._dirty = True
 
     def save(self) -> None:
-        """Makes the progress durable; not for each slice, as checking again costs little."""
+        """Makes the progress durable; not called for each slice, as checking one again costs little."""
         if self._dirty:
             self._disk.replace(self._path, msgspec.json.encode(self.checked))
             self._dirty = False
@@ -230,7 +230,7 @@ class Checker:
 
 
 def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list[LineFinding]:
-    """Places where the records of an event's pairs are not together, each once and in order."""
+    """Finds places where an event's pairs do not follow each other, each once and in order."""
     found = []
     for before, line, offset in zip(lines, lines[1:], offsets[1:], strict=False):
         expected = None
@@ -247,5 +247,5 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
 
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
-    """The progress of checking a slot; empty if it was never checked. Raises VerifierDamaged."""
+    """Reads the progress of checking a slot; empty if it was never checked. Raises VerifierDamaged."""
     return read_versioned(disk, path, CheckedFile, VerifierDamaged) or CheckedFile()

@@ -1,7 +1,7 @@
 """Compares a published line with its source records: a pure function over their bytes.
 
-The adapter computes id, key, time and payloads again, and the documented line is built from its answers; the
-published one must have the same bytes, except for the time and process that made it.
+The adapter computes id, key, time and payloads again, and the documented line is built from its answers. The
+published line must have the same bytes, except for the time and the process that made it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 @dataclass
 class SourceRecord:
-    """A raw record and the place it was read from now. The file has the name that the line gives it."""
+    """A raw record and the place where it was read now. ``file`` has the name that the line gives it."""
 
     record: bytes
     file: LogFile
@@ -45,12 +45,12 @@ class SourceRecord:
 
     @cached_property
     def place_id(self) -> bytes:
-        """The id of a record without its own."""
+        """The id of a record that has none of its own."""
         return place_id(self.record, self.offset, self.read)
 
     @property
     def event_id(self) -> bytes | None:
-        """``None`` if the adapter cannot read it."""
+        """The event's id; ``None`` if the adapter cannot read the record."""
         if self.header is None:
             return None
         own = self.header.event_id
@@ -87,10 +87,10 @@ def differences(
     adapter: Adapter,
     envelope: Envelope,
 ) -> list[list[str]]:
-    """For each line a short text per member that differs; none if the line is right.
+    """Returns for each line a short text per member that differs; none if the line is right.
 
-    ``foreign`` and ``primary`` are those for which ``are_foreign`` and ``are_primary`` hold. ``kind``: the output's
-    directory. ``envelope``: one that leaves out times and tokens.
+    ``foreign`` and ``primary``: the records for which ``are_foreign`` and ``are_primary`` hold. ``kind``: the
+    output's directory. ``envelope``: one that leaves out times and tokens.
     """
     out: list[list[str]] = [[] for _ in lines]
     if kind == JOINED and any(line.reason is not None for line in lines):
@@ -162,7 +162,7 @@ def _answers(adapter: Adapter, pairs: list[Pair]) -> Sequence[object]:
 def _joined(
     events: list[ForeignEvent], primaries: list[PrimaryRecord], results: list[Joined], envelope: Envelope
 ) -> list[bytes | str]:
-    """The lines, or why there should be none."""
+    """Builds the lines, or the reasons why there should be none."""
     foreign, primary = [each.foreign for each in results], [each.primary for each in results]
     try:
         return [*envelope.joined(Events.of(events), Records.of(primaries), foreign, primary, token=0, at_ns=0)]
@@ -174,7 +174,7 @@ def _joined(
 
 
 def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, bytes | None], dict[int, str]]:
-    """The payloads of events without a primary one, and why some are unavailable; both by row."""
+    """The payloads of events without a primary event, and why some are unavailable; both by row."""
     given: Sequence[object] = Guard(adapter).each(
         events, lambda each: adapter.unmatched_payload(each.record, each.file)
     )
@@ -187,7 +187,7 @@ def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, byte
 
 
 def _as_pair(line: bytes | str, pair: tuple[int, int] | None) -> bytes | str:
-    """A built line, as the record of one of several pairs; a single record cannot tell how many there are."""
+    """Completes a built line as the record of one of several pairs, whose number a single record cannot tell."""
     if pair is None or isinstance(line, str):
         return line
     return b'%b,"pair":%d,"pairs":%d}\n' % (line[:-2], *pair)

@@ -18,7 +18,7 @@ class VerifierBusy(PhotonError):
 
 
 def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> int:
-    """A descriptor that holds ``lock`` in this directory until it is closed or the process dies.
+    """Returns a descriptor that holds ``lock`` in this directory until it is closed or the process dies.
 
     Raises VerifierBusy, OSError.
     """

@@ -1,4 +1,4 @@
-"""Ids that stay owned, registered but not written (or not cleared), and those owned for too long. Pure.
+"""Ids that stay owned (registered, but not written or not cleared), and those owned for too long. Pure.
 
 The registry stores no time of registration, so an id's time counts from when it was first seen owned. Tokens rise
 with time within a slot, so if there are many, the lowest are kept: they are the oldest.
@@ -50,7 +50,7 @@ class TooLong:
 
 
 def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
-    """The file after another scan. An incomplete scan removes nothing: tokens it did not reach may still be owned."""
+    """Returns the file after another scan. An incomplete scan removes no token, as each may still be owned."""
     tokens = set(count.tokens) if count.whole else set(count.tokens) | set(before.since_ns)
     kept = sorted(tokens)[:TOKENS_MAX]
     # a clock that was set back must not make anything older or younger than it can be
@@ -60,7 +60,7 @@ def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
 
 
 def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -> TooLong | None:
-    """``None`` if nothing is owned for longer than ``alarm_s``."""
+    """Returns the ids owned for longer than ``alarm_s``; ``None`` if there are none."""
     old = {token: at for token, at in owned.since_ns.items() if now_ns - at > alarm_s * 1e9}
     if not old:
         return None

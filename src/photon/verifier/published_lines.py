@@ -1,6 +1,6 @@
 """The id, key, time and source places of a published line. Pure.
 
-Independent of the code that built the line; both only share the documented order of members (docs/output.md).
+Independent of the code that built the line: they share only the documented order of members (docs/output.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """The place where a record begins: uncompressed offset; file's name then, relative to its log directory."""
+    """The place where a record begins: uncompressed offset, and the file's name then, relative to its directory."""
 
     file: str
     offset: int
@@ -50,7 +50,7 @@ class PublishedLine:
 
     @property
     def written_ns(self) -> int | None:
-        """The same as ns UTC; ``None`` if the line does not have it."""
+        """The time of writing in ns UTC; ``None`` if the line does not have it."""
         try:
             return int(datetime.fromisoformat(self.written).timestamp() * 1e9)
         except ValueError:
@@ -68,7 +68,7 @@ class NotPublished(Exception):
 
 
 def read_published(line: bytes) -> PublishedLine:
-    """One line with its newline. Raises NotPublished."""
+    """Reads one line with its newline. Raises NotPublished."""
     head = _HEAD.match(line)
     # Payloads come before it, and in a JSON string the quotes of these bytes would be escaped: the last match counts.
     tail = _TAIL.fullmatch(line, line.rfind(_SOURCE))

@@ -1,19 +1,19 @@
 """Recovery by token (protocol rule 13; the paper's 3.3.3): ids that a dead joiner owns and never wrote.
 
 A slot's joiner publishes ``redone.json`` once its predecessors, incarnations up to i, have left nothing in its redo
-log: each of their batches was dropped, or is in synced output, within the lengths in the file (the place). If redo
-logs are sound, nothing is left to do then. But part of a log may be corrupted, or a whole directory put back from an
-older copy, and ids registered by it would stay owned permanently by a slot that has forgotten them. So once all
-output up to the place has been read, and every id in it cleared, the ids *still* owned by incarnations up to i have
-no record, and no process will write one: they are given up (reopened), and the dispatchers of all datacentres read
-them again (``dispatcher/replay/reopened.py``).
+log: each of their batches was dropped, or is in synced output, within the lengths in the file (the place). If the
+redo logs are sound, nothing is left to do then. But part of a log may be corrupted, or a whole directory put back
+from an older copy, and ids registered by it would stay owned permanently by a slot that has forgotten them. So once
+all output up to the place has been read, and every id in it cleared, the ids *still* owned by incarnations up to i
+have no record, and no process will write one: they are given up (reopened), and the dispatchers of all datacentres
+read them again (``dispatcher/replay/reopened.py``).
 
 Why no id is written twice
 - First the output up to the place was read, then the registry is scanned. A record of these incarnations is below the
   place, or in a file that was final before: its id was cleared before the scan began, and a scan shows owned ids
   only. A line that cannot be read, or whose token the registry refused, counts as unread: nothing is given up before
   an operator has dealt with it.
-- The verifier has not read bytes that readers were not shown yet (not synced, not witnessed): it waits.
+- The verifier has not read bytes that readers were not shown yet (not synced, not witnessed): it waits for them.
 - Reopening compares on the whole token when it is applied: an id that was taken since is left alone, however late the
   request comes.
 - A registry that was restored from a backup has forgotten later clears and registrations. Its shards are closed, and
@@ -111,7 +111,7 @@ def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
 
 @dataclass(eq=False)
 class SlotRecovery:
-    """The recovery of one slot. It keeps nothing on disk: repeating any of its work changes nothing."""
+    """The recovery of one slot. It keeps nothing on disk, as repeating any of its work changes nothing."""
 
     disk: Disk
     slot_state: Path
@@ -129,7 +129,7 @@ class SlotRecovery:
         self.recovered = 0  # ids given up since the process started
 
     async def run_once(self, now: float) -> RecoveryReport:
-        """One look, at ``now`` (monotonic seconds), and a scan if one is due. Raises PublishedDamaged, OSError."""
+        """Looks once, at ``now`` (monotonic seconds); scans if that is due. Raises PublishedDamaged, OSError."""
         report = RecoveryReport()
         redone = read_redone(self.disk, self.slot_state)
         if redone is None or (redone.upto == self._upto and now < self._next_s):
@@ -169,7 +169,7 @@ class SlotRecovery:
         report.scanned = not self._left
 
     async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
-        """True if it was scanned to its end and every answer arrived."""
+        """Scans a shard. True if it was scanned to its end and every answer arrived."""
         limits = self.limits
         cursor, whole = b"", True
         while True:
@@ -227,7 +227,7 @@ class SlotRecovery:
             )
 
     def _tell_waiting(self, redone: Redone, waits: str) -> None:
-        """Damaged lines need an operator: until then nothing of this slot is recovered."""
+        """Reports damaged lines: until an operator has dealt with them, nothing of this slot is recovered."""
         if waits != self._waits and ("refused" in waits or "not published" in waits):
             log.warning("recovery by token waits", slot=redone.slot, upto=redone.upto, why=waits)
         self._waits = waits

@@ -34,8 +34,8 @@ class SeenIds:
         offsets: Sequence[int],
         is_lost: Callable[[str, int], bool] = lambda file, offset: False,
     ) -> list[tuple[int, tuple[str, int]]]:
-        """Adds lines of one file, in order; returns (row, (file, offset) of its twin) for each that is elsewhere,
-        too.
+        """Adds lines of one file, in order; returns (row, (file, offset) of its twin) for each id that is also
+        elsewhere.
 
         Slots of a pipeline share its output, so a file's name is enough: the directory of a slot may have a copy.
         ``is_lost``: True if the line at this place is in a damaged range. Its event was given back, so the next line
@@ -72,7 +72,7 @@ class SeenIds:
         return self._names[place >> OFFSET_BITS], place & ((1 << OFFSET_BITS) - 1)
 
     def _in_columns(self, keys: U64) -> dict[int, int]:
-        """Row -> place, newest first."""
+        """Returns row -> place, newest first."""
         found: dict[int, int] = {}
         for known, places in self._columns:
             at = np.minimum(np.searchsorted(known, keys), len(known) - 1)

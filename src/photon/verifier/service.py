@@ -76,7 +76,7 @@ Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]  # name -> (state dire
 
 
 def pause_s(cpu_s: float, took_s: float, share: float) -> float:
-    """The rest after a slice of ``cpu_s`` CPU time and ``took_s`` on the clock."""
+    """The pause after a slice that took ``cpu_s`` of CPU time and ``took_s`` on the clock."""
     return max(cpu_s / share - took_s, 0.0)
 
 
@@ -183,7 +183,7 @@ class CheckLoop:
 
     # -- in the thread -----------------------------------------------------------------------------------------------
     def _step(self, own: _CheckedSlot, state: Path) -> tuple[CheckedSlice | None, float, float]:
-        """The slice, its CPU time, and its duration."""
+        """Checks a slice. Returns it, its CPU time, and its duration."""
         began, cpu = self.clock.monotonic(), time.thread_time()
         if own.checker is None:
             own.checker = Checker(self.disk, state, self.output, self.sources)
@@ -310,7 +310,7 @@ class VerifierService:
 
     # -- slots -----------------------------------------------------------------------------------------------------
     def _discover(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
-        """Starts slots that appeared, and those whose directory came or went. Raises VerifierBusy."""
+        """Starts work on slots that appeared, or whose directory came or went. Raises VerifierBusy."""
         slots = self.pipeline.slots
         there = {name for name in self.world.disk.names(slots) if (slots / name).is_dir()}
         self._names |= set(sorted(there - self._names)[: SLOTS_MAX - len(self._names)])

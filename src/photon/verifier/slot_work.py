@@ -40,7 +40,7 @@ ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
-    """A slot and its place. ``own``: the verifier's files; in the state directory, unless that is missing."""
+    """A slot and its place. ``own``: directory of the verifier's files, in the state directory if that exists."""
 
     name: str
     state: Path
@@ -54,7 +54,7 @@ Step = Callable[[], Awaitable[object]]  # does the work due now. Raises PhotonEr
 class LineFindings:
     """Alarms about lines, while they are cleared. Implements ``verifier.Findings``.
 
-    ``alarms``: of all slots, by name: a twin may be in another one.
+    ``alarms``: the logs of all slots, by name, as a twin may be in another slot.
     """
 
     slot: str
@@ -169,8 +169,8 @@ class Looked(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 class KeptStep:
     """Checks at intervals that output files, also those verified long ago, are as they were published.
 
-    A look asks the file system for each file. A final file that changed since the last look, by its inode's time, is
-    read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
+    A look asks the file system about each file. A final file that changed since the last look, by its inode's time,
+    is read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
     """
 
     disk: Disk
@@ -206,7 +206,7 @@ class KeptStep:
         self._next_s = self.clock.monotonic() + self.every_s
 
     def _look(self, now_ns: int) -> tuple[dict[str, str], Looked]:
-        """(Name -> why it is not as it was published, empty if it is; the progress)."""
+        """Returns (name -> why the file is not as it was published, empty if it is; the progress)."""
         slot = self._listing.look()
         removable = slot.removable
         # The events of a damaged file were given back.

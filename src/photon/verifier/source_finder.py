@@ -1,7 +1,7 @@
-"""The raw logs of both sides: the records that a line names, or why they cannot be found.
+"""Finds in the raw logs of both sides the records that a line names, or says why they cannot be found.
 
 A line names its source by file name and offset. If no log of that name holds its record, either the record is wrong
-or its log was deleted, as all logs eventually are. ``LogMemory``, which watches the logs, tells which.
+or its log was deleted, as all logs eventually are. ``LogMemory``, which watches the logs, decides between the two.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SourceLogs:
         return self._named
 
     def look(self) -> None:
-        """Finds the logs again; open ones stay open. Raises OSError if the directory cannot be listed."""
+        """Lists the logs again; open ones stay open. Raises OSError if the directory cannot be listed."""
         self._logs = self._finder.find()
         self._looked = True
         self._numbers = {identity: number for number, identity in enumerate(self._logs)}
@@ -128,7 +128,7 @@ class SourceLogs:
         return None if found is None else found.file.path
 
     def _bytes(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes of a log, for ids by place. Lines come in about the order of their sources. Raises OSError."""
+        """Reads bytes of a log, for ids by place. Lines come in about the order of their sources. Raises OSError."""
         begin, data = self._chunk
         if self._open is None or self._open[0] != path:
             self._close_last()
@@ -146,7 +146,7 @@ class SourceLogs:
         self._open, self._chunk = None, (0, b"")
 
     def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
-        """Aligned with ``places``; ``None`` if no log of that name has a matching record there.
+        """Returns the record at each of ``places``; ``None`` if no log of that name has a matching one there.
 
         Raises OSError if the log directory cannot be listed.
         """
@@ -183,8 +183,8 @@ class SourceLogs:
         return hopeless
 
     def _candidate(self, name: str, tried: set[str]) -> str | None:
-        """First the log with the name in the line, as most logs keep theirs; then others with that log name; then any
-        other, as a log may have been moved.
+        """Returns the next log to try: first the one named in the line, as most logs keep their names; then others of
+        that log name; then any other, as a log may have been moved.
         """
         if len(tried) >= CANDIDATES_MAX:
             return None
@@ -264,7 +264,7 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
     def may_be_gone(self, name: str, written_ns: int | None, before_ns: int | None) -> bool:
         """True if the log that a line was made from may have been deleted.
 
-        ``name``: that of the log. ``written_ns``: when the line was made, if it says so; its record was read at most
+        ``name``: the log's. ``written_ns``: when the line was made, if it says so; its record was read at most
         ``before_ns`` earlier (``None``: unknown).
         """
         if name not in self.present:
@@ -301,7 +301,7 @@ FoundSource = SourceRecord | SourceGone | SourceMissing
 
 
 class SourceFinder:
-    """Finds the source records of one pipeline's lines. For one thread at a time; blocks."""
+    """Finds the source records of one pipeline's lines. For one thread at a time. Its methods block."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class SourceFinder:
         self._remember(now_ns)
 
     def find(self, lines: Sequence[PublishedLine], now_ns: int) -> list[tuple[FoundSource, FoundSource | None]]:
-        """(foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
+        """Finds (foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
         adapter = self.adapter
         foreign = self._logs[0].find(
             [line.source for line in lines],

@@ -29,7 +29,7 @@ ALARMS_SHOWN = 20  # per slot, newest first
 
 @dataclass(slots=True)
 class SlotStatus:
-    """One slot. Bytes of output, uncompressed."""
+    """The status of one slot. Sizes are uncompressed bytes of output."""
 
     slot: str
     state: SlotState
@@ -88,7 +88,7 @@ def _names(disk: Disk, pipeline: VerifiedPipeline) -> list[str]:
 
 
 def _own(pipeline: VerifiedPipeline, name: str) -> list[Path]:
-    """The possible directories of the verifier's files for a slot."""
+    """The directories that may hold the verifier's files for a slot."""
     return [pipeline.slots / name / OWN_DIR, pipeline.own / MISSING_DIR / name]
 
 

@@ -1,10 +1,10 @@
 """The continuous verifier: reads the durable part of the outputs as they grow and clears tokens (protocol rule 8).
 
-It shares no code with the joiner that wrote them. It knows only what the slot publishes: durable.json (file ->
-durable length) and the lines themselves. For each id it asks the registry to clear the line's token by compare, so
+It shares no code with the joiner that wrote them. It knows only the files that the slot publishes: durable.json (file
+-> durable length) and the lines themselves. For each id it asks the registry to clear the line's token by compare, so
 that a late clear cannot affect an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
-the clears it covers; a crash in between clears again, which changes nothing. The slot reads the same file: it needs a
-rolled file no longer once that is cleared to its end.
+the clears it covers; a crash in between clears again, which changes nothing. The slot reads the same file: it no
+longer needs a rolled file that is cleared to its end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OutputShort(PhotonError):
 
 
 class Findings(Protocol):
-    """Receives the lines as they are read; some again after a crash, or if the registry did not answer."""
+    """Receives the lines as they are read. Some come again after a crash, or if the registry did not answer."""
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
@@ -155,7 +155,7 @@ class Verifier:
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
-        """One pass over all durable output. Raises VerifierDamaged, PublishedDamaged."""
+        """Makes one pass over all durable output. Raises VerifierDamaged, PublishedDamaged."""
         report = VerifierReport()
         durable = self._read_durable()
         damaged = read_damaged(self.disk, self.slot_state)
@@ -206,7 +206,7 @@ class Verifier:
             self._save(positions)
 
     def _block(self, name: str, at: int, length: int) -> bytes:
-        """Whole lines from ``at`` on, never beyond the durable length; everything left if no line ends."""
+        """Reads whole lines from ``at`` on, never beyond the durable length; everything left if no line ends."""
         size = self.limits.block_bytes
         while True:
             block = self.disk.read(self.output / name, at, min(size, length - at))
@@ -218,8 +218,8 @@ class Verifier:
             size *= 2
 
     def _again(self, positions: dict[str, int], damaged: Sequence[DamagedRange]) -> None:
-        """Shows the lines before these positions once more: after a restart the search for twins has
-        forgotten them.
+        """Shows the lines before these positions once more, as the search for twins has forgotten them after a
+        restart.
         """
         assert self.findings is not None
         for name, end in positions.items():
@@ -311,7 +311,7 @@ def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block
 
 
 def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
-    """Line by line: one bad line does not hide the others."""
+    """Reads the block line by line, so that one bad line does not hide the others."""
     found = _Block.empty()
     for line in split_lines(block):
         try:

@@ -2,14 +2,14 @@
 
 A sample asks in this order: the dispatcher for its read position and events without a verdict; then each slot for
 accepted records not yet shown to readers; then for the end of the published output. Events move in the same order. So
-each unpublished event is seen in one of these places, or was not read: the least of their answers is a watermark for
-the end of the published output, without any lock. In another order an event on its way might be missed.
+each unpublished event is seen in one of these places, or was not read, and the least of their answers is a watermark
+for the end of the published output, without any lock. In another order an event on its way might be missed.
 
-    exact       the least of all of them, and of what may still be written into the logs: a promise of the user's,
-                ``written_within``. Late is what breaks the promise; it is counted.
+    exact       the least of all answers, and of the lines that may still be written into the logs by the user's
+                promise, ``written_within``. Records that break the promise are late, and are counted.
     percentile  without the events that wait for their primary event, which may be for hours, and without the promise;
-                less the lateness, as measured, that 99 % of the records did not exceed. ``waiting`` says how many
-                events before it have no verdict.
+                less the measured lateness that 99 % of the records did not exceed. ``waiting`` says how many events
+                before it have no verdict.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Lateness:
     _at_s: float = float("-inf")
 
     def add(self, late_ns: I64, now_s: float) -> None:
-        """Adds the lateness of records; 0 or less if a record is not late."""
+        """Adds the lateness of records; 0 or less means not late."""
         self._forget(now_s)
         seconds = np.maximum(late_ns, 0) / NS_PER_S
         buckets = np.minimum(np.ceil(np.log2(seconds + 1) * STEPS_A_DOUBLING), BUCKETS - 1).astype(np.int64)
@@ -96,8 +96,8 @@ class Lateness:
         self._at_s = now_s
 
     def quantile_s(self, share: float = PERCENTILE) -> float:
-        """The lateness that this share of the records does not exceed; rather too large than too small. 0 if there
-        were none.
+        """The lateness that this share of the records does not exceed; estimated too large rather than too small; 0
+        if there were none.
         """
         sums = np.cumsum(self._weights)
         if sums[-1] < 1e-6:
@@ -107,7 +107,7 @@ class Lateness:
 
 
 def floored(time_ns: int) -> int:
-    """Counts of events before it are exact."""
+    """Rounds a time down to a step: counts of events before a step are exact."""
     return max(time_ns, ANY_NS + STEP_NS) // STEP_NS * STEP_NS
 
 
@@ -157,7 +157,7 @@ class Watermarks:
 
     def _waiting(self, sample: Sample, before_ns: int) -> int:
         """The number of events before a time still to be published: those without a verdict, and one for each slot
-        that has some to show, or does not answer.
+        that has events to show, or does not answer.
         """
         undecided, last = sample.undecided, self.last
         waiting = undecided.before(before_ns)
@@ -167,19 +167,19 @@ class Watermarks:
         return waiting
 
     def held(self, at_ns: int, why: str) -> Pair | None:
-        """Used if there is nobody to ask: the last pair stays valid. ``None`` if there was none."""
+        """Returns the last pair, which stays valid if no sample can be taken; ``None`` if there was none."""
         return None if self.last is None else replace(self.last, at_ns=at_ns, held_by=(why,))
 
     def _holders(self, sample: Sample, shown_ns: int, silent: Sequence[SlotShown]) -> list[str]:
         found = [f"slot {each.slot}: {each.problem}" for each in silent]
         undecided = sample.undecided
         if sample.at_ns - undecided.said_ns > SILENT_NS:
-            found.append(f"{undecided.who} has said nothing since {utc(undecided.said_ns)}")
+            found.append(f"{undecided.who} has not reported since {utc(undecided.said_ns)}")
         if undecided.read_ns is None or undecided.why:
             found.append(undecided.why or "its dispatcher has not read its logs to their ends since it was started")
         if self._within_ns is None:
             found.append(
-                "written_within is not set: without it nothing is promised of lines that are not written yet"
+                "written_within is not set: without it nothing is known about lines that are not written yet"
             )
         elif undecided.read_ns is not None:
             bound = undecided.read_ns - self._within_ns
@@ -198,7 +198,7 @@ class Watermarks:
 
     # -- published lines -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
-        """Takes lines of an output file, in order; each comes once, or again after a crash.
+        """Takes lines of an output file, in order; each comes once, and perhaps again after a crash.
 
         Returns the late ones not counted yet, to be journaled and then given to ``count``.
         """
@@ -220,9 +220,9 @@ class Watermarks:
         self._counted[late.file] = late.end
 
     def _before(self, file: str, first: int) -> tuple[I64, I64, I64]:
-        """(n offsets in a file, n + 1 exact watermarks, n + 1 times that a percentile was taken from): from each
-        offset on those after it in their rows, of the newest pair whose cursor is not behind a record; ANY_NS: there
-        is none. Of the pairs whose cursors are not behind ``first`` the newest is enough."""
+        """Returns n offsets in a file, n + 1 exact watermarks, and n + 1 times from which a percentile was taken. A
+        record after k offsets has the k-th of both, those of the newest pair whose cursor is not past it (ANY_NS if
+        there is none)."""
         log, number = _log_of(file)
         rows: list[tuple[int, int, int]] = []
         for pair, least_ns in zip(reversed(self._pairs), reversed(self._leasts), strict=True):
@@ -243,7 +243,7 @@ def _later(before_ns: int | None, now_ns: int) -> int:
 
 
 def _further(last: Pair | None, cursor: Cursor) -> Cursor:
-    """A power cut may revert a publication until the slot's next start. Nothing more is read of a retired slot."""
+    """Returns the furthest position of each log, as a power cut may revert a publication for a while."""
     before = {} if last is None else last.cursor.positions
     return Cursor({log: max(at, before.get(log, at)) for log, at in cursor.positions.items()})
 

@@ -1,6 +1,4 @@
-"""Samples a pipeline and journals its watermarks, in parallel with its continuous verifier: one process
-per pipeline.
-"""
+"""Samples a pipeline and journals its watermarks next to its continuous verifier. One process per pipeline."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class WatermarkKeeper:
         self._journal.close()
 
     async def pass_(self) -> None:
-        """Takes one sample and its pair. A failure is reported once, and delays the watermarks."""
+        """Takes one sample, and journals its pair. A failure is reported once, and delays the watermarks."""
         said, pair = "", None
         try:
             pair = await self._sample()
@@ -105,7 +103,7 @@ class WatermarkKeeper:
         with self._undecided() as asked:
             at_ns = self._clock.now_ns()
             if asked is None:
-                return self.watermarks.held(at_ns, "its dispatcher has not said anything yet")
+                return self.watermarks.held(at_ns, "its dispatcher has not reported yet")
             slots = await self._slots()
             # No pause until the pair is journaled: lines published meanwhile are compared with it.
             return self.watermarks.take(Sample(at_ns, asked, slots, self._cursor()))
@@ -130,7 +128,7 @@ class WatermarkKeeper:
 
     # -- what is published -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Takes published lines of an output file, once, or again after a crash."""
+        """Takes published lines of an output file, which may come again after a crash."""
         times = np.array(times_ns, np.int64)
         late = self.watermarks.published(file, offsets, times, self._clock.monotonic())
         if late is not None:

@@ -77,7 +77,7 @@ def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
     assert unread.exact_ns == 90 * S
     assert "has not read its logs" in unread.held_by[0]
     still = _taken(marks, _sample(100, at_ns=3600 * S))
-    assert still.held_by == ("its dispatcher has said nothing since 1970-01-01T00:00:00Z",)
+    assert still.held_by == ("its dispatcher has not reported since 1970-01-01T00:00:00Z",)
     assert marks.held(7, "nobody is there") == Pair(
         7, 90 * S, held.percentile_ns, 1, unread.cursor, ("nobody is there",)
     )

@@ -35,7 +35,7 @@ def top_words(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 def visits(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """Visits of a user, which end half an hour after a click. A line: ``{"at":…,"user":"ann","page":"/"}``."""
+    """A user's visits, which end half an hour after the last click. A line: ``{"at":…,"user":"ann","page":"/"}``."""
     topology = Topology("visits")
     clicks = topology.log(logs, format="jsonl", key="user", time=AT, within_ns=within_ns)
     kept = {"clicks": count(), "pages": collect(lambda click: click.value["page"])}
@@ -45,8 +45,8 @@ def visits(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 class Pairs(Computation):
-    """Keyed by what both have in common: each click with its query, in any order. A click whose query has not arrived
-    after an hour is ``alone``."""
+    """Keyed by the field that clicks and queries share: joins each click with its query, in any order. A click whose
+    query has not arrived after an hour is ``alone``."""
 
     outputs = ("pairs", "alone")
 
@@ -71,8 +71,8 @@ class Pairs(Computation):
 def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> Topology:
     """A join of two logs. Lines: ``{"at":…,"q":"q1","terms":"rain"}``, ``{"at":…,"q":"q1","click":"c1"}``.
 
-    Its state is an hour's records. For several datacentres, for logs that arrive days late, and for billing, use
-    ``photon join``.
+    Its state holds the records of one hour. For several datacentres, for logs that arrive days late, and for billing,
+    use ``photon join``.
     """
     topology, same = Topology("pairs"), dict[str, Any](format="jsonl", key="q", time=AT, within_ns=within_ns)
     one, other = topology.log(queries, stream="queries", **same), topology.log(clicks, stream="clicks", **same)
@@ -83,9 +83,9 @@ def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> 
 
 
 def bill(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """Cents of an advertiser in an hour, corrected for a day. A line: ``{"at":…,"advertiser":"acme","cents":5}``.
+    """Sums an advertiser's cents per hour, corrected for a day. A line: ``{"at":…,"advertiser":"acme","cents":5}``.
 
-    An hour's valid record is the one in ``bill`` or, if corrected, the last in ``bill.corrections``.
+    The valid record of an hour is the one in ``bill`` or, if corrected, the last one in ``bill.corrections``.
     """
     topology = Topology("bill")
     clicks = topology.log(logs, format="jsonl", key="advertiser", time=AT, within_ns=within_ns)

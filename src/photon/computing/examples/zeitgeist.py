@@ -70,7 +70,7 @@ class Detector(Computation):
 
 
 def judge(model: Mapping[str, float] | None, count: int) -> tuple[dict[str, float], str]:
-    """The model after one more second, and that second's class: "spike", "dip" or ""."""
+    """Returns the model after one more second, and the class of that second: "spike", "dip" or ""."""
     if model is None:
         return {"mean": float(count), "seconds": 1}, ""
     mean, seconds = model["mean"], model["seconds"] + 1

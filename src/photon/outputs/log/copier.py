@@ -10,9 +10,9 @@ Invariants, whenever the process is killed or the power fails:
 
 Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
 
-Two others carry published logs on by plans of their own. ``sinks.objects`` puts files whole: an object never grows,
-and the manifest, not a position, says what is there. ``joiner.copies`` asks the copy for its end, and its answer
-decides how much the slot may publish.
+Two other modules copy published logs in their own ways. ``sinks.objects`` writes whole files, as an object never
+grows, and its manifest replaces the position. ``joiner.copies`` asks the copy for its end, and its answer decides how
+much the slot may publish.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAID_NS = NS_PER_S  # minimum time between two updates of that file
 
 
 class RelayedLogLost(PhotonError):
-    """A log that is being written differs from its copied part."""
+    """A file that is being copied to lacks bytes that were copied before."""
 
     def __init__(self, path: Path, copied: int, found: int) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 class Copier(ABC):
-    """Copies one source into one directory. One thread at a time, and one process: it locks that small file."""
+    """Copies one source into one directory. For one thread of one process, which locks the position's file."""
 
     def __init__(self, disk: Disk, directory: Path, name: str, suffix: str) -> None:
         """``name``: the source's name, unique in the directory. Raises UsageError if another process copies it there,
@@ -74,7 +74,7 @@ class Copier(ABC):
 
     @abstractmethod
     def _read_to(self) -> Callable[[], bytes]:
-        """Returns a function that encodes the position after everything yielded, even later."""
+        """Returns a function that encodes the position after everything yielded so far, even if called later."""
 
     @abstractmethod
     def behind(self) -> int:
@@ -95,9 +95,9 @@ class Copier(ABC):
             yield size
 
     def pass_on(self, now_ns: int | None = None, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Copies everything published now, durably, unless ``is_over`` ends it first; returns True if it was
-        everything. ``now_ns``: also records, once a second, the time up to which everything is there; only if nothing
-        else is copied into the directory. Raises like ``step``; after a PhotonError, the copied part is durable."""
+        """Durably copies everything published now, unless ``is_over`` ends it first; returns True if it copied all.
+        ``now_ns``: also records, once a second, the time up to which the copy is complete; only if nothing else is
+        copied there. Raises like ``step``; after a PhotonError, the copied part is durable."""
         try:
             whole = not any(is_over() for _ in self.step())
         except PhotonError:  # not OSError: after a failed sync, another one may report success for lost bytes
@@ -155,7 +155,7 @@ class Copier(ABC):
         return newest
 
     def _sync(self, path: Path, file: AppendFile) -> None:
-        """Syncs a file; bytes of a file that no longer exists count as not copied."""
+        """Syncs a file; raises RelayedLogLost if it no longer has its size, as after a removal."""
         if (there := self._size(path)) != file.size:
             raise RelayedLogLost(path, file.size, there)
         file.sync()
@@ -165,7 +165,7 @@ class Copier(ABC):
 
 
 def whole_ns(directory: Path) -> int:
-    """The time up to which everything published is in the directory; 0 before anything was copied."""
+    """Returns the time up to which all published bytes are in the directory; 0 before the first copy."""
     try:
         return int((directory / WHOLE_NAME).read_bytes())
     except (FileNotFoundError, ValueError):
@@ -173,5 +173,5 @@ def whole_ns(directory: Path) -> int:
 
 
 def say_whole(disk: Disk, directory: Path, time_ns: int) -> None:
-    """Raises OSError."""
+    """Records the time that ``whole_ns`` returns. Raises OSError."""
     disk.replace(directory / WHOLE_NAME, b"%d\n" % time_ns)

@@ -96,7 +96,7 @@ class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
     The lock's holder writes it once every batch of its predecessors, including ids that were carried over, has left
     the log by rule 4: dropped, or in synced output. A reader of all of ``files`` that finds an id still owned by one
-    of these incarnations may give the id up: as its record exists nowhere. Nothing is written under their tokens
+    of these incarnations may give the id up, as its record exists nowhere. Nothing is written under their tokens
     after that, so a later place would only delay the reader.
     """
 
@@ -137,9 +137,9 @@ def number_of(name: str) -> int:
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 
-    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers continue in
-    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, regardless
-    of position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
+    ``files``: the files of a sealed copy, of all kinds, final ones too, as plain name -> uncompressed length; readers
+    continue in them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more,
+    regardless of position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
     """
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 

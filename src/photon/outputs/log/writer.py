@@ -14,8 +14,8 @@ readable lengths. Invariants, even if the process is killed or the power fails a
 7. Nothing is cleared beyond what the required copy holds (``clearable`` in ``durable.json``, ``joiner.slot.output``).
 8. A damaged range is one entry of the format, which every reader skips and reports (``outputs.damaged``).
 
-A joiner's slot also writes through it, but starts in its own way (``photon.joiner.slot``): its redo log has the lines
-that will be written again, and readers see no more than the registry has witnessed.
+A joiner's slot also writes through this module, but starts in its own way (``photon.joiner.slot``): its redo log has
+the lines that will be written again, and readers see no more than the registry has witnessed.
 
 ``tests/simulation/log`` attacks rules 1 to 6, ``tests/simulation/copies`` 6 and 7, and ``tests/unit/outputs`` 8.
 """
@@ -263,7 +263,7 @@ class LogWriter:
 
     def publish(self, upto: int | None = None, *, now: float | None = 0.0) -> None:
         """Makes appended lines durable, closes the files that are due (``roll``), and shows readers everything, if
-        there is anything new. ``upto``: the number of its last row. Raises OSError, as ``sync``."""
+        there is anything new. ``upto``: the number of the last row. Raises OSError, as ``sync``."""
         grown = self.sync()
         self.log = self.log if upto is None else (0, upto)
         if self.roll(now) or grown or upto is not None:

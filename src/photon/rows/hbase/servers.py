@@ -88,7 +88,7 @@ class Servers:
         return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """Creates a table or namespace; False if it existed."""
+        """Creates a table or namespace; False if it already existed."""
         try:
             self.once(question)
         except Exception as error:
@@ -145,13 +145,13 @@ class Servers:
         raise problem
 
     def _order(self) -> Iterable[int]:
-        """Servers in turn; silent ones come last."""
+        """Returns the servers in turn, silent ones last."""
         first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
         turn = [(first + step) % count for step in range(count)]
         return sorted(turn, key=lambda at: self._shunned[at] > now)
 
     def interrupt(self) -> None:
-        """From now on no request is retried."""
+        """Stops all retries from now on."""
         self._stopping.set()
 
     def close(self) -> None:

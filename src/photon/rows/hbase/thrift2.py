@@ -1,6 +1,6 @@
 """HBase's Thrift 2 server through thriftpy2: the only file that imports it.
 
-The interface is written by hand, with the used part of HBase's own; enums are their numbers on the wire.
+The interface is written by hand and has the part of HBase's that is used here; enums are their numbers on the wire.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def types_of() -> Any:
 def connector(address: str, service: Any, key: str, answer_seconds: float) -> Callable[[], Any]:
     """Opens clients of a Thrift 2 server at host:port, named by ``key`` of the configuration.
 
-    Raises UsageError; its clients raise NotConnected.
+    Raises UsageError; the clients raise NotConnected.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 class RegistryOracle(BatchedOracle):
-    """An ``Oracle`` with at most one request in flight. ``close`` it."""
+    """An ``Oracle`` with at most one request in flight. Call ``close`` at the end."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None, wait: float = WAIT_SECONDS) -> None:
         """``addresses``: replica -> host:port. Without ``tls`` plain text is used."""

@@ -2,8 +2,8 @@
 
 Its confirmation is an entry that allocates nothing: it commits only if a majority still follows this replica, and its
 result is the end of allocated timestamps at that moment. Requests during an entry wait for the next one, so the
-batches grow with the load. An entry without an answer may have been committed: its range is then lost, without
-handed-out timestamps.
+batches grow with the load. An entry without an answer may have been committed: its range is then lost, and none of
+its timestamps are handed out.
 
 A new oracle begins at the wall clock's microseconds, so that one that replaces a lost one (backups of the registry
 have no timestamps) begins above all those handed out, which are fewer than a million a second.
@@ -36,7 +36,7 @@ PREFIX = "photon_oracle"
 
 
 class TimestampServer:
-    """The servicer of one replica. Lives on one event loop."""
+    """The gRPC servicer of one replica, on one event loop."""
 
     def __init__(self, group: Group, machine: OracleMachine, clock: Clock) -> None:
         self._group = group
