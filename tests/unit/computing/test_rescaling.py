@@ -241,7 +241,7 @@ def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeyp
     with pytest.raises(UsageError, match="another split or merge is in progress; wait"):
         make(site, move, SECONDS)
     monkeypatch.setattr(Table, "begin", lambda *given: None)
-    with site.alone(), pytest.raises(PhotonError, match=r"not within 0\.1 s"):
+    with site.alone(), pytest.raises(PhotonError, match=r"not done in 0\.1 s"):
         make(site, move, 0.1)
     compute.run(_topology(), state=site.state, base=tmp_path, once=True)
     _check(tmp_path, 30)

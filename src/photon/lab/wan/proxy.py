@@ -42,7 +42,7 @@ class Proxy:
         self._max = connections_max
         self._servers: list[asyncio.Server] = []
         self._open: set[_Connection] = set()
-        self._full = False
+        self._full = self._stopped = False
         self._unreachable: set[Route] = set()
         self._empty = asyncio.Event()
 
@@ -81,6 +81,7 @@ class Proxy:
 
     async def stop(self) -> None:
         """Stops listening and resets open connections."""
+        self._stopped = True  # a connection that was accepted just before begins after this
         for server in self._servers:
             server.close()
         for connection in list(self._open):
@@ -98,7 +99,7 @@ class Proxy:
         if full is not self._full:
             self._full = full
             _LOG.warning("connections are refused, too many are open" if full else "connections are accepted again")
-        if full or not forth.welcomes:
+        if full or self._stopped or not forth.welcomes:
             reset(transport)
             return None
         back = self.table.link(route.destination, route.source)
