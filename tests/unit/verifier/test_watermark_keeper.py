@@ -113,7 +113,7 @@ async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_
     assert pairs_of(read_journal(RealDisk(), tmp_path)) == []
 
 
-@pytest.mark.parametrize("why", ["has not said anything", "no dispatcher state"])
+@pytest.mark.parametrize("why", ["has not reported yet", "no dispatcher state"])
 async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(pipeline: _Pipeline, why: str) -> None:
     keeper = pipeline.keeper()
     pipeline.fails = why.startswith("no")
