@@ -164,7 +164,7 @@ def _other_authority(certs: Path) -> None:
 
 
 SPOILT: list[tuple[Callable[[Path], None], str]] = [
-    (_remove(f"{R1}.crt"), r"registry-r1\.crt: cannot be read \(No such file or directory\); create it with photon certs"),
+    (_remove(f"{R1}.crt"), r"registry-r1\.crt: cannot be read \(No such file or directory\); create it"),
     (_remove(f"{R1}.key"), r"registry-r1\.key: cannot be read"),
     (_remove("ca.crt"), r"ca\.crt: cannot be read"),
     (_garbage(f"{R1}.crt"), r"registry-r1\.crt: holds no certificate in PEM form"),
