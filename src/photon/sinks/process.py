@@ -184,6 +184,8 @@ class _Work:
         with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, self._say) as files:
 
             def idle(seconds: float) -> None:
+                if self.standing.problem:  # only a roll shows whether it is over, and the next is minutes away
+                    files.roll()
                 files.tick()
                 self.standing.told("")
                 self.ending.wait(seconds)

@@ -69,7 +69,7 @@ def test_each_alert_has_a_case_and_says_what_to_do() -> None:
 
 def test_the_runbooks_say_when_each_fires_and_resolves() -> None:
     page = (DEPLOY.parent / "docs" / "operations" / "README.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| (Photon[\w, ]+) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+)/(\d+) \| (Photon[\w, ]+) \|$", page, re.MULTILINE)
     said = {(name, int(fires), int(resolves)) for fires, resolves, names in rows for name in names.split(", ")}
     assert said == {(case.alert, case.fires_s, case.resolves_s) for case in CASES}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,10 @@ from photon.outputs.mirrored import MirroredFile, manifest_bytes
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.sinks import objects, process
 from photon.sinks.process import serve_sink
+from photon.sinks.rolling import RollLimits
 from photon.status.rows import alarms_of
 from photon.supervision.ports import free_ports
+from tests.integration.commands import soon
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import written_output
 
@@ -128,6 +132,43 @@ async def test_what_is_wrong_at_the_start_ends_it_and_later_it_waits(tmp_path: P
         stop.set()
         await serving
         await gatherer.close()
+
+
+async def test_a_full_disk_is_a_problem_until_a_file_of_parquet_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not only until the sink, tried again, waits for its next roll."""
+    full = [True]
+
+    class Disk(RealDisk):
+        def rename(self, old: Path, new: Path) -> None:
+            if full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().rename(old, new)
+
+    monkeypatch.setattr(process, "RealDisk", Disk)
+    monkeypatch.setattr(process, "RollLimits", partial(RollLimits, age_s=0.5))
+    slot = written_output(tmp_path)
+    slot.append(0, b'{"event_id":"a"}\n')
+    slot.finish(0)
+    standing = process.Standing("lake", "lake")
+    settings, stop = settings_of("lake"), asyncio.Event()
+    work = process._Work(settings, tmp_path, "lake", settings.sink["lake"], standing)
+
+    async def again() -> None:
+        while not stop.is_set():
+            await work.run(stop)
+
+    trying = asyncio.create_task(again())
+    await soon(lambda: standing.problem, WAIT_S, "it meets the full disk")
+    since_s = standing.since_s
+    await asyncio.sleep(2.0)
+    assert (bool(standing.problem), standing.since_s) == (True, since_s)
+    full.clear()
+    await soon(lambda: not standing.problem, WAIT_S, "it goes on")
+    stop.set()
+    await trying
+    assert [path.suffix for path in (tmp_path / "lake" / "joined").iterdir()] == [".parquet"]
 
 
 @pytest.mark.parametrize(
