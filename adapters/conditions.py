@@ -11,6 +11,7 @@ from photon.adapters.contract import AdapterError
 from photon.adapters.formats.json_values import MISSING
 
 PATTERN_CHARS_MAX = 8192
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 Scalar = str | int | float | bool | None
 
 
@@ -18,7 +19,8 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Holds when all tests that are set hold. A missing field fails all tests but ``missing``."""
 
     field: str
-    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is this value, or one of these
+    # Is this value, or one of these; a number or truth value also as text.
+    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET
     differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present and not one of these
     matches: str | None = None  # a regular expression that the field's text contains
     below: float | None = None
@@ -76,17 +78,33 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """True if both are equal; 1 does not equal true."""
+    """True if both are equal; 1 does not equal true. A text also equals the number or truth value that it spells, as
+    formats such as CSV have only texts."""
+    if isinstance(value, str) and isinstance(other, bool):
+        return value.lower() == str(other).lower()
+    if isinstance(value, str) and isinstance(other, int | float):
+        return _number(value) == other
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _between(value: object, condition: Condition) -> bool:
     if condition.below is None and condition.above is None:
         return True
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return (condition.below is None or number < condition.below) and (
-        condition.above is None or number > condition.above
+    number = _number(value)
+    return (
+        number is not None
+        and (condition.below is None or number < condition.below)
+        and (condition.above is None or number > condition.above)
     )
+
+
+def _number(value: object) -> int | float | None:
+    """The number that a value is or spells; ``None`` if it does neither. An integer may be beyond all floats."""
+    if isinstance(value, str):
+        if not NUMBER.fullmatch(value):
+            return None
+        try:
+            return int(value)
+        except ValueError:  # a fraction, or more digits than Python reads
+            return float(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.adapters.formats.delimited import as_in_log
 
 MASK = "****"
 _QUOTED = re.compile(r"""(?<!\w)(['"])(.+?)\1(?!\w)""", re.DOTALL)
@@ -33,8 +34,10 @@ class ShownRecord(NamedTuple):
 
 def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -> list[ShownRecord]:
     """Returns the text to write for each (record, its file, why it was not joined). No ``adapter``: no redaction."""
-    if adapter is None or not adapter.hides:
+    if adapter is None:
         return [ShownRecord(record, reason) for record, _, reason in rows]
+    if not adapter.hides:
+        return [ShownRecord(as_in_log(record, adapter.foreign_framing), reason) for record, _, reason in rows]
     left = Guard(adapter).each(rows, partial(_left, adapter))
     out = []
     for (record, _, reason), found in zip(rows, left, strict=True):

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.contract import BadRecord, Framing, LogFile
 from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, TimeField, column_places, without
 from photon.adapters.formats.cut_lines import I64, Mask, cut_lines
 from photon.adapters.formats.encodings import UTF16, looks_utf16
@@ -31,11 +31,23 @@ from photon.adapters.formats.field_text import escaped, field_pattern
 from photon.adapters.formats.text_lines import BLANKS, LINE_END
 from photon.adapters.times import TimeReader
 
-# Replaces a line end inside quotes: a record is one line of the same length. UTF-8 text never has this byte
-LINE_END_MARK = b"\xfe"
+# Replaces a line end inside quotes: a record is one line of the same length. UTF-8 text never has this byte; if a log
+# has it, NO_MARK replaces it, and the record is refused.
+LINE_END_MARK, NO_MARK = b"\xfe", b"\xff"
+_ALIKE = bytes.maketrans(LINE_END_MARK + NO_MARK, b"\n\n")
 FIELDS = b"#Fields:"
 _BLANKS = re.compile(rb"[ \t]++")
 _BOM = b"\xef\xbb\xbf"
+
+
+def unmarked(data: bytes) -> bytes:
+    """Returns the bytes of a log for a digest: alike with and without its line ends marked."""
+    return data.translate(_ALIKE)
+
+
+def as_in_log(record: bytes, framing: Framing) -> bytes:
+    """Returns a record with its line ends."""
+    return record.replace(LINE_END_MARK, b"\n") if framing.kind == "quoted" else record
 
 
 def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
@@ -136,8 +148,8 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             rows = np.searchsorted(ends, cuts)
             inside = (np.searchsorted(quotes, cuts) - np.searchsorted(quotes, starts)[rows]) % 2 == 1
             plain[rows[inside]] = False  # this delimiter is inside a field
-            if self._multiline and LINE_END_MARK in block:
-                plain[np.searchsorted(ends, np.flatnonzero(array == LINE_END_MARK[0]))] = False
+        if self._multiline and (LINE_END_MARK in block or NO_MARK in block):
+            plain[np.searchsorted(ends, np.flatnonzero(array >= LINE_END_MARK[0]))] = False
         if self._escape and self._escape in block:
             plain[np.searchsorted(ends, np.flatnonzero(array == self._escape[0]))] = False
         if not len(cuts):
@@ -182,6 +194,8 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         raise BadRecord(f"{role} field {self._names[role]!r} is {'absent' if value else 'empty'}")
 
     def _split(self, record: bytes) -> list[bytes]:
+        if self._multiline and NO_MARK in record:
+            raise BadRecord("has a byte 0xFE or 0xFF, as UTF-8 has not: name the log's encoding, or remove multiline")
         if self._is_plain and (self._field is None or self._quote not in record):
             return record.split(self._delimiter)
         if self._delimiter == BLANKS:

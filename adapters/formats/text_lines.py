@@ -40,7 +40,7 @@ class _Place(NamedTuple):
     skipped: int = 0  # first lines that were left out
     lines: int = 0  # lines of the record that the next line may belong to; 0 if none
     size: int = 0  # of that record
-    inside: int = 0  # _KEPT or _DROPPED: _KEPT or _DROPPED if the byte continues a line
+    inside: int = 0  # _KEPT or _DROPPED within a line; 0 at its beginning
     stream: int = 0  # of that record, with ``cri``: 1 for stdout, 2 for stderr, 0 for no line of CRI
 
 
@@ -81,7 +81,7 @@ class TextLines(Framing):
         return with_state(self.encoding, codec), _Place(*map(int, numbers))
 
     def _records(self, text: bytes, at: _Place) -> tuple[bytes, _Place]:
-        if at.skipped == self.skip_lines and not (self.comment or self.gathers):
+        if at.skipped == self.skip_lines and at.inside != _DROPPED and not (self.comment or self.gathers):
             return text, at
         skipped, lines, size, inside, stream = at
         out: list[bytes] = []
@@ -89,7 +89,7 @@ class TextLines(Framing):
         for line, ended in [*((each, True) for each in whole), *([(part, False)] if part else ())]:
             if not inside:
                 if skipped < self.skip_lines:
-                    skipped += ended
+                    skipped += 1
                     inside = _DROPPED
                 elif self.comment and line.startswith(self.comment):
                     inside = _DROPPED

@@ -16,7 +16,7 @@ from typing import TypeVar
 from xxhash import xxh3_128_digest
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.formats.delimited import LINE_END_MARK
+from photon.adapters.formats.delimited import unmarked
 
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
@@ -95,7 +95,7 @@ def read_head(
     start = len(BOM) if head.startswith(BOM) and not framing.forward else 0
     raw = head
     if framing.kind == "quoted":  # the identity must not depend on marked line ends
-        head = head.replace(LINE_END_MARK, b"\n")
+        head = unmarked(head)
     header = b""
     comments = framing.kind == "zeek"
     full = len(head) >= HEAD_BYTES
@@ -148,9 +148,7 @@ def proof_of(before: bytes) -> bytes:
     """
     if not before:
         return b""
-    if LINE_END_MARK in before:
-        before = before.replace(LINE_END_MARK, b"\n")
-    return xxh3_128_digest(before)  # twice a read; writers of logs have no reason to forge it
+    return xxh3_128_digest(unmarked(before))  # twice a read; writers of logs have no reason to forge it
 
 
 def proof_of_whole(key: tuple[int, int]) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_128_hexdigest
 
-from photon.adapters.formats.delimited import LINE_END_MARK
+from photon.adapters.formats.delimited import unmarked
 
 # Most bytes before a record that count. With fewer, logs that differ further back would be merged.
 CONTEXT_BYTES = 4096
@@ -28,9 +28,7 @@ def place_ids(
     """
     if len(before) < min(CONTEXT_BYTES, begin):
         raise ValueError(f"an id by place needs the bytes before offset {begin}, but only {len(before)} were given")
-    context = before + data
-    if LINE_END_MARK in context:  # line ends inside quotes count the same whether they are marked or not
-        context = context.replace(LINE_END_MARK, b"\n")
+    context = unmarked(before + data)  # line ends inside quotes count the same whether they are marked or not
     view, shift = memoryview(context), len(before) - begin
     ids = []
     for record, offset in zip(records, offsets, strict=True):

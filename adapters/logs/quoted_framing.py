@@ -15,7 +15,7 @@ import numpy as np
 
 from photon.adapters.contract import Framing
 from photon.adapters.formats.cut_lines import cut_lines
-from photon.adapters.formats.delimited import LINE_END_MARK, in_order
+from photon.adapters.formats.delimited import LINE_END_MARK, NO_MARK, in_order
 from photon.adapters.formats.field_text import plain_text, quoted_text
 from photon.adapters.logs.forward import ForwardBytes
 from photon.adapters.logs.reader import Source
@@ -48,6 +48,7 @@ class QuotedLines:
 
         All line ends of an incomplete last record are marked, so that it waits, unless it is ``final``.
         """
+        data = data.replace(LINE_END_MARK, NO_MARK)
         if self._quote not in data or b"\n" not in data:
             return data
         parts: list[bytes] = []

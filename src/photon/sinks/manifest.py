@@ -124,8 +124,3 @@ def _said(header: Header) -> tuple[str, ...]:
         if header.schema is UNSET
         else f"types {msgspec.json.encode(header.schema, order='sorted').decode()}",
     )
-
-
-def known(rolls: Sequence[Roll]) -> set[str]:
-    """Names of all files that the manifest lists."""
-    return {file.name for roll in rolls for file in roll.files}

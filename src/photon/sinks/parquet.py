@@ -275,6 +275,16 @@ class ParquetSink:
         path = self._directory / MANIFEST
         data = self._disk.read(path) if self._disk.exists(path) else b""
         rolls, whole = manifest.read(data, self._header, path)
+        unfinished = f"{len(rolls) + 1:06d}{SUFFIX}"  # of a sink that ended before its manifest had the line
+        for kind in self._header.kinds:
+            self._disk.make_dir(self._directory / kind)
+            for name in self._names(kind):
+                if whole == 0 and name.endswith((SUFFIX, SUFFIX + TEMPORARY)):
+                    raise UsageError(
+                        f"{self._directory}: there is {name}, but no {MANIFEST} that names it; name a new directory"
+                    )
+                if name.rpartition("/")[2] in {unfinished, unfinished + TEMPORARY}:
+                    self._disk.remove(self._directory / name)
         if whole < len(data):
             self._disk.truncate(path, whole)
         self._manifest = self._disk.append(path)
@@ -282,12 +292,6 @@ class ParquetSink:
             self._manifest.write(manifest.header_line(self._header))
             self._manifest.sync()
             self._disk.sync_dir(self._directory)
-        known = manifest.known(rolls)
-        for kind in self._header.kinds:
-            self._disk.make_dir(self._directory / kind)
-            for name in self._names(kind):
-                if name not in known and name.endswith((SUFFIX, TEMPORARY)):
-                    self._disk.remove(self._directory / name)
         return rolls
 
     def _names(self, directory: str) -> Iterator[str]:

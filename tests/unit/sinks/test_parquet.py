@@ -150,6 +150,23 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
         sink_in(tmp_path)
 
 
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "joined" / "part-00000.parquet"
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"theirs")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="there is joined/part-00000.parquet, but no manifest"):
+            sink_in(tmp_path)
+    theirs.unlink()
+    with sink_in(tmp_path) as sink:
+        pour(batches(None), sink)
+    theirs.write_bytes(b"theirs")
+    (theirs.parent / "000001.parquet").rename(theirs.parent / "old.tmp")
+    sink_in(tmp_path).__exit__(None, None, None)
+    assert theirs.exists()
+    assert (theirs.parent / "old.tmp").exists()
+
+
 def test_a_line_that_is_no_record_ends_it_and_nothing_of_the_roll_counts(tmp_path: Path) -> None:
     bad = Batch("joined", "s", b"none\n", b"2")
     with pytest.raises(LineUnreadable, match="is not an output record"), sink_in(tmp_path) as sink:

@@ -12,20 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Framing
+from photon.adapters.contract import BadRecord, Framing
+from photon.adapters.envelope import Envelope
 from photon.adapters.logs import quoted_framing
-from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.quoted_framing import QuotedLines
 
 QUOTED = Framing("quoted")
-ADAPTER = ConfiguredAdapter(
-    {
-        "primary": {"format": "csv", "key": "k", "columns": ["k", "a", "b"], "multiline": True},
-        "foreign": {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}},
-    }
-)
+CSV = {"format": "csv", "key": "k", "columns": ["k", "a", "b"], "multiline": True}
+TIME = {"field": "a", "unit": "s"}
+ADAPTER = ConfiguredAdapter({"primary": CSV, "foreign": {"format": "jsonl", "key": "k", "time": TIME}})
 FIELD = st.text('a",\n\r é', max_size=5)
 
 
@@ -59,6 +57,23 @@ def test_records(data: bytes, final: bool, records: list[bytes]) -> None:
     if not final or marked.endswith(b"\n"):
         pieces.pop()
     assert [piece.replace(b"\xfe", b"\n") for piece in pieces] == records
+
+
+def test_a_byte_that_would_be_a_mark_is_no_line_end(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'k1,"a\xfeb",1\nk2,"a\nb",2\n')
+    (block,) = [block for block in scanned(follow(tmp_path)) if block.data]
+    odd, good = block.data.split(b"\n")[:-1]
+    assert ADAPTER.primary_keys(block.data, block.file) == [None, b"k2"]
+    with pytest.raises(BadRecord, match="has a byte 0xFE or 0xFF, as UTF-8 has not: name the log's encoding"):
+        ADAPTER.primary_payload(odd, block.file)
+    assert orjson.loads(ADAPTER.primary_payload(good, block.file) or b"")["a"] == "a\nb"
+    envelope = Envelope(adapter=ConfiguredAdapter({"primary": CSV, "foreign": {**CSV, "id": "b", "time": TIME}}))
+    assert orjson.loads(envelope.unreadable(good, block.file, 0, "why", at_ns=0))["record"] == 'k2,"a\nb",2'
+
+
+def scanned(follower: Follower) -> list[Block]:
+    follower.scan()
+    return follower.poll(1 << 20, final=True)
 
 
 def follow(directory: Path, positions: list[LogPosition] | None = None) -> Follower:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Framing
@@ -24,6 +24,7 @@ OUT, ERR = b"2024-03-01T10:00:00Z stdout ", b"2024-03-01T10:00:00.5Z stderr "
 FRAMINGS = [
     TextLines(encoding="utf-16"),
     TextLines(encoding="cp1252", skip_lines=2, comment=b"#"),
+    TextLines(skip_lines=1),
     TextLines(begins=rb"\d", comment=b"#", colours=True),
     TextLines(continues=rb"\s|b", joint=b" "),
     TextLines(begins=rb"1", cri=True),
@@ -48,6 +49,8 @@ def made(framing: Framing, parts: list[bytes]) -> tuple[bytes, bytes]:
     st.lists(st.sampled_from(TEXTS), max_size=40),
     st.lists(st.integers(0, 90), max_size=5),
 )
+@example(TextLines(skip_lines=1), ["1"] * 30 + ["\n", "1", "\n"], [26])
+@example(TextLines(skip_lines=1, comment=b"#"), ["1"] * 30 + ["\n", "1", "\n"], [26])
 def test_the_records_are_the_same_wherever_the_bytes_are_cut(
     framing: TextLines, texts: list[str], cuts: list[int]
 ) -> None:
