@@ -1,4 +1,4 @@
-"""Tries a configuration on files, lists formats and adapters, starts a package for an adapter."""
+"""``photon adapter``: tests how log files are read, lists formats and adapters, and starts an adapter package."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def show(out: Printed) -> int:
 @click.option("--directory", type=PATH, default=Path(), show_default=True, help="Directory to make the package in.")
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
-    """Make a package with a working adapter, to change. It has an entry point, sample logs, tests and a README.
+    """Make a package with a working adapter to start from. It has an entry point, sample logs, tests and a README.
 
     NAME is a Python identifier and the name of the package's folder, which must not exist.
 
@@ -212,7 +212,7 @@ def _print_rejected(same: list[Tried]) -> None:
     before = "…" * bool(cut) + before[cut:]
     click.echo("    " + _cut(before + after))
     if first.stop:
-        wanted = f"^ here the pattern wants {first.stop.wanted}"
+        wanted = f"^ here the pattern expects {first.stop.wanted}"
         click.echo("    " + (" " * len(before) + _cut(wanted)))
 
 

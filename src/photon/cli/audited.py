@@ -33,8 +33,8 @@ OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
 
 
 def audited(command: Command) -> Command:
-    """Goes right above the function of a command that changes a deployment. A dry run leaves no line, nor does a
-    command that names no deployment. Raises PhotonError, before anything is done, if no line can be written."""
+    """Innermost decorator of a command that changes a deployment. Dry runs, and commands that name no deployment,
+    leave no line. Raises PhotonError, before anything is done, if no line can be written."""
 
     @functools.wraps(command)
     def told(**given: Any) -> Any:
@@ -178,8 +178,8 @@ def old(path: Path) -> Path:
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    """One entry per command, in order of their beginning; ``ended_at`` and ``exit_code`` are `None` if it has no end
-    line: it runs, or was killed. Skips malformed lines. Raises OSError."""
+    """Returns one entry per command, in order of their beginning. ``ended_at`` and ``exit_code`` are `None` if it has
+    no end line: it still runs, or was killed. Skips malformed lines. Raises OSError."""
     import orjson
 
     found: dict[str, dict[str, Any]] = {}
@@ -210,8 +210,8 @@ COLUMNS = (
 
 
 def show_audit(at: Deployed, limit: int = 50) -> int:
-    """``photon status audit``."""
+    """Implements ``photon status audit``."""
     path = place(at.config)
     found = entries(path)[-limit:]
-    at.part(Part("commands", found, COLUMNS, f"{path}: nothing was done yet"), file=str(path))
+    at.part(Part("commands", found, COLUMNS, f"{path}: no command has changed this deployment yet"), file=str(path))
     return 0

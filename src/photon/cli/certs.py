@@ -1,4 +1,4 @@
-"""A small authority, and the certificates of a deployment's processes."""
+"""``photon certs``: a small certificate authority, and the certificates of a deployment's processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an existing certificate, or an authority, which makes all its certificates useless.",
+    help="Replace an existing certificate, or an authority, which makes all its certificates invalid.",
 )
 @formatted
 def certs_issue(
@@ -83,7 +83,7 @@ def certs_for(
 ) -> None:  # fmt: skip
     """Issue a deployment's missing certificates. They go into the directory of [tls].
 
-    Can be repeated: existing ones of this authority are kept. A process uses a renewed certificate after a restart.
+    Safe to repeat: existing certificates of this authority are kept. A process uses a renewed one after a restart.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def certs_for(
             place.mkdir(parents=True, exist_ok=True)
         return
     if directories_only or (parent is not None and authority is None):
-        raise UsageError("--each-in goes with --ca or with --directories-only, and the latter only with it")
+        raise UsageError("--each-in needs --ca or --directories-only, and --directories-only needs --each-in")
     authority = authority or directory
     if not (authority / f"{AUTHORITY}.crt").exists():
         begin(authority, "photon", now, days=AUTHORITY_DAYS)
@@ -145,6 +145,6 @@ def _expires(row: dict[str, Any]) -> str:
 
 COLUMNS = (
     Column("file", lambda row: Path(row["file"]).name),
-    Column("identity", lambda row: row["identity"] or ("authority" if row["authority"] else "none of ours")),
+    Column("identity", lambda row: row["identity"] or ("authority" if row["authority"] else "not of Photon")),
     Column("names", "names", ", ".join), Column("expires", _expires),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``photon chaos``."""
+"""Implements ``photon chaos``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ compose_option = click.option(
 
 
 def _running(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--config, --run, --project, --compose, -o: the command gets ``at``, and ``where`` the deployment runs."""
+    """Declares --config, --run, --project, --compose and -o. The command gets ``at``, and ``where`` it runs."""
 
     @functools.wraps(command)
     def headed(at: Deployed, run: Path | None, project: str | None, compose: Path, **given: Any) -> Any:
@@ -58,7 +58,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("run")
 @click.argument("scenario", required=False)
-@click.option("--list", "listing", is_flag=True, help="List Photon's scenarios; run none.")
+@click.option("--list", "listing", is_flag=True, help="Only list Photon's scenarios.")
 @click.option(
     "--random", "drawn", is_flag=True, help="Inject a random fault every 15 s instead of running a scenario."
 )
@@ -70,21 +70,21 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @project_option
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
-              help="With --config: write own lines, or use the existing traffic.  [default: existing]")  # fmt: skip
+              help="With --config: generate traffic, or use the existing traffic.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
               help="Without --config: joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
-              help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show the schedule; run nothing.")
+              help="quick: outputs and ledgers against the truth; spark: also photon spark verify.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only show the schedule.")
 @formatted
 @audited
 def run(
     scenario: str | None, listing: bool, drawn: bool, config: Path | None, run: Path | None, project: str | None,
     traffic: str | None, how: str, dry_run: bool, out: Printed, **given: Any,
 ) -> int:  # fmt: skip
-    """Run a scenario of faults, heal, and verify. Traffic runs; all must settle before verifying.
+    """Run a scenario of faults, heal, and verify. Traffic keeps flowing; verification waits until all is settled.
 
     SCENARIO is a name that --list shows, or a file. Without --config it makes a deployment of its own (five
     registry replicas in three regions 100 ms apart, pipelines in east and west) and ends it afterwards.
@@ -109,7 +109,7 @@ def run(
     if config is None and (run is not None or traffic is not None or project is not None):
         raise UsageError("--run, --traffic and --project go with --config")
     if project is not None and (traffic == "own" or how == "spark"):
-        raise UsageError("--project: containers have a generator of their own and are verified against its truth")
+        raise UsageError("--project: containers have their own generator and are verified against its truth")
     wishes = Wishes(
         scenario=scenario, config=config, run=run, project=project, spark=how == "spark",
         own_traffic=traffic == "own" or config is None, **given,
@@ -194,7 +194,7 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
 
 def _said_of(report: Report) -> Iterator[tuple[str, str]]:
     if report.good:
-        good = f"every one of {report.events:,} events came out exactly once" if report.events else "all is right"
+        good = f"every one of {report.events:,} events came out exactly once" if report.events else "no problems"
         yield "verdict", click.style(good, fg="green")
     else:
         yield "verdict", click.style(many(len(report.problems), "problem"), fg="red", bold=True)
@@ -208,7 +208,7 @@ def _said_of(report: Report) -> Iterator[tuple[str, str]]:
         within = report.latency.within.items()
         yield "verdict within", ", ".join(f"{share:.4%} in {limit} s" for limit, share in within)
     for back in report.backs:
-        took = "never seen at the head of its logs" if back.seconds is None else f"caught up in {back.seconds:g} s"
+        took = "never seen to catch up" if back.seconds is None else f"caught up in {back.seconds:g} s"
         what = f"away {back.away_s:g} s, {took}, {back.read:,} events read, {back.wasted} joins wasted"
         yield f"back: {back.datacentre}", what
     yield "settled", f"{report.settle_s:g} s after the heal; {report.wasted} joins wasted in all"
@@ -221,7 +221,7 @@ def _uses(report: Report) -> Iterator[tuple[str, str]]:
     judged = [use for use in report.uses if use.judged]
     if judged and not report.growing:
         most = max(judged, key=lambda use: use.memory_after)
-        flat = f"flat in {len(judged)} processes; most: {most.name} {most.memory_after / MIB:.0f} MiB"
+        flat = f"flat in {len(judged)} processes; largest: {most.name} {most.memory_after / MIB:.0f} MiB"
         yield "memory, files", flat
     for use in report.growing if judged else ():
         memory = f"{use.memory_before / MIB:.0f} to {use.memory_after / MIB:.0f} MiB"
@@ -232,5 +232,5 @@ def _uses(report: Report) -> Iterator[tuple[str, str]]:
 def _spread(spread: Spread) -> str:
     if not spread.count:
         return "-"
-    values = f"p50 {spread.p50_ms:,.0f} ms, p99 {spread.p99_ms:,.0f} ms, most {spread.max_ms:,.0f} ms"
+    values = f"p50 {spread.p50_ms:,.0f} ms, p99 {spread.p99_ms:,.0f} ms, max {spread.max_ms:,.0f} ms"
     return f"{values} ({spread.count:,} events)"

@@ -52,10 +52,10 @@ def init(
     file: Path, state: Path | None, thrift: tuple[str, ...], table: str, processes: int, intervals: str | None,
     durable: bool | None, out: Printed,
 ) -> int:  # fmt: skip
-    """Keep a topology's state in HBase. Says which intervals of FILE's keys this machine has.
+    """Keep a topology's state in HBase. Assigns intervals of FILE's keys to this machine.
 
-    For several machines: each does this once, with a --state of its own, and then runs it. An interval that another
-    machine had is taken over: its former processes can no longer write. Run again, it names other servers or
+    With several machines, run it once on each, with its own --state, and then photon compute run. An interval of
+    another machine is taken over: its former processes can no longer write. Run it again to name other servers or
     intervals. Acknowledged writes survive a crash of HBase only on HDFS. HBase does not report its file system, so
     state it here.
 
@@ -198,8 +198,8 @@ def _time(time_ns: int | None) -> str:
 
 # -- photon status compute -------------------------------------------------------------------------------------------
 def status(at: Deployed, name: str | None = None) -> int:
-    """``name``: the file, or its state directory. Exit code 3: records were put aside, or a process is silent. Raises
-    UsageError."""
+    """``photon compute status``. ``name``: the file, or its state directory. Exit code 3: records were put aside, or
+    a process is silent. Raises UsageError."""
     from photon.assembly.computing import default_state, load_topology
     from photon.computing.site import statuses
 
@@ -234,7 +234,7 @@ STAGES = (
 
 
 def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
-    """A row for each computation of each interval; the document has one for each interval."""
+    """Shows a row for each computation of each interval; the document has one row for each interval."""
     owners = [_document(each) for each in found]
     rows = [
         {**dict.fromkeys(("records", "late", "timers", "produced", "aside"), 0), **owner, "computation": name,
@@ -266,8 +266,8 @@ def rescale(
     """Divide FILE's keys among more or fewer processes. The topology may be running or not.
 
     Each process owns an interval of hashes of keys. A split or a merge ends the processes concerned, moves their
-    state, and starts the new ones; the others go on. No record is lost or counted twice. An interrupted one is
-    completed by the next photon compute run before anything else. Shows the intervals.
+    state, and starts the new ones; the others go on. No record is lost or counted twice. An interrupted split or
+    merge is completed first by the next photon compute run. Shows the intervals.
 
     \b
     Examples:
@@ -324,7 +324,7 @@ def _hash(text: str | None) -> int | None:
 def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
     """Apply the changed FILE of a running topology. Computations and streams may be added, removed and corrected.
 
-    FILE is read and checked first; one with a mistake changes nothing. New computations see records from then on; the
+    FILE is checked first; a mistake in it changes nothing. New computations see records from then on; the
     state of removed ones is kept in case they are added again. If nothing runs, the next start applies the file.
 
     \b

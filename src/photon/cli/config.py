@@ -1,4 +1,4 @@
-"""Checks if a deployment file is usable, and what must still be made."""
+"""``photon doctor config``: checks if a deployment file is usable, and lists what must still be made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check(at: Deployed) -> int:
-    """``photon doctor config``. Raises PhotonError."""
+    """Implements ``photon doctor config``. Raises PhotonError."""
     found = checked(at.config, at.overrides)
     notes = [*found.hints, *found.missing]
     joins = sorted(found.settings.join)
@@ -27,7 +27,7 @@ def check(at: Deployed) -> int:
 
 
 class Checked(NamedTuple):
-    """A usable deployment file. Lines for people."""
+    """A usable deployment file, and notes about it as lines of text."""
 
     settings: Settings
     survives: list[str]  # the losses that the registry survives, as a sentence
@@ -49,7 +49,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     for name in settings.join:
         adapter_of(settings, name, file.parent)
     apart = [
-        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} are processes of their own, calling {each.join}'s adapter"
+        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} run as separate processes, as they call {each.join}'s adapter"
         for name, each in settings.datacentre.items()
         if settings.join[each.join].runs_user_code
     ]
@@ -57,7 +57,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 
 
 def _missing(settings: Settings, base: Path) -> list[str]:
-    """Things to be made before the services start. Raises UsageError for an unusable key or certificate."""
+    """Lists what must be made before the services start. Raises UsageError for an unusable key or certificate."""
     from photon.idregistry.client.deployment_key import key_path, read_key
 
     notes = _certificates(settings, base)

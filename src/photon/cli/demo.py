@@ -1,4 +1,4 @@
-"""``photon demo``."""
+"""Implements ``photon demo``."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     """Join a live stream in two datacentres, lose one, and verify every click.
 
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
-    three regions, 30 ms apart: all processes of their own. One whole datacentre is killed with kill -9, its registry
-    replica included; the other takes over; it returns and catches up. Exit code 0 only if every click came out
-    exactly once over both, with the right contents, the ledgers of both agree with the truth, and no verifier has an
-    alarm.
+    three regions, 30 ms apart. Each is a separate process. One whole datacentre, with its registry replica, is killed
+    with kill -9; the other takes over; then the killed one returns and catches up. Exit code 0 only if every click
+    came out exactly once over both, with the right contents, the ledgers of both agree with the truth, and no
+    verifier has an alarm.
 
     \b
     Example:
@@ -88,7 +88,7 @@ class DemoView(LiveView):
         self.console.print(f"[{at:5.1f} s] {what}", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, seen: Observation) -> None:
-        """Call a few times per second."""
+        """Shows the progress. Call it a few times per second."""
         if self.draw(lambda: _live_table(seen)):
             return
         now = time.monotonic()
@@ -150,7 +150,7 @@ def _result(report: Report, directory: Path, *, kept: bool) -> Iterator[str | Pa
     columns = (Column("phase"), Column(">seconds"), *right, Column(">wasted"))
     yield from ("", "Who decided", Part("", rows, columns), "")
     p50, p90, p99 = report.latencies_ms
-    said = [("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")]
+    said = [("lines written", f"{report.lines:,} in each datacentre, {report.clicks:,} of them clicks")]
     if report.killed:
         said += [("kill -9", report.killed), ("return", report.catch_up)]
     said += [

@@ -34,12 +34,12 @@ BEHIND = (Column("log"), Column(">bytes behind", "bytes"), Column(">seconds behi
 
 
 class Silent(PhotonError):
-    """No dispatcher answers."""
+    """Raised if no dispatcher answers."""
 
 
 def lag(at: Deployed) -> int:
-    """Shows sums, and the logs that wait longest; how many events wait in the retry store, since when, and if joiners
-    fail. A log's last line without its newline is not lag. Seconds: since the oldest unread byte was written, judged
+    """Shows the lag: sums, the logs that wait longest, the events in the retry store and their age, and failing
+    joiners. A log's unfinished last line is not lag. Seconds count from the write of the oldest unread byte, judged
     by file times. Exit code 3: some dispatcher does not answer."""
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
@@ -114,9 +114,9 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
     """Skip unread events that another datacentre reads. The dispatcher, or join on Spark, must be stopped.
 
-    For one that lost its state or is too far behind. Skipped events get their verdict from the other
+    Use it for a dispatcher that lost its state or is too far behind. Skipped events get their verdict from the other
     datacentre and are not counted in this one's ledger. Where records are not in the order of their event time,
-    less is skipped. Compressed files are read through to find the place.
+    less is skipped. Compressed files are read from their beginning to find the place.
 
     \b
     Examples:

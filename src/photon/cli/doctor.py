@@ -30,7 +30,7 @@ COLUMNS = (*map(Column, ("area", "level", "where", "what")), Column("what to do"
     "here",
     multiple=True,
     metavar="NAME",
-    help="This datacentre runs on this machine; default: guessed from addresses and directories.",
+    help="Datacentre on this machine; default: guessed from addresses and directories.",
 )
 @deployed(required=False, help="The deployment file; without it, only this machine is checked.")
 def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
@@ -82,7 +82,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 
 def _look(at: Deployed, here: tuple[str, ...], tell: Callable[[str], None]) -> Look:
-    """Runs all possible checks; with a mistake in the file, only those of this machine."""
+    """Runs all checks that are possible; if the file has a mistake, only those of this machine."""
     from photon.fleet.here import Here, machine
     from photon.fleet.look import Look, whole
 

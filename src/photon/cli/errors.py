@@ -90,7 +90,7 @@ class OneLineErrors(click.Group):
 
 
 def _told(error: click.UsageError) -> str:
-    """Suggests the probable word, also where click does not."""
+    """Returns the error's line; suggests the probable word even where click does not."""
     more, context = "", error.ctx
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
         alike = get_close_matches(error.message.partition("'")[2].partition("'")[0], error.param.type.choices)

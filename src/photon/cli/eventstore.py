@@ -66,7 +66,7 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
 
 # -- photon status eventstore ----------------------------------------------------------------------------------------
 def show(at: Deployed) -> int:
-    """Shows the event store. Exit code 3: keys wait for logs that cannot be read."""
+    """``photon status eventstore``. Exit code 3: keys wait for logs that cannot be read."""
     details, now_ns = _ask(at, lambda operator: operator.details()), time.time_ns()
     document, ranked = asdict(details), sorted(details.sources, key=lambda e: (e.bytes_read - e.bytes_known, e.path))
     facts = Part("", [document["progress"] | {"now_ns": now_ns}], PROGRESS)
@@ -189,7 +189,7 @@ COLUMNS = (
 
 
 def caches(at: Deployed) -> int:
-    """Exit code 3: not all nodes answer; look-ups then read the logs."""
+    """``photon status caches``. Exit code 3: not all nodes answer; look-ups then read the logs."""
     from photon.fleet.look import look_at
 
     look = asyncio.run(look_at(at.settings, at.pipeline[0], ["cache"], at.tls))
@@ -207,5 +207,5 @@ def _row(heard: Heard, now: Numbers) -> dict[str, Any]:
 
 
 def _asked(row: dict[str, Any]) -> int | None:
-    """Look-ups that the node answered; `None` if it does not answer."""
+    """Returns the number of look-ups that the node answered; `None` if it is silent."""
     return row["hits"] + row["misses"] if row["answers"] else None

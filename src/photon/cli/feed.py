@@ -59,7 +59,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: int, out: Printed) -> None:
     """Write the logs of a past day, a file for each hour.
 
-    Gives a nightly verification something to verify at once. `photon feed check` compares what came out.
+    Gives a nightly verification something to verify at once. `photon feed check` compares the outputs with it.
 
     \b
     Examples:

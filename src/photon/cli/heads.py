@@ -54,7 +54,7 @@ class Printed:
         self.json = output_format == "json"
 
     def show(self, document: Any, *people: Shown) -> None:
-        """Prints the document with ``-o json``; otherwise what ``people`` see."""
+        """Prints the document with ``-o json``; otherwise shows ``people``."""
         if self.json:
             print_json(document)
         else:
@@ -89,7 +89,7 @@ class Deployed(Printed):
 
     @cached_property
     def settings(self) -> Settings:
-        """Raises ConfigError."""
+        """The settings of the file. Raises ConfigError."""
         return self.load()
 
     def load(self) -> Settings:
@@ -122,7 +122,7 @@ class Deployed(Printed):
 
     @contextmanager
     def registry(self) -> Iterator[OperatorClient]:
-        """All replicas, as an operator. Raises UsageError."""
+        """Yields a client of all replicas, as an operator. Raises UsageError."""
         from photon.idregistry.operate.operator_client import OperatorClient
 
         addresses = {name: replica.address for name, replica in self.with_registry.registry.replicas.items()}
@@ -136,7 +136,7 @@ _format = click.option(
 
 
 def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-o``: the command gets ``out``, a Printed."""
+    """Declares ``-o``. The command gets ``out``, a Printed."""
 
     @functools.wraps(command)
     def headed(output_format: str, **given: Any) -> Any:
@@ -146,7 +146,7 @@ def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "The deployment file.") -> Head:
-    """``--config`` (``config``: a Path; `None` only if not ``required``).
+    """Declares ``--config`` (``config``: a Path; `None` only if not ``required``).
 
     ``unless``: parameters that replace it. They are processed first, because given options come first.
     """
@@ -183,8 +183,8 @@ def deployed(
     unless: Sequence[str] = (),
     help: str = "The deployment file.",
 ) -> Head:
-    """``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre`` if ``datacentre`` describes its
-    use: the command gets one Deployed, ``at``, instead."""
+    """Declares ``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre`` if ``datacentre``
+    describes its use: the command gets one Deployed, ``at``, instead."""
     named = FILE if file else config(required=required, unless=unless, help=help)
     options = [named, *([overrides] if sets and not file else [])]
     if datacentre:
@@ -225,7 +225,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, settings: tuple[s
 
 
 def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--master`` and ``--spark`` (``spark``: a dict)."""
+    """Declares ``--master`` and ``--spark`` (``spark``: a dict)."""
     default = "default: that of spark-submit, else local[*]"
     master = click.option("--master", metavar="URL", help=f"Spark's master; {default}.")
     spark = click.option("--spark", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="A Spark setting.")
@@ -233,7 +233,7 @@ def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def words_of(context: click.Context) -> list[str]:
-    """``["joiner", "drain"]``, regardless of the program's name."""
+    """Returns the command's words, like ``["joiner", "drain"]``, regardless of the program's name."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, context.info_name or "")
@@ -307,6 +307,6 @@ def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Asks on standard error, right before the action. Raises click.Abort at a no."""
+    """Asks on standard error, right before the action. Raises click.Abort if the answer is no."""
     if not yes:
         click.confirm(question, abort=True, err=True)

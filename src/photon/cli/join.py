@@ -28,7 +28,7 @@ NAMED = 3  # largest number of unread logs to name
 @click.command()
 @click.option("--primary", type=PLACE, required=True,
               help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
-@click.option("--foreign", type=PLACE, required=True, help="The foreign logs, likewise.")
+@click.option("--foreign", type=PLACE, required=True, help="The foreign logs, in any of the same forms.")
 @click.option("--kafka-client", type=PATH, metavar="FILE",
               help="For kafka://…: client properties, in librdkafka's spelling.")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
@@ -164,7 +164,7 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
     if not balances(ledger):
         return FAILED, "the ledger does not balance; this is a bug in Photon: keep the output directory and report it"
     if result.unowned:
-        return FAILED, f"{result.unowned} output records are not owned in the registry; keep the output directory"
+        return FAILED, f"{result.unowned} output records are not owned in the registry; keep the output and report it"
     if result.stopped and options.once:
         return FAILED, "interrupted before every event had a verdict; run this again to continue"
     if result.unread:

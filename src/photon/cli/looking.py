@@ -30,7 +30,7 @@ C = TypeVar("C", bound=Client)
 
 
 def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
-    """Makes a client on its own event loop, has it do one thing, and closes it."""
+    """Makes a client on its own event loop, awaits ``what`` with it, and closes it."""
 
     async def done() -> T:
         client = make()
@@ -109,7 +109,7 @@ class LiveView:
         return Console(stderr=True)
 
     def draw(self, table: Callable[[], RenderableType]) -> bool:
-        """Call a few times per second. Returns False if there is no terminal, and nothing was drawn."""
+        """Draws the table. Call it a few times per second. Returns False if it has no terminal to draw on."""
         if not sys.stderr.isatty():
             return False
         from rich.live import Live
@@ -128,8 +128,8 @@ class LiveView:
 
 
 def again(show: Callable[[], T], every_s: float) -> T | None:
-    """Repeats until Ctrl-C or SIGTERM, or until its reader has gone. Returns what it showed last, `None` for
-    nothing."""
+    """Calls ``show`` until Ctrl-C or SIGTERM, or until the reader of the output has gone. Returns its last result,
+    `None` if it never returned."""
     shown: T | None = None
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -26,7 +26,7 @@ NOT_FOR_OTHERS = 0o027  # the umask of every command; a caller's stricter one st
 
 
 class Noun(NamedTuple):
-    """``about`` is its line of ``photon --help``. ``at``: its command in photon.cli, or those of its verbs."""
+    """A command or a noun. ``about``: its line of ``photon --help``. ``at``: its command, or its verbs'."""
 
     about: str
     at: str | Mapping[str, str]
@@ -207,7 +207,7 @@ class Tree(OneLineErrors):
 def walk(
     command: click.Command, path: tuple[str, ...] = ("photon",)
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """(``("photon", "slot", "retire")``, its command), groups included, in the order of help."""
+    """Yields (``("photon", "slot", "retire")``, its command), groups included, in the order of help."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("output", type=PLACE, required=False)
 @config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
-@click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
+@click.option("--datacentre", metavar="NAME", help="With --config: datacentre of the output; default: the only one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Keep reading new records until SIGTERM.")
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--with-watermark", is_flag=True,
               help="Print the watermark when it has moved and all records are read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
-              help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
+              help="Where to begin; CURSOR is a line printed by --with-cursor.")  # fmt: skip
 @click.option(
     "--cleared-only",
     is_flag=True,
@@ -73,9 +73,9 @@ def read(
 
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
-        raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
+        raise UsageError(f"--with-cursor and {other} cannot be combined: the cursor is in the stream, or in a file")
     if with_watermark and output_format == "table":
-        raise UsageError("--with-watermark and -o table exclude each other")
+        raise UsageError("--with-watermark and -o table cannot be combined")
     place = named_place(output, config, datacentre, follow=follow)
     watermark = _watermarks(place, kinds, config, datacentre) if with_watermark else lambda cursor: b""
     kept = CursorFile(UrlDisk(), cursor_file) if cursor_file is not None else None
@@ -135,7 +135,7 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     elif begin.startswith("{"):
         start = Cursor.decode(begin.encode("utf-8", "surrogateescape"), "--from")
     else:
-        raise UsageError(f"--from {begin}: neither beginning nor end nor a cursor, which begins with {{")
+        raise UsageError(f"--from {begin}: must be beginning, end, or a cursor (one begins with {{)")
     if kept is not None:
         kept.save(start)  # the present end, not that at the next call
     return start

@@ -35,7 +35,7 @@ class Signals:
 
     @property
     def descriptor(self) -> int:
-        """Readable once a stop is requested."""
+        """A descriptor that becomes readable once a stop is requested."""
         return self._wake
 
     def wait(self, seconds: float) -> None:

@@ -86,7 +86,7 @@ def _words(state: ServiceState) -> str:
 
 # -- photon status processes -----------------------------------------------------------------------------------------
 def show_processes(at: Deployed, run: Path | None = None, wait: bool = False, timeout: float = WAIT_S) -> int:
-    """Exit code 0 means that all are up."""
+    """Implements ``photon status processes``. Exit code 0 means that all are up."""
     directory = place(at.config, run)
     states = waited(lambda: tell(directory, "ps"), _all_up, timeout if wait else 0.0, POLL_S)
     show(at, states, directory)
@@ -270,7 +270,7 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
     Examples:
       photon joiner drain east-1 --config photon.toml --dry-run
       photon joiner drain east-1 --config photon.toml
-    Exit codes: 0 drained and held, 1 refused, or it does not end, 2 wrong usage, 3 held, but something was still
+    Exit codes: 0 drained and held, 1 refused, or it did not end, 2 wrong usage, 3 held, but something was still
     undecided (the registry did not answer): its next start redoes it.
     """
     from photon.supervision.draining import PATIENCE_S, check_drain, joiner_named
@@ -291,7 +291,7 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
 
 
 @click.command()
-@_takes_out("Whose dispatcher; may be left out if there is one.")
+@_takes_out("Datacentre of the dispatcher; default: the only one.")
 def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
     """Stop a datacentre's dispatchers until they are resumed.
 
@@ -323,7 +323,7 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
 
 
 @click.command()
-@_takes_out("Whose dispatcher; may be left out if there is one.")
+@_takes_out("Datacentre of the dispatcher; default: the only one.")
 def resume(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
     """Start a paused dispatcher again, and wait until it is up.
 

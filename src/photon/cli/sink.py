@@ -56,7 +56,7 @@ class _Published:
 
 
 def _published(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The input that every sink has: the command gets ``source``, a _Published that SIGTERM and SIGINT stop."""
+    """Declares the options of a sink's input. The command gets ``source``, a _Published ended by signals."""
     import functools
 
     @functools.wraps(command)
@@ -103,7 +103,7 @@ def parquet(
     roll_size: int,
     roll_age: float,
 ) -> int:
-    """Write records once each into rolled Parquet files.
+    """Write each record once into rolled Parquet files.
 
     It may be stopped at any moment and continues: records of files that the manifest does not name are written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
@@ -143,7 +143,7 @@ def parquet(
 @_NAME
 @_COMMIT_AGE
 def postgres(source: _Published, into: str, table: str, name: str, commit_age: float) -> int:
-    """Write records once each into a table of PostgreSQL.
+    """Write each record once into a table of PostgreSQL.
 
     Rows and cursor (table photon_sinks) are committed together; it may be ended at any moment, and with --follow the
     server too. OUTPUT is an output of photon join. Needs pip install 'photon-join[postgres]'.
@@ -169,7 +169,7 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
 @_NAME
 @_COMMIT_AGE
 def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
-    """Write records once each into a topic of Kafka. This holds for readers of committed messages.
+    """Write each record once into a topic of Kafka, for readers of committed messages.
 
     Records and cursor (topic TOPIC-photon-cursors) are one transaction; it may be ended at any moment, and with
     --follow brokers too. OUTPUT is an output of photon join. Needs pip install 'photon-join[kafka]'.

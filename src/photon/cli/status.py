@@ -45,7 +45,7 @@ PARTS: Mapping[str, Shows] = {
     "processes": Shows("what photon up keeps running here", "running:show_processes", "run wait timeout"),
     "registry": Shows("the registry's groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait "
     "timeout"),
-    "members": Shows("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
+    "members": Shows("registry members, in the file and on each replica", "registry.status:members", "overrides"),
     "shards": Shows("event times of each shard, and the current change", "registry.reshard:shards",
                    "overrides replica timeout"),
     "ledger": Shows("verdicts of all events read, by hour; NAME: an output", "ledger:ledger",
@@ -59,7 +59,7 @@ PARTS: Mapping[str, Shows] = {
     "slots": Shows("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
     "oracle": Shows("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Shows("delays and cuts between regions", "wan:directions", "control"),
-    "certificates": Shows("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
+    "certificates": Shows("certificates; NAME: a file or directory", "certs:certificates", "overrides name"),
     "top": Shows("the busiest parts; NAME: processes, slots, logs or shards", "top:top",
                 "overrides datacentre name sort limit watch every"),
     "audit": Shows("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
@@ -127,7 +127,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
     required=False, unless=["urls", "control"], datacentre="Only this datacentre; default: all, or the only one."
 )
 def status(at: Deployed, part: str, **given: Any) -> int:
-    """Dispatches to the part."""
+    """Calls the function of the part."""
     chosen = PARTS[part]
     options = taken(f"status {part}", chosen.takes, "part config output_format", given)
     module, _, function = chosen.function.partition(":")
@@ -144,7 +144,7 @@ def overview(
     listen: str | None = None,
     every: float = 2.0,
 ) -> int:
-    """``photon status`` without a part."""
+    """Implements ``photon status`` without a part."""
     if (at.given is None) == (not urls):
         raise click.UsageError("name a deployment file with --config, or status pages with --url")
     if web:
@@ -203,7 +203,7 @@ def _show(at: Deployed, look: Look, every: float | None) -> int:
 
 @contextmanager
 def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look]:
-    """Takes two looks at first, as rates need two."""
+    """Yields a function that returns the overviews. Asks the processes once before, as rates need two looks."""
     if urls:
         yield lambda: [_fetched(url) for url in urls]
         return
@@ -223,7 +223,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
 
 
 def _fetched(url: str) -> dict[str, Any]:
-    """The overview from a status page. Raises PhotonError, UsageError."""
+    """Gets the overview from a status page. Raises PhotonError, UsageError."""
     import urllib.error
     import urllib.request
 

@@ -38,7 +38,7 @@ def _on_tables(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
-    """Raises UsageError, StoreFailed."""
+    """Opens the tables that the options name. Raises UsageError, StoreFailed."""
     from photon.tables.configured import open_tables
     from photon.tables.tables import Tables
 
@@ -257,7 +257,7 @@ def _text(value: Any) -> str:
 @click.option(
     "--retire",
     metavar="OBSERVER",
-    help="Only retire an observer that no program defines any more; "
+    help="Retire an observer that no program defines any more, and end; "
     "until then every change of its column is kept for it.",
 )
 @formatted
@@ -337,7 +337,7 @@ ORACLE = (
 
 
 def oracle(at: Deployed) -> int:
-    """Exit code 3: no replica leads it, or not all answer."""
+    """Implements ``photon status oracle``. Exit code 3: no replica leads it, or not all answer."""
     from photon.fleet.look import look_at
 
     settings = at.with_registry

@@ -43,7 +43,7 @@ def show(*what: Shown) -> None:
 
 
 def draw(part: Part) -> None:
-    """Draws a table; in a file or a pipe without Rich, which takes longer to load than a short join."""
+    """Draws a table. In a file or a pipe it does without Rich, which takes longer to load than a short join takes."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -73,13 +73,13 @@ def table_of(part: Part) -> Table:
 
 
 def facts(said: Iterable[tuple[str, str]]) -> list[str]:
-    """Prints a line for each fact: its name and its text."""
+    """Returns a line for each fact: its name and its text."""
     named = list(said)
     width = max((len(name) for name, _ in named), default=0)
     return [f"{name:<{width}}  {what}" for name, what in named]
 
 
 def counted(counts: Mapping[str, int], meanings: Mapping[str, str], what: str = "events") -> Part:
-    """The counters that are not zero, each with its meaning."""
+    """Makes a table of the counters that are not zero, each with its meaning."""
     rows = [{"count": counts[name], "is": meaning} for name, meaning in meanings.items() if counts.get(name)]
     return Part("", rows, (Column(f">{what}", "count"), Column("verdicts", "is")))

@@ -16,7 +16,7 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
+        """Returns bytes."""
         try:
             return size(int(value) if str(value).isdigit() else value)
         except ValueError as error:
@@ -29,7 +29,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
+        """Returns seconds."""
         try:
             return seconds(_number(value))
         except ValueError as error:

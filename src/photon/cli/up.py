@@ -1,4 +1,4 @@
-"""``photon up``."""
+"""Implements ``photon up``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, stops and failures.")
 @click.option("--helm", type=PATH, metavar="FILE",
-              help="Write the values for deploy/helm/photon, to run it on Kubernetes; run nothing.")  # fmt: skip
+              help="Only write the values for deploy/helm/photon, to run it on Kubernetes.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
@@ -84,7 +84,7 @@ def up(
 
 
 def _written(at: Deployed, helm: Path) -> int:
-    """Raises UsageError for a deployment that cannot run in containers; then nothing is written."""
+    """Writes the values. Raises UsageError if the deployment cannot run in containers; then nothing is written."""
     from photon.config.disk import RealDisk
     from photon.supervision.kubernetes import values
 

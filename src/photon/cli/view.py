@@ -25,7 +25,7 @@ class ProgressView(LiveView):
         self._last_line = -LINE_EVERY_S
 
     def show(self, status: Status) -> None:
-        """Call a few times per second."""
+        """Shows the progress. Call it a few times per second."""
         self._history.append(status)
         while len(self._history) > 2 and status.at_s - self._history[0].at_s > WINDOW_S:
             self._history.pop(0)
@@ -53,5 +53,5 @@ def _table(before: Status, now: Status) -> Table:
     table.add_row("verdicts", f"{speed.events:,.0f} a second", f"{shown}, {ledger['pending']:,} pending")
     if now.missing_logs:
         table.add_row("missing", "", missing(now))
-    table.add_row("time", duration(now.at_s), f"left for the backlog: {duration(speed.left_s)}")
+    table.add_row("time", duration(now.at_s), f"until the backlog is done: {duration(speed.left_s)}")
     return table

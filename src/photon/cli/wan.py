@@ -31,7 +31,7 @@ def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
-    """Connects to the proxy that the options name, in plain text if named by its address, and does one thing."""
+    """Connects to the proxy that the options name, in plain text if named by its address, and makes one request."""
     from photon.config.tls import WAN, towards
     from photon.lab.wan.client import WanClient
 

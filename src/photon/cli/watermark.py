@@ -27,7 +27,7 @@ _OUTPUT = click.option("--output", type=PATH, metavar="OUTPUT", help="Instead of
 
 @click.group(invoke_without_command=True)
 @deployed(
-    required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: each, and over all."
+    required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: each, and all combined."
 )
 @_OUTPUT
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
@@ -56,7 +56,7 @@ def watermark(context: click.Context, at: Deployed, output: Path | None, watch: 
 
 
 def _look(at: Deployed, output: Path | None) -> tuple[list[DatacentreWatermark], list[JoinWatermark]]:
-    """Raises UsageError."""
+    """Reads the watermarks of the datacentres and of the joins. Raises UsageError."""
     from photon.fleet.access import pipelines_named
     from photon.fleet.watermarks import of_state, over_all, watermarks
 
@@ -164,7 +164,7 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
     waiting = max(counts, default=None)
     document = {"time": _time(time_ns), "reached": done, "final": final, "waiting": waiting}
     held = "; ".join(why for each in joins for why in each.held_by)
-    out = "nothing is out" if final else f"{'?' if waiting is None else f'{waiting:,}'} events have no verdict"
+    out = "no event is missing" if final else f"{'?' if waiting is None else f'{waiting:,}'} events have no verdict"
     at.show(document, f"{_time(time_ns)}: {'reached' if done else 'not reached'}, {out}{'' if done else f'; {held}'}")
     return DONE if done else ATTENTION
 
@@ -176,7 +176,7 @@ def _promised(at: Deployed, output: Path | None, join: JoinWatermark) -> bool:
 
 
 def _moment_ns(text: str) -> int:
-    """Raises UsageError. The moment may be in the future."""
+    """Parses a moment, which may be in the future, into ns UTC. Raises UsageError."""
     for latest_ns in (time.time_ns(), NEVER_NS):
         try:
             return moment_ns(text, latest_ns)

@@ -65,8 +65,8 @@ class _Facts:
 
 
 def findings(file: str, look: Look, now: datetime) -> list[Finding]:
-    """Findings by area. An area without problems gets one line that says what was checked. ``look``: includes this
-    machine."""
+    """Returns the findings by area. An area without problems gets one line that says what was checked. ``look``:
+    includes this machine."""
     here, settings = look.here, look.settings
     assert here is not None
     facts = _Facts(file, here, settings or Settings(), look, now)
@@ -176,7 +176,7 @@ def _clocks(facts: _Facts) -> Iterator[Finding]:
         if (said := facts.look.now.of(each.process, "photon_clock_seconds")) is not None
     ]
     if not told:
-        yield _ok(f"no process says its time; S is {allowed:g} s")
+        yield _ok(f"no process reports its time; S (clock.uncertainty) is {allowed:g} s")
         return
     middle = median([each.ahead_s for each in told])
     within = middle_s((each.ahead_s, each.error_s) for each in told)

@@ -199,7 +199,7 @@ class Here:
 def of_deployment(
     settings: Settings, base: Path, named: Sequence[str], wanted: Mapping[str, Process], ours: Sequence[str]
 ) -> Here:
-    """``named``, ``wanted``, ``ours``: see ``look.whole`` and ``ports``."""
+    """Examines this machine for a deployment. ``named``, ``wanted``, ``ours``: see ``look.whole`` and ``ports``."""
     here, now = list(named) or datacentres_here(settings, base), datetime.now(UTC)
     return Here(
         machine(), here, [*adapter_mistakes(settings, base), *topology_mistakes(settings, base)],
@@ -301,7 +301,7 @@ def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Dir
 
 
 def _directory(datacentre: str, what: str, path: Path) -> Directory:
-    """Measures the directory, or the place where it would be made."""
+    """Measures the directory; if it is missing, its nearest existing parent."""
     exists, tried = path.is_dir(), path
     while not tried.is_dir() and tried != tried.parent:
         if tried.exists():

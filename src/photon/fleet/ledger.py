@@ -25,7 +25,7 @@ def ledger_file(state: Path) -> Path:
 
 
 def read_ledger(state: Path) -> dict[str, int]:
-    """The totals, and the counts outside the sum; zeros before the dispatcher has begun. Raises StateError."""
+    """Reads the totals, and the counts outside the sum; zeros before the dispatcher has begun. Raises StateError."""
     path = ledger_file(state)
     if not there(path):
         return dict(EMPTY)

@@ -1,9 +1,9 @@
-"""A deployment at one moment, as a value: ``doctor`` applies rules to it, ``status`` makes rows of it, ``top`` of two
-of them, and ``explain`` begins with it.
+"""A deployment at one moment, as a value: ``doctor`` applies rules to it, ``status`` makes rows of it, ``top``
+compares two of them, and ``explain`` begins with one.
 
 Joiners that the file does not name are in the registry's list of slots, under the address of their last process.
-A silent one is shown as down until it is back, or until a neighbour redoes its slot (which removes the address) or an
-operator retires it.
+A silent joiner is shown as down until it is back, or until a neighbour redoes its slot (which removes the address) or
+an operator retires it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FOUND_MAX = 256  # largest number of joiners of one datacentre that the deployme
 
 @dataclass(frozen=True)
 class Look:
-    """Parts that were not examined are empty."""
+    """The result of a look at a deployment. Parts that were not examined are empty."""
 
     at_s: float  # Unix time
     heard: Sequence[Heard] = ()

@@ -74,12 +74,12 @@ def bad_if(wrong: Callable[[Mapping[str, Any]], object]) -> Callable[[Mapping[st
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
-    """The attributes of these names, for JSON."""
+    """Picks the attributes of these names, for JSON."""
     return {name: getattr(value, name) for name in names.split()}
 
 
 def time_of(ns: int | None) -> str | None:
-    """ISO, UTC, to the second."""
+    """Formats a time as ISO text in UTC, to the second."""
     if ns is None:
         return None
     try:

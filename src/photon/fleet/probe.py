@@ -23,7 +23,7 @@ _STREAM = 1
 
 
 class Unhealthy(PhotonError):
-    """The process does not answer, or says that it does not serve; one line."""
+    """The process does not answer, or says that it does not serve; the message is one line."""
 
 
 def probe(
@@ -68,7 +68,7 @@ def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str
 
 
 def _ask(connection: socket.socket, address: str) -> bytes:
-    """The answer's message; empty for an error."""
+    """Returns the answer's message; empty for an error."""
     connection.sendall(
         _PREFACE
         + _frame(_SETTINGS, 0, 0, b"")

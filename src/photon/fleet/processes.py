@@ -239,7 +239,7 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
 
 
 def listening(settings: Settings) -> dict[str, Process]:
-    """host:port -> the process that listens there."""
+    """Returns host:port -> the process that listens there."""
     found = sorted(processes(settings), key=lambda each: each.kind == DATACENTRE)  # its process, not its parts
     return {each.address: each for each in found if each.address}
 

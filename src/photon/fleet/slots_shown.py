@@ -26,8 +26,8 @@ from photon.verifier.watermark import SlotShown
 
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
-    """``slots``: the directory with the slots' states; ``known``: the registry's list; ``gather``: asks processes;
-    ``claimed``: the slot of a join on Spark, which makes a claim once everything is shown."""
+    """Asks joiners. ``slots``: directory of the slots' states; ``known``: the registry's list; ``gather``: asks
+    processes; ``claimed``: the slot of a join on Spark, which makes a claim once everything is shown."""
 
     disk: Disk
     slots: Path

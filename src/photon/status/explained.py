@@ -53,7 +53,7 @@ class Explained:
 
 
 def _question(query: str) -> Question:
-    """Raises UsageError."""
+    """Parses the query. Raises UsageError."""
     if len(query) > QUERY_BYTES_MAX:
         raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
     try:

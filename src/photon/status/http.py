@@ -78,7 +78,7 @@ def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
 
 
 class HttpServer:
-    """Made by ``listen_http``."""
+    """An HTTP server for fixed paths; ``listen_http`` makes it."""
 
     def __init__(self, answers: Answers, questions: Questions | None = None, names: Iterable[str] = ()) -> None:
         """``names``: hosts of its addresses, besides the one it listens on."""

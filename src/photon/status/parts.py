@@ -260,7 +260,7 @@ def computations(found: Sequence[Row]) -> Part:
 
 
 def _of_all(value: str, words: Any) -> Any:
-    """Empty below the first stage."""
+    """Formats a value of the whole computation; empty below the first stage."""
     return lambda row: words(row[value]) if "compute" in row else ""
 
 

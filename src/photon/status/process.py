@@ -154,7 +154,7 @@ async def serve_status(
     operator: bool = False,
     serving: Callable[[str, str], None] = lambda datacentre, url: None,
 ) -> None:
-    """Raises UsageError, CannotListen.
+    """Serves the status page. Raises UsageError, CannotListen.
 
     ``operator``: polls with an operator's identity, not a status page's. ``serving`` is called with the datacentre
     and the page's address.

@@ -69,8 +69,8 @@ def _newest(look: Look) -> Mapping[str, Any]:
 
 
 def shards_of(look: Look, change: Change) -> list[dict[str, Any]]:
-    """Shards as the replica with the newest config knows them, and the config group, 0, with what their leaders count
-    and measure."""
+    """Returns the shards as the replica with the newest config knows them, and the config group, 0, with the counts
+    and measurements of their leaders."""
     now, rows = change.now, dict[str, dict[str, Any]]()
     newest = _newest(look)
     known = {str(shard["shard"]): shard for shard in newest.get("shards", [])}
@@ -113,7 +113,7 @@ def registry_of(look: Look, change: Change) -> dict[str, Any]:
 
 
 def slots_of(look: Look, change: Change) -> list[dict[str, Any]]:
-    """Each slot as its verifier and its joiner see it. Values of a silent one are unknown."""
+    """Returns each slot as its verifier and its joiner see it. Values of a silent one are unknown."""
     now, rows = change.now, dict[str, dict[str, Any]]()
 
     def row(who: Process, slot: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "pho
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One moment. `None` means unknown."""
+    """The values at one moment. `None` means unknown."""
 
     at_s: float
     read_per_s: float | None
@@ -91,7 +91,7 @@ def together(points: Sequence[Point]) -> Point:
 
 
 def _rounded(point: Point) -> dict[str, float | None]:
-    """Four digits are enough for a chart, and halve the bytes."""
+    """Rounds to four digits, which are enough for a chart, and halve the bytes."""
     found = {name: None if value is None else float(f"{value:.4g}") for name, value in asdict(point).items()}
     return {**found, "at_s": round(point.at_s, 1)}
 
@@ -106,7 +106,7 @@ class View:
         self._history = History()
 
     def update(self, look: Look) -> dict[str, Any]:
-        """Returns a JSON object."""
+        """Adds a look. Returns the document of status.json."""
         now, now_s = look.now, look.at_s
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
@@ -147,7 +147,7 @@ class View:
 
 
 def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Oldest first."""
+    """Merges the longest-waiting events of all processes, the oldest first."""
     return sorted((row for each in details for row in each.get("oldest", [])), key=lambda row: -row["age_s"])[
         :OLDEST_SHOWN
     ]
@@ -258,7 +258,7 @@ def busiest(before: Look, look: Look) -> dict[str, Any]:
 
 
 def ordered(rows: Sequence[dict[str, Any]], view: str, sort: str) -> list[dict[str, Any]]:
-    """The highest first, unknown values last. ``sort``: a word of SORTS, or name."""
+    """Sorts the rows, the highest first and unknown values last. ``sort``: a word of SORTS, or name."""
     if sort == "name":
         return sorted(rows, key=lambda row: tuple(map(str, row.values())))
     field = SORTS[view].get(sort, SORTS[view]["rate"])

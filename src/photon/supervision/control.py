@@ -73,7 +73,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ControlFailed(PhotonError):
-    """The running ``photon up`` failed to do it, or does not answer."""
+    """The running ``photon up`` failed to carry out the request, or does not answer."""
 
 
 class NobodyListens(PhotonError):
@@ -185,7 +185,7 @@ class ControlServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Starts; replaces a socket left by a killed process."""
+        """Starts listening; replaces a socket left by a killed process."""
         (self._run / SOCKET_NAME).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -78,7 +78,7 @@ class Deployment:
         return [service for stage in self.stages() for service in stage]
 
     def stages(self) -> list[list[Service]]:
-        """Each stage needs those before it; they stop in reverse order."""
+        """Returns the services by stage: each stage needs those before it; they stop in reverse order."""
         return [[self._service(process) for process in stage] for stage in stages(self.settings)]
 
     def _service(self, process: Process) -> Service:

@@ -20,12 +20,12 @@ class DrainRefused(PhotonError):
 
 
 def kind_of(state: ServiceState) -> str:
-    """``joiner`` for ``joiner east-1``."""
+    """Returns the kind of a process: ``joiner`` for ``joiner east-1``."""
     return state.name.partition(" ")[0]
 
 
 def joiner_named(states: Sequence[ServiceState], name: str) -> ServiceState:
-    """``east-1``, ``joiner east-1`` or ``joiner-east-1``. Raises UsageError."""
+    """Finds a joiner by ``east-1``, ``joiner east-1`` or ``joiner-east-1``. Raises UsageError."""
     joiners = [state for state in states if kind_of(state) == JOINER]
     for state in joiners:
         if name in (state.name, state.name.replace(" ", "-"), state.name.partition(" ")[2]):

@@ -37,8 +37,8 @@ class NotForContainers(UsageError):
 
 
 def values(settings: Settings, file: str, text: str, read: Callable[[str], str]) -> str:
-    """The text of the values, JSON. ``file``: the deployment file's path; ``text``: its content; ``read``: reads a
-    file next to it. Raises NotForContainers, and the errors of ``read``."""
+    """Makes the text of the values, JSON. ``file``: the deployment file's path; ``text``: its content; ``read``:
+    reads a file next to it. Raises NotForContainers, and the errors of ``read``."""
     problem = next(_problems(settings), None)
     if problem is not None:
         raise NotForContainers(f"{file}: {problem}")
@@ -98,7 +98,7 @@ def _page(address: str) -> dict[str, Any]:
 
 
 def _mounts(settings: Settings, kind: str, datacentre: str) -> list[str]:
-    """Leaves out the logs if they are elsewhere."""
+    """Returns the volumes of a kind of process; leaves out the logs if they are elsewhere."""
     pipeline = settings.datacentre.get(datacentre)
     local = pipeline is not None and any(each.startswith(LOGS) for each in (pipeline.primary, pipeline.foreign))
     return [each for each in MOUNTS[kind] if each != "logs" or local]

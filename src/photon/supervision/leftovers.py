@@ -107,7 +107,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """`None` if there is no such process, or it is already dead."""
+    """Returns the start time of a process. `None` if there is no such process, or it is already dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

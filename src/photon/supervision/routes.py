@@ -31,7 +31,7 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoutesError(UsageError):
-    """One line: file, route, and a valid one."""
+    """Routes that cannot be used. One line: file, route, and a valid one."""
 
 
 def write_routes(path: Path, routes: Iterable[Route]) -> None:
@@ -162,7 +162,7 @@ def gateway_routes(settings: Settings) -> list[Route]:
 
 
 def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
-    """(region, region elsewhere, address there)."""
+    """Returns (region, another region, address there) of each call between regions."""
     if settings.wan is None:
         return []
     called = [(each.region, each.address or "") for each in called_across(settings)]

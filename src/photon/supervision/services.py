@@ -68,7 +68,7 @@ def listening(settings: Settings) -> list[Process]:
 
 
 def services(settings: Settings) -> Iterator[Service]:
-    """Replicas, then datacentre by datacentre, without the proxy between regions."""
+    """Yields the services: replicas, then datacentre by datacentre, without the proxy between regions."""
     found = listening(settings)
     for each in found:
         if each.kind == "registry":

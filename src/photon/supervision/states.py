@@ -47,7 +47,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def summary(states: list[ServiceState]) -> str:
-    """``all 12 processes are up``, or those that are not."""
+    """Returns ``all 12 processes are up``, or names those that are not."""
     wrong = [state for state in states if state.state != "up"]
     if not wrong:
         return f"all {len(states)} processes are up" if len(states) > 1 else "the process is up"

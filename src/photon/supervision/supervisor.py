@@ -91,7 +91,7 @@ class _Running:
         return self.process is not None and self.process.returncode is None
 
     def present(self) -> bool:
-        """True if it is alive, or starting."""
+        """True if the process is alive, or starting."""
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
@@ -174,7 +174,7 @@ class Supervisor:
             await asyncio.sleep(0.01)
 
     def names(self, datacentre: str | None = None) -> list[str]:
-        """All services in the order of their start, or those lost with a datacentre."""
+        """Returns all services in the order of their start, or those of a datacentre."""
         return [
             name
             for name, running in self._running.items()
@@ -182,7 +182,7 @@ class Supervisor:
         ]
 
     def pid(self, name: str) -> int | None:
-        """Process id. `None` while it is down."""
+        """The process id. `None` while the process is down."""
         process = self._running[name].process
         return process.pid if process is not None and process.returncode is None else None
 

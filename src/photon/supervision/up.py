@@ -31,7 +31,7 @@ LOGS = "logs"
 
 
 def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
-    """Checks what ``photon up`` needs beyond a valid file; ``missing``: things that must still be made. Raises
+    """Checks what ``photon up`` needs beyond a valid file; ``missing``: lines naming files still to be made. Raises
     UsageError."""
     if not (settings.datacentre or settings.observe):
         raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; use photon join without one")
@@ -40,7 +40,7 @@ def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
     for name, pipeline in settings.datacentre.items():
         if not pipeline.joiners and not pipeline.on_spark:
             raise UsageError(
-                f"{file}: datacentre.{name}.joiners = 0: so there is no joiner to start; write 1 or more"
+                f"{file}: datacentre.{name}.joiners = 0, so there is no joiner to start; write 1 or more"
             )
     if settings.wan is not None:
         for name in settings.registry.replicas:
@@ -208,5 +208,5 @@ class Up:
 
 
 def _differs(before: Service, after: Service) -> bool:
-    """True if the name's process has changed; certificates are read at each start anyway."""
+    """True if a process has changed; certificates are read at each start anyway."""
     return (before.arguments, before.address) != (after.arguments, after.address)

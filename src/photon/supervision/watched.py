@@ -112,7 +112,7 @@ def _begin(parent: int, write: int, ended: str) -> None:
 
 
 def _code_of(child: int) -> int:
-    """Waits until the child ends, and passes signals on."""
+    """Waits until the child ends, and passes signals on to it. Returns its exit code."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):

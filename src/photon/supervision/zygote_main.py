@@ -72,7 +72,7 @@ def fork_for_another() -> int:
 
 
 def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
-    """Takes over standard input and outputs, session and name for this command."""
+    """Takes over standard input and outputs, session and name of this command."""
     os.setsid()
     for descriptor, number in ((lifeline, 0), (log, 1), (log, 2)):
         os.dup2(descriptor, number)
@@ -120,7 +120,7 @@ def become(requests: socket.socket) -> NoReturn:
 
 
 def _serve_on(requests: socket.socket) -> None:
-    """Ends with the supervisor; in a copy, with the command that it became."""
+    """Makes copies until the supervisor ends; in a copy, runs its command, and does not return."""
     with requests:
         arguments = serve(requests)
     if arguments is not None:

@@ -120,7 +120,7 @@ def test_records_that_are_rejected_for_one_reason_are_told_once_and_where_they_c
         "line 1 is rejected: does not match the pattern (so are lines 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more)"
     )
     assert told[1] == "    2024-01-01T00:00:01Z [a] id=q1 - x"
-    assert told[2] == " " * 29 + r"^ here the pattern wants req=(?P<q>\w+) - (?P<text>.*)"
+    assert told[2] == " " * 29 + r"^ here the pattern expects req=(?P<q>\w+) - (?P<text>.*)"
     assert told[3].startswith("line 15 is rejected: time field 'at' = 'yesterday' ")
     assert told[3].endswith(" (so is line 16)")
     first = orjson.loads(photon(*arguments, "-o", "json").stdout)["foreign"]["rejected"][0]

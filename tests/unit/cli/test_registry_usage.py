@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> str:
         (["restore", "--config", "FILE", "nowhere", "--dry-run"], 1, "has no manifest.json"),
         (["verify"], 2, "give either a BACKUP or --config FILE"),
         (["verify", "nowhere"], 1, "has no manifest.json"),
-        (["replace", "r1", "r2", "--config", "FILE", "--yes", "--wait"], 2, "--wait goes in a call of its own"),
+        (["replace", "r1", "r2", "--config", "FILE", "--yes", "--wait"], 2, "--wait does not go with --dry-run"),
         (["replace", "r9", "r2", "--config", "FILE", "--dry-run"], 1, "r2: put its table"),
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "in place of that of r1"),
         (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),

@@ -170,7 +170,7 @@ def test_an_unsynchronised_clock_matters_where_there_are_others() -> None:
 
 def test_silence_about_the_time_is_no_finding() -> None:
     mute = replace(JOINER, families=samples(("photon_build_info", {"version": "0.1.0"}, 1.0)))
-    assert "no process says its time" in only("clocks", Level.OK, heard=(mute,)).what
+    assert "no process reports its time" in only("clocks", Level.OK, heard=(mute,)).what
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_rows_as_a_table(report: Path) -> None:
     shown = run("problems", report)
     assert (shown.exit_code, shown.stdout.splitlines()[-1]) == (0, "12 more: --limit 0 shows all")
     assert "more:" not in run("problems", report, "--limit", "0").stdout
-    assert run("problems", report, "--event", "nobody").stdout == f"{report}: no such findings\n"
+    assert run("problems", report, "--event", "nobody").stdout == f"{report}: no findings match\n"
     assert run("problems", report.parent).exit_code == 2
 
 

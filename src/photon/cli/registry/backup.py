@@ -74,7 +74,7 @@ def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
 
 
 def _sources(client: OperatorClient) -> Iterator[Source]:
-    """Shards first, the config group last."""
+    """Yields the groups to back up: shards first, the config group last."""
     from photon.idregistry.operate.backup import Source
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.seeding import GroupSeed
@@ -96,13 +96,13 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 )
 @deployed(required=False, unless=["backup"], help="The deployment file, to compare its live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
-    """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; replicas (--config) while traffic
-    runs.
+    """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; live replicas (--config) are
+    compared while traffic runs.
 
     \b
-    Live: each group's replicas keep their state as of the same entry, and are compared by number of ids, a sum
-    over all entries, and their remaining state. That reads every id from every replica. With --shards every
-    replica looks through its own ids.
+    Each group's replicas keep their state as of the same entry; compared are the number of ids, a sum over all
+    entries, and the remaining state. That reads every id from every replica. With --shards every replica looks
+    through its own ids.
     Examples:
       photon registry verify backups/2026-11-21
       photon registry verify --config photon.toml -o json
@@ -122,7 +122,7 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     with at.registry() as client:
         compared, problems, silent = _compare(client)
 
-    lines = problems or ["all replicas asked hold the same"]
+    lines = problems or ["all replicas that answered hold the same state"]
     lines = [*lines, *(f"replica {name} could not be asked" for name in silent)]
     part = Part("groups", compared, (*GROUP, Column("sum"), Column("replicas", "replicas", ", ".join)))
     at.part(part, *lines, problems=problems, silent=silent)

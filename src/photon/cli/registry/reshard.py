@@ -136,7 +136,7 @@ def verify_shards(at: Deployed, timeout: float) -> int:
 
 # -- inside ----------------------------------------------------------------------------------------------------------
 def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
-    """Connects to the registry as its operator, and does one thing."""
+    """Connects to the registry as its operator, and makes one request."""
     from photon.fleet.access import registry_client
 
     settings, tls = at.with_registry, at.tls

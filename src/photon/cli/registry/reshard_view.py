@@ -14,7 +14,7 @@ from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome
 
 
 def moment(ns: int) -> str | None:
-    """ISO text, UTC. `None` for the ends of time."""
+    """Formats a time as ISO text in UTC. Returns `None` for the ends of time."""
     if ns in (NO_TIME, END_OF_TIME):
         return None
     try:
@@ -25,7 +25,7 @@ def moment(ns: int) -> str | None:
 
 
 def _at(name: str, ns: int) -> dict[str, str | int | None]:
-    """A time as text and in nanoseconds; both null for the ends of time."""
+    """Formats a time as text and in nanoseconds; both null for the ends of time."""
     said = moment(ns)
     return {name: said, f"{name}_ns": None if said is None else ns}
 
@@ -53,7 +53,7 @@ def as_json(found: Resharding) -> dict[str, Any]:
 
 
 def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, Any]:
-    """Replica -> its problems, or why it did not answer."""
+    """Returns replica -> its problems, or why it did not answer."""
     return {
         "ok": not troubles(found),
         "replicas": {

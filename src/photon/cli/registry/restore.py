@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
-@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only the directory of this replica.")
+@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Make only the directory of this replica.")
 @click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
               help="With --register-again: only outputs of this datacentre (default: of all).")  # fmt: skip
@@ -125,7 +125,7 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
 
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
-    """Raises UsageError if the replicas would refuse to serve what they were given."""
+    """Raises UsageError if replicas with these settings would refuse to serve the backup."""
     from photon.assembly.registry import rules_of
     from photon.idregistry.core import commands as c
     from photon.idregistry.core.sharding import single_range
@@ -158,7 +158,7 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
 
 
 def _boundary(settings: Settings, given: str) -> int:
-    """ns UTC. ``now`` is S ahead: no clock of the deployment can have admitted a later event."""
+    """Parses a boundary into ns UTC. ``now`` is 2 S ahead: no clock here can have admitted a later event."""
     now_ns = time.time_ns()
     if given == NOW:
         return now_ns + int(2 * settings.clock.uncertainty * 1e9)
@@ -204,7 +204,7 @@ def _files(at: Deployed, disk: Disk, name: str) -> OutputFiles:
         gone, first = len(files.archived), files.archived[0].path
         click.echo(
             f"photon: {name}: final output files are not there: {gone}, first {first}; "
-            "put back those written since the backup, and repeat, as their events would be joined again", err=True,
+            "put back those written since the backup and repeat; otherwise their events are joined again", err=True,
         )  # fmt: skip
     return files
 

@@ -128,7 +128,7 @@ def _member(settings: Settings, each: Inspection, epoch: int) -> dict[str, Any]:
 
 # -- photon doctor registry ------------------------------------------------------------------------------------------
 def findings_of(at: Deployed) -> int:
-    """Exit code 1: something is wrong."""
+    """Implements ``photon doctor registry``. Exit code 1: something is wrong."""
     from photon.idregistry.operate.findings import Expected, findings
 
     settings = at.with_registry
@@ -144,7 +144,7 @@ def findings_of(at: Deployed) -> int:
 
 
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
-    """Certificates in this machine's directory."""
+    """Reads the certificates in this machine's directory."""
     from photon.config.certificates import EXPIRES_SOON
     from photon.fleet.here import pairs
     from photon.idregistry.operate.findings import CertificateEnd

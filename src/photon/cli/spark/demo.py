@@ -27,7 +27,7 @@ POLL_S = 0.5
               help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--master", metavar="URL", default="local[2]", show_default=True, help="Spark's master.")
 def demo(directory: Path, clicks: int, master: str) -> int:
-    """Make a day, join it, lose a file, and verify. A first report, to look around in.
+    """Make a day, join it, lose a file, and verify. A first report to explore.
 
     Runs a deployment of two datacentres below the directory, and shows each command before it runs it. The deployment
     is left running, so that the loss can be repaired; the last lines say how.
@@ -82,7 +82,7 @@ compress = "gzip"
 
 
 def _final_file(directory: Path) -> Path:
-    """The first finished and compressed file. Raises PhotonError."""
+    """Waits for the first finished and compressed file, and returns it. Raises PhotonError."""
     until = time.monotonic() + FINAL_S
     while not (found := sorted(directory.glob("*.gz"))):
         if time.monotonic() > until:

@@ -61,7 +61,7 @@ def problems(
                 shown.append(row)
     if out.json:
         return DONE
-    show(Part("findings", shown, FINDINGS, f"{report}: no such findings"))
+    show(Part("findings", shown, FINDINGS, f"{report}: no findings match"))
     if count > len(shown):
         show(f"{count - len(shown):,} more: --limit 0 shows all")
     return DONE

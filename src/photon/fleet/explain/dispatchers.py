@@ -125,7 +125,7 @@ def _in_log(
 def _candidates(
     source: Source, log: LogFound, question: Question, budget: Budget, max_record: int
 ) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of the lines that may be the event's."""
+    """Yields (offset, line) of each line that may be the event's."""
     own = own_offset(question.event_id)
     offsets = [] if own is None else [own]
     if question.place is not None and log.file.path == question.place.file:
@@ -163,7 +163,7 @@ def _holding(
 
 
 def _read(adapter: Adapter, block: Block, question: Question, read_to: int | None) -> InLog | None:
-    """``None`` means another event's record."""
+    """Reads the event in a line. ``None`` means that the line is another event's."""
     file, offset = block.file, block.offset
     records, offsets = records_of(block)
     events, unreadable, _ = events_of(block, records, offsets, adapter, _NO_DIGESTS)
@@ -180,7 +180,7 @@ def _read(adapter: Adapter, block: Block, question: Question, read_to: int | Non
 
 
 def in_memory(core: Core, question: Question, partition: str) -> Evidence:
-    """The knowledge of a running dispatcher. Call it on the dispatcher's event loop."""
+    """Looks in a running dispatcher's memory. Call it on the dispatcher's event loop."""
     found = []
     for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event
@@ -306,7 +306,7 @@ def _of_event(event: ForeignEvent, first_read_ns: int) -> Waiting:
 
 
 def places_on_spark(directory: Path) -> dict[str, int] | None:
-    """Like ``read_places``, for a join on Spark. ``directory``: that of its journal."""
+    """Like ``read_places``, for a join on Spark. ``directory``: the directory of its journal."""
     try:
         standing = read_standing(RealDisk(), directory, lambda file, rows: None)
     except (PhotonError, OSError):

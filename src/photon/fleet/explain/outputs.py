@@ -103,7 +103,7 @@ def search_place(
 
 
 def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
-    """Output files on disk; for a retired slot only those that remain."""
+    """Yields the slot's output files on disk; for a retired slot only those that remain."""
     listed = {file.name for file in slot.files}
     for kind in KINDS:
         directory = output / kind
@@ -134,7 +134,7 @@ def _in_order(files: list[_File], time_ns: int | None) -> list[_File]:
 
 
 def _lines(disk: Disk, path: Path, needles: list[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of whole lines that hold a needle."""
+    """Yields (offset, line) of each whole line that contains a needle."""
     content = FileContent(disk, path, 0)
     rest, at = b"", 0
     while not budget.over:
@@ -166,7 +166,7 @@ def _hits(block: bytes, at: int, needles: list[bytes]) -> Iterator[tuple[int, by
 def _record(
     slot: SlotOutput, clearing: Clearing | None, file: _File, start: int, line: bytes, question: Question
 ) -> Record | None:
-    """`None` if the line is another event's, with the bytes in its payload."""
+    """Decodes the record in a line. `None` if it is another event's, and the needle only occurs in its payload."""
     found = record_of(file.kind, slot.slot, line, question)
     if found is None:
         return None

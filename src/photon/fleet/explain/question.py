@@ -61,7 +61,7 @@ class Question:
 
 
 def question_of(text: str, *, raw: bool = False) -> Question:
-    """``text``: an event id, or LOG:OFFSET; with ``raw`` the base64 of an id that is not UTF-8. Raises UsageError."""
+    """Parses an event id, or LOG:OFFSET; with ``raw`` the base64 of an id that is not UTF-8. Raises UsageError."""
     event_id = text.encode("utf-8", "surrogateescape")
     if raw:
         try:
@@ -114,7 +114,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Seconds; not below 0."""
+        """Seconds left; not below 0."""
         return max(self._until - self._monotonic(), 0.0)
 
     @property

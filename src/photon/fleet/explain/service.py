@@ -66,7 +66,7 @@ def of_dispatcher(
     partition: str,
     trace: Trace,
 ) -> Explainer:
-    """``state``: the pipeline's state directory. ``partition``: the dispatcher's name."""
+    """Explains from a dispatcher. ``state``: the pipeline's state directory. ``partition``: the dispatcher's name."""
 
     def files(question: Question, budget: Budget) -> Evidence:
         evidence = in_retry_store(state / STATE_NAME, question, budget)
@@ -77,7 +77,7 @@ def of_dispatcher(
 
 
 def of_join_on_spark(state: Path, output: Path, slot: str, logs: ForeignLogs, trace: Trace) -> Explainer:
-    """``state``: the pipeline's state directory. Its own slot is searched too."""
+    """Explains from a join on Spark, and its own slot. ``state``: the pipeline's state directory."""
 
     def files(question: Question, budget: Budget) -> Evidence:
         evidence = in_waiting_files(journal_of(state, slot), question, budget)
@@ -144,7 +144,7 @@ def of_joiner(joiner: HasSlot) -> Explainer:
 
 
 def registering(slot: str, records: Sequence[OpenRecord], question: Question) -> list[Record]:
-    """The event's records among a joiner's would-be records."""
+    """Finds the event's records among those that a joiner is registering."""
     needles, found = question.needles(), []
     for each in records:
         if not any(needle in each.line for needle in needles):

@@ -30,7 +30,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened. ``at``: RFC 3339, empty if unknown."""
+    """A step in the life of an event. ``at``: RFC 3339, empty if unknown."""
 
     step: str  # logged, read, waiting, registering, registered, written or primary
     at: str
@@ -62,7 +62,7 @@ class Story:
         return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
-        """See docs/watching.md for the fields."""
+        """Returns the document that docs/watching.md explains."""
         text = shown(self.event_id)
         return {
             "photon_explain": STORY_VERSION,
