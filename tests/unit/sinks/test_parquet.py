@@ -155,7 +155,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     theirs.parent.mkdir()
     theirs.write_bytes(b"theirs")
     for _ in range(2):
-        with pytest.raises(UsageError, match="there is joined/part-00000.parquet, but no manifest"):
+        with pytest.raises(UsageError, match=r"there is joined.part-00000.parquet, but no manifest"):
             sink_in(tmp_path)
     theirs.unlink()
     with sink_in(tmp_path) as sink:
