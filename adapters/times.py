@@ -218,7 +218,7 @@ class Iso8601Time(TimeReader):
             if clock is None or len(clock) < 8:
                 raise ValueError(f"= {shown(text)} has a fraction without seconds")
             ns += int(fraction[:9].ljust(9, b"0"))
-            if zone == b"Z" and len(day) + len(clock) == 18:
+            if zone == b"Z" and len(day) + len(clock) == 18 and text[10:11] in b"Tt ":
                 _remember(self._utc, text[:19], seconds)
         return _checked(ns)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from photon.adapters.logs.elsewhere import FoundFile, elsewhere
 from photon.adapters.logs.links import Links
 from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
+from photon.config.errors import UsageError
 
 DEPTH_MAX = 32  # Directories nested deeper than this are not entered
 # An entry that disappeared after it was listed, or a link that leads nowhere.
@@ -44,13 +45,19 @@ class Patterns(NamedTuple):
 
 
 def compile_patterns(patterns: Sequence[str]) -> Patterns:
-    """Compiles glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` in one part, ``[...]``."""
+    """Compiles glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` in one part, ``[...]``.
+
+    Raises UsageError.
+    """
     above = [each for pattern in patterns for each in _above(pattern)]
     return Patterns(_any_of(patterns).match, _any_of(above).match)
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{_translate(p)})" for p in patterns) or r"(?!)")
+    try:
+        return re.compile("|".join(f"(?:{_translate(p)})" for p in patterns) or r"(?!)")
+    except re.error as error:
+        raise UsageError(f"{', '.join(patterns)}: not a valid glob pattern ({error}); correct the [...]") from None
 
 
 def _above(pattern: str) -> list[str]:

@@ -20,6 +20,7 @@ from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, Objec
 TIMEOUT = timedelta(seconds=30)  # per request
 CONNECT = timedelta(seconds=5)
 _STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
+_BAD_KEY = "object with invalid path"  # in a listing, which ends there
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -72,6 +73,8 @@ class ObstoreBucket:
             return PermissionError(errno.EACCES, f"refused: {what}; check the credentials", where)
         if status == 412:
             return ObjectsFailed(errno.ESTALE, "has changed since it was listed")
+        if _BAD_KEY in str(error):
+            return ObjectsFailed(errno.EINVAL, f"a key has a part that is empty, . or ..; move it ({_line(error)})")
         again = not said or status >= 500 or status in (408, 429)
         return ObjectsFailed(errno.EIO, what or _line(error), again=again)
 

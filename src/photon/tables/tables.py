@@ -9,6 +9,7 @@ with tables.transaction() as t:
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +39,15 @@ VALUE_BYTES_MAX = 1 << 20
 TRIES_S = 60.0  # seconds for which a transaction with conflicts is retried
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _good_names: set[str] = set()
+
+
+def _has_no_json_number(value: Any) -> bool:
+    """True if the value is or contains NaN or an infinity, which orjson writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_no_json_number, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_no_json_number, value))
 
 
 class Row:
@@ -77,6 +87,8 @@ class Row:
             data = orjson.dumps(value)
         except TypeError as error:
             raise BadName(f"{self._table}/{self.key}/{column}: not valid in JSON: {value!r:.80}: {error}") from None
+        if b"null" in data and _has_no_json_number(value):
+            raise BadName(f"{self._table}/{self.key}/{column}: not valid in JSON: NaN or infinity in {value!r:.80}")
         if len(data) > VALUE_BYTES_MAX:
             raise BadName(f"{self._table}/{self.key}/{column}: {len(data)} bytes; the limit is {VALUE_BYTES_MAX}")
         self._transaction.write(self._table, self.key, column if column in _good_names else name_of(column), data)

@@ -65,6 +65,12 @@ def test_directories_that_nothing_can_match_in_are_not_entered(tmp_path: Path) -
         assert entered == expected, pattern
 
 
+def test_a_pattern_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "a.log")
+    with pytest.raises(UsageError, match=r"\[z-a\].log: not a valid glob pattern \(bad character range z-a"):
+        compile_patterns(["[z-a].log"])
+
+
 def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     touch(tmp_path, "x/a.log")
     for path in (tmp_path / "b.log", tmp_path / "y" / "*.log", tmp_path / "x" / "*.csv"):

@@ -3,12 +3,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from photon.adapters.logs.elsewhere import hurried
-from photon.objects.api import Meta
-from photon.objects.client import _moment_ns
+from photon.objects.api import Meta, ObjectsFailed
+from photon.objects.client import ObstoreBucket, _moment_ns
 from photon.objects.ranges import PLACES_BYTES, READ_ON_BYTES, Chunks, ObjectFile, patience
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
@@ -24,6 +25,34 @@ def bucket() -> MemoryBucket:
     bucket = MemoryBucket()
     bucket.data["a"] = bytes(range(256)) * (SIZE // 256) + b"0123456789"
     return bucket
+
+
+def test_a_key_that_no_listing_can_pass_is_an_error_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            entry = (
+                "<Contents><Key>logs//a.log</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><Size>1</Size>"
+            )
+            body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entry}</Contents></ListBucketResult>".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            for name, value in (("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y"), ("REGION", "us-east-1")):
+                monkeypatch.setenv(f"AWS_{name}", value)
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+            with pytest.raises(ObjectsFailed, match="a key has a part that is empty") as failed:
+                list(ObstoreBucket("s3://b").list("logs/", ""))
+        finally:
+            server.shutdown()
+    assert not failed.value.again
 
 
 @pytest.mark.parametrize("offset", [0, 1, PLACES_BYTES - 1, PLACES_BYTES, SIZE - 3, SIZE, SIZE + 5])

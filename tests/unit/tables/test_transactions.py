@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -497,10 +498,19 @@ def test_bad_names_are_refused(tables: Tables, name: str) -> None:
             now.table("t").row("a").get(name)
 
 
-@pytest.mark.parametrize(("value", "why"), [(None, "delete"), ({1, 2}, "JSON"), ("x" * (1 << 20), "limit")])
+@pytest.mark.parametrize(("value", "why"), [
+    (None, "delete"), ({1, 2}, "JSON"), ("x" * (1 << 20), "limit"), (math.nan, "NaN or infinity"),
+    ({"null": [1.0, {"a": -math.inf}]}, "NaN or infinity"),
+])  # fmt: skip
 def test_bad_values_are_refused(tables: Tables, value: object, why: str) -> None:
     with tables.snapshot() as now, pytest.raises(BadName, match=why):
         now.table("t").row("a").set("x", value)
+
+
+def test_null_within_a_value_is_one(tables: Tables) -> None:
+    with tables.transaction() as t:
+        t.table("t").row("a").set("x", {"null": [None, 1.5]})
+    assert x_of(tables, "a") == {"null": [None, 1.5]}
 
 
 def test_a_damaged_cell_is_told(tables: Tables) -> None:
