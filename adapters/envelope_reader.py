@@ -19,6 +19,7 @@ import orjson
 
 from photon.adapters.formats.json_check import are_json, is_json
 
+INT64 = range(-(1 << 63), 1 << 63)  # a flipped bit may lead out of it
 _NEWLINE = 10
 _TEXT = rb'[^"\\]*+(?:(?>\\.[^"\\]*+))*+'
 _STRING = rb'"(' + _TEXT + rb')"'
@@ -92,6 +93,8 @@ def read_line(line: bytes) -> OutputRef | None:
             return None
         raise EnvelopeError(line)
     raw, event_id, time, reason = match.groups()
+    if int(time) not in INT64:
+        raise EnvelopeError(line)
     token = _TAIL.fullmatch(line, len(line) - _TAIL_BYTES)
     event = _decoded(event_id, raw is not None, line)
     return OutputRef(event, int(token[1], 16) if token else None, int(time), reason is not None)
@@ -149,8 +152,9 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     if len(found) == count and block.endswith(b"\n"):
         ids, times, reasons, tokens = zip(*found, strict=True) if found else ((), (), (), ())
         number_of = {token: int(token, 16) for token in set(tokens)}  # the lines of a batch have the same
-        numbers = list(map(number_of.__getitem__, tokens))
-        return OutputRefs(list(ids), numbers, list(map(int, times)), list(map(bool, reasons)))
+        numbers, times_ns = list(map(number_of.__getitem__, tokens)), list(map(int, times))
+        if not times_ns or (min(times_ns) in INT64 and max(times_ns) in INT64):
+            return OutputRefs(list(ids), numbers, times_ns, list(map(bool, reasons)))
     refs, several = OutputRefs([], [], []), _PAIR_NAME in block  # possibly
     for line in lines_of(block):
         ref = read_line(line + b"\n")

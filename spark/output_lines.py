@@ -7,17 +7,19 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Annotated
 
 import msgspec
 
 TORN_BYTES_MAX = 1 << 20  # bytes shown of a line that is not an output record
 NUMBER_MAX = 1 << 31  # bound of pair numbers: more than any event has
 NOTHING = msgspec.Raw()
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # a flipped bit may lead out of it
 
 
 class _Place(msgspec.Struct, frozen=True, gc=False):
     file: str
-    offset: int
+    offset: Int64
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -25,8 +27,8 @@ class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     event_id_raw_base64: str | None = None
     key: str | None = None
     key_raw_base64: str | None = None
-    event_time_ns: int | None = None
-    registered_ns: int | None = None  # replaces the event time in all decisions of the registry
+    event_time_ns: Int64 | None = None
+    registered_ns: Int64 | None = None  # replaces the event time in all decisions of the registry
     foreign: msgspec.Raw = NOTHING
     foreign_raw_base64: msgspec.Raw = NOTHING
     primary: msgspec.Raw = NOTHING

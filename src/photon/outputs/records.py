@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -41,11 +41,12 @@ class OutputRecords:
 
 
 _ABSENT = msgspec.Raw()
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # a flipped bit may lead out of it
 
 
 class _Source(msgspec.Struct, frozen=True):
     file: str
-    offset: int
+    offset: Int64
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ class _Line(msgspec.Struct, frozen=True):
     event_id_raw_base64: str | None = None
     key: str | None = None
     key_raw_base64: str | None = None
-    event_time_ns: int | None = None
+    event_time_ns: Int64 | None = None
     foreign: msgspec.Raw = _ABSENT
     foreign_raw_base64: msgspec.Raw = _ABSENT
     primary: msgspec.Raw = _ABSENT

@@ -13,6 +13,7 @@ from datetime import datetime
 
 import orjson
 
+INT64 = range(-(1 << 63), 1 << 63)  # a flipped bit may lead out of it
 _STRING = rb'("[^"\\]*+(?:(?>\\.[^"\\]*+))*+")'
 _HEAD = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(_raw_base64)?":' + _STRING + rb',"event_time_ns":'
@@ -76,6 +77,8 @@ def read_published(line: bytes) -> PublishedLine:
         raise NotPublished(line)
     raw_id, event_id, raw_key, key, time, reason = head.groups()
     file, offset, primary_file, primary_offset, pair, pairs, end, written = tail.groups()
+    if any(int(number) not in INT64 for number in (time, offset, primary_offset or 0)):
+        raise NotPublished(line)
     try:
         primary = None if primary_file is None else RecordPlace(orjson.loads(primary_file), int(primary_offset))
         return PublishedLine(

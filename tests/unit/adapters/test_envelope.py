@@ -18,8 +18,9 @@ from photon.adapters.faults import payload_fault
 from photon.batch.events import ForeignEvent
 from photon.batch.records import PrimaryRecord
 from photon.outputs.event_times import EventTimes
-from photon.spark.output_lines import read_output_line
-from photon.verifier.published_lines import read_published
+from photon.outputs.records import decode
+from photon.spark.output_lines import NoRecord, read_output_line
+from photon.verifier.published_lines import NotPublished, read_published
 from tests.lines import event_of, joined_lines, undone_lines
 
 TOKEN = 5 << 40 | 17
@@ -181,6 +182,21 @@ def test_what_is_no_output_line() -> None:
         with pytest.raises(EnvelopeError):
             read_block(block, parse=parse)
     assert read_block(b"").event_ids == []
+
+
+@pytest.mark.parametrize("member", [b'"event_time_ns":', b'"offset":'])
+def test_a_number_beyond_64_bits_is_no_record(member: bytes) -> None:
+    line = one(EVENT._replace(event_time_ns=1 << 62)).replace(b'"offset":42', b'"offset":4611686018427387904')
+    at = line.index(member + b"46116") + len(member)
+    flipped = line[:at] + bytes([line[at] ^ 0x0D]) + line[at + 1 :]
+    with pytest.raises(NotPublished):
+        read_published(flipped)
+    with pytest.raises(NoRecord):
+        read_output_line(flipped[:-1], "joined")
+    assert [bool(why) for why in decode(line + flipped).torn] == [False, True]
+    if member == b'"event_time_ns":':
+        with pytest.raises(EnvelopeError):
+            read_block(line + flipped)
 
 
 def test_file_names_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
