@@ -96,7 +96,8 @@ class Findings(Protocol):
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Receives lines once all of them are finished, in order; again only after a crash."""
+        """Receives lines once all of them are finished, in order; again only after a crash, or when a range of the file
+        is left out."""
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
@@ -141,6 +142,7 @@ class Verifier:
         self._cleared_path = self.slot_state / "verifier" / "cleared.json"
         self._positions: dict[str, int] | None = None
         self._trouble: dict[str, int] = {}
+        self._damaged: dict[str, list[DamagedRange]] = {}  # file -> its ranges in the last pass
         self._begun = False
         self.total = VerifierReport()
 
@@ -163,11 +165,16 @@ class Verifier:
         for gone in [name for name in positions if name not in durable]:
             del positions[gone]
             self._trouble.pop(gone, None)
+            self._damaged.pop(gone, None)
         if self.findings is not None and not self._begun:
             self._again({name: at for name, at in positions.items() if name in durable}, damaged)
         self._begun = True
         for name, length in durable.items():
             own = [each for each in damaged if each.file == name]
+            # What was wrong in a range that is left out now must not count any more: the file is read again.
+            if own != self._damaged.get(name, []) and self._trouble.pop(name, 0):
+                positions.pop(name, None)
+            self._damaged[name] = own
             await self._file(name, length, own, positions, report)
         report.behind_bytes = sum(length - positions.get(name, 0) for name, length in durable.items())
         self.total.add(report)

@@ -168,3 +168,18 @@ async def test_a_damaged_range_is_passed_over_without_an_alarm(setup: Setup) -> 
         again.findings = Mock()  # looks for twins, and reads the end of what was cleared once more for it
         assert (await again.run_once()).behind_bytes == 0
         again.findings.unreadable.assert_not_called()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_file_is_read_again_once_its_bad_line_is_left_out(setup: Setup, restarted: bool) -> None:
+    lines = setup.lines([b"a", b"b", b"c"])
+    begin, end = len(lines[0]), len(lines[0] + lines[1])
+    setup.publish(lines[0] + b"x" * (end - begin - 1) + b"\n" + lines[2])
+    verifier = setup.verifier()
+    assert (await verifier.run_once()).unreadable == 1
+    assert setup.cleared()["trouble"] == {NAME: 1}
+    add_damaged(RealDisk(), setup.path / "state", "s0", [DamagedRange(NAME, begin, end, "", "")])
+    report = await (setup.verifier() if restarted else verifier).run_once()
+    assert (report.cleared, report.unreadable, report.behind_bytes) == (2, 0, 0)
+    assert setup.cleared()["trouble"] == {}
+    assert (await verifier.run_once()).cleared == (2 if restarted else 0)
