@@ -11,7 +11,7 @@ from typing import cast
 import orjson
 
 from photon.adapters.contract import Adapter, BadRecord, Joined
-from photon.adapters.formats.json_check import are_bare, is_json
+from photon.adapters.formats.json_check import LEVELS_MAX, are_bare, is_deep, is_json
 
 MODULE_PREFIX = "photon_adapter_"  # Prefix of the names of modules made from one-file adapters
 UNPRINTABLE = "which cannot be printed"
@@ -98,6 +98,8 @@ def payload_fault(payload: object) -> str | None:
         return f"the adapter's payload is {type(payload).__name__}, not bytes or None"
     if b"\n" in payload or b"\r" in payload:
         return "the adapter's payload holds a line end"
+    if is_deep(payload):
+        return f"the adapter's payload is nested more than {LEVELS_MAX} levels deep"
     return None if is_json(payload) else f"the adapter's payload is not JSON: {_said_by_parser(payload)}"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import orjson
 
+LEVELS_MAX = 500  # of a payload: parsers with a limit by the stack stop at 900 or later
 _NEWLINE = 0x0A
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -23,6 +26,15 @@ def is_json(text: bytes) -> bool:
         return _is_parsed(text)
 
 
+def is_deep(text: bytes) -> bool:
+    """True if JSON is nested more than LEVELS_MAX deep: not every reader of the output could parse it."""
+    if len(text) <= 2 * LEVELS_MAX or text.count(b"[") + text.count(b"{") <= LEVELS_MAX:
+        return False
+    array = np.frombuffer(_TEXT.sub(b"", text), np.uint8) | 0x20  # [ and { differ in this bit only, as do ] and }
+    steps = (array == ord("{")).astype(np.int32) - (array == ord("}"))
+    return int(steps.cumsum().max()) > LEVELS_MAX
+
+
 def are_json(lines: bytes, count: int) -> bool:
     """True if each of ``count`` lines is JSON; each ends with a newline."""
     try:
@@ -32,7 +44,10 @@ def are_json(lines: bytes, count: int) -> bool:
 
 
 def are_bare(lines: Sequence[bytes]) -> bool:
-    """True if each line is JSON without white space around it or characters that readers may take for a line end."""
+    """True if each line is JSON, not deep, without white space around it or characters that readers may take for a line
+    end."""
+    if max(map(len, lines), default=0) > 2 * LEVELS_MAX and any(map(is_deep, lines)):
+        return False
     text = b"\n".join(lines)
     try:
         found = _SKIP.decode_lines(text)

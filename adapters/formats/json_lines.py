@@ -22,7 +22,7 @@ import msgspec
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader, TimeField, without
 from photon.adapters.formats.cut_lines import I64
-from photon.adapters.formats.json_check import are_bare, is_json
+from photon.adapters.formats.json_check import are_bare, is_deep, is_json
 from photon.adapters.formats.json_scan import KeyScan
 from photon.adapters.formats.json_values import (
     MISSING,
@@ -168,6 +168,8 @@ class JsonLinesSide(SideReader):
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         if not is_json(record):
             parse_object(record)  # raises, unless bytes that are not UTF-8 are the only fault
+            return None
+        if is_deep(record):
             return None
         text = record.strip(b" \t\r\n")
         # Between tokens a carriage return is white space, but some readers of the output take it for a line end.

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from photon.adapters.formats.json_check import are_json, is_json
+from photon.adapters.contract import LogFile
+from photon.adapters.faults import are_payloads, payload_fault
+from photon.adapters.formats.json_check import LEVELS_MAX, are_json, is_json
+from photon.adapters.formats.json_lines import JsonLinesSide
 from photon.adapters.formats.json_values import LEVELS, parse_line
+from photon.outputs.records import decode
 
 VALUES = st.recursive(
     st.none()
@@ -45,6 +49,23 @@ def test_it_agrees_with_the_parser(value: object, mutations: list[tuple[int, str
 @pytest.mark.parametrize("depth", [900, 1000, 1024, 1025, 100_000])
 def test_depth_is_bounded_as_by_the_parser(depth: int) -> None:
     assert is_json(b"[" * depth + b"]" * depth) == (depth <= 1024)
+
+
+@pytest.mark.parametrize("levels", [LEVELS_MAX - 1, LEVELS_MAX, LEVELS_MAX + 1, 1000, 1022])
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"]":', b"}"), (b'["\\"]",', b"]")])
+def test_a_payload_that_some_reader_could_not_parse_is_kept_as_bytes(levels: int, begin: bytes, end: bytes) -> None:
+    record = b'{"id":"c","q":"q","t":1,"x":%b}' % (begin * (levels - 1) + b"1" + end * (levels - 1))
+    deep = levels > LEVELS_MAX
+    side = JsonLinesSide("q")
+    assert side.payload(record, LogFile("a")) == (None if deep else record)
+    assert dict(enumerate(side.payloads([record], [LogFile("a")]).payloads)) == {0: None if deep else record}
+    assert (payload_fault(record) is not None) == deep
+    assert are_payloads([record]) != deep
+    if not deep:
+        line = (
+            b'{"source":{"file":"a","offset":0},"event_id":"c","key":"q","event_time_ns":1,"foreign":%b}\n' % record
+        )
+        assert decode(line).torn == [None]
 
 
 def test_numbers_may_be_of_any_size() -> None:
