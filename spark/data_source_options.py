@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
+from photon.adapters.formats.json_values import parse_line
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
@@ -204,12 +205,12 @@ def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
 
 
 def parsed(payload: bytes | None) -> Any:
-    """A payload's parsed value; ``None`` if it is not JSON."""
+    """A payload's parsed value; ``None`` if it is not JSON. A number beyond all floats (1e999) is text."""
     if payload is None:
         return None
     try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        return parse_line(payload)
+    except ValueError:
         return None
 
 

@@ -65,6 +65,7 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     event_id: bytes | None
     key: bytes | None
     event_time_ns: int | None
+    registered_ns: int | None  # its time in the registry, which is another one with ``time = "primary"``
     foreign: bytes | None  # JSON text as in the line; if the record is not UTF-8 its base64, with the quotes
     primary: bytes | None
     record: bytes | None  # the original record of unjoined lines; None also if it is withheld
@@ -114,6 +115,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     return OutputLine(
         event_id,
         key,
+        said.event_time_ns,
         said.event_time_ns if said.registered_ns is None else said.registered_ns,
         foreign,
         primary,

@@ -254,7 +254,7 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
     from photon.spark.arrow_columns import batch, bigints, binary, hours, same, strings
 
     lines, count = columns.lines, len(columns.lines)
-    times = pa.array([None if line is None else line.event_time_ns for line in lines], pa.int64())
+    times = pa.array([None if line is None else line.registered_ns for line in lines], pa.int64())
     filled = hours(times.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
     ids = [None if line is None else line.event_id for line in lines]
     torn = [

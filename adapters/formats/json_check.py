@@ -44,8 +44,8 @@ def are_json(lines: bytes, count: int) -> bool:
 
 
 def are_bare(lines: Sequence[bytes]) -> bool:
-    """True if each line is JSON, not deep, without white space around it or characters that readers may take for a line
-    end."""
+    """True if each line is JSON, not deep, without white space around it or characters that some readers take for a
+    line end."""
     if max(map(len, lines), default=0) > 2 * LEVELS_MAX and any(map(is_deep, lines)):
         return False
     text = b"\n".join(lines)

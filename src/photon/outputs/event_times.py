@@ -1,9 +1,10 @@
-"""First and last event time of the lines of an output file, found without reading the records. Pure."""
+"""First and last time of the lines of an output file, found without reading the records: of event times, and of the
+registry's where they differ, since readers choose files by either. Pure."""
 
 from __future__ import annotations
 
 _MEMBER = b'"event_time_ns":'
-_REGISTERED = b'"registered_ns":'  # present if the registry has the event under another time, which is then used
+_REGISTERED = b'"registered_ns":'  # present if the registry has the event under another time
 _DIGITS_MAX = 20  # of an int64 with its sign
 
 
@@ -11,7 +12,7 @@ class EventTimes:
     """Takes the bytes of a file piece by piece."""
 
     def __init__(self) -> None:
-        self._first = self._last = 0
+        self._first, self._last = 1 << 63, -1 << 63
         self._lines = self._timed = 0
         self._rest = b""
 
@@ -31,14 +32,14 @@ class EventTimes:
             # The first match in a line is the line's own: only texts precede it, and their quotes are escaped.
             begin = at + len(_MEMBER)
             stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
-            if stop > 0 and lines.startswith(_REGISTERED, stop + 1):
-                begin = stop + 1 + len(_REGISTERED)
-                stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
             if stop > 0 and (number := lines[begin:stop]).removeprefix(b"-").isdigit():
                 times.append(int(number))
+                self._timed += 1
+            if stop > 0 and lines.startswith(_REGISTERED, stop + 1):
+                begin = stop + 1 + len(_REGISTERED)
+                number = lines[begin : lines.find(b",", begin, begin + _DIGITS_MAX + 1)]
+                times += [int(number)] if number.removeprefix(b"-").isdigit() else []
             at = lines.find(_MEMBER, lines.find(b"\n", begin))
         if times:
-            self._first = min(times) if not self._timed else min(self._first, *times)
-            self._last = max(times) if not self._timed else max(self._last, *times)
+            self._first, self._last = min(self._first, *times), max(self._last, *times)
         self._lines += lines.count(b"\n")
-        self._timed += len(times)

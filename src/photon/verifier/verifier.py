@@ -96,8 +96,8 @@ class Findings(Protocol):
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Receives lines once all of them are finished, in order; again only after a crash, or when a range of the file
-        is left out."""
+        """Receives lines once all of them are finished, in order; again only after a crash, or when a range of the
+        file is left out."""
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 

@@ -60,10 +60,16 @@ def test_the_primary_events_time_stands_next_to_the_registered_one() -> None:
     assert {read_line(line) for line in lines} == {OutputRef(EVENT.event_id, TOKEN, 0)}
     assert read_block(b"".join(lines)).event_times_ns == [0, 0, 0]
     assert {read_published(line).event_time_ns for line in lines} == {0}, "what the verifier asks the registry for"
-    assert {read_output_line(line[:-1], "joined").event_time_ns for line in lines} == {0}, "and Spark"
+    read = [read_output_line(line[:-1], "joined") for line in lines]
+    assert {line.registered_ns for line in read} == {0}, "and Spark"
+    assert (
+        [line.event_time_ns for line in read]
+        == decode(b"".join(lines)).event_time_ns
+        == [3 * 10**9, 4 * 10**9, 5 * 10**9]
+    )
     times = EventTimes()
     times.add(b"".join(lines))
-    assert times.span() == (0, 0)
+    assert times.span() == (0, 5 * 10**9), "readers choose files by either"
 
 
 def test_time_and_token_can_be_left_out() -> None:

@@ -69,10 +69,13 @@ def test_columns_that_are_none_are_refused(text: str, why: str) -> None:
         ("bigint", "foreign.o[0]", None),
         ("bigint", "foreign.a.b.c", None),
         ("string", "foreign.none", None),
+        ("string", "foreign.huge", "1e999"),
     ],
 )
 def test_values_are_pulled_up(kind: str, path: str, value: object) -> None:
-    payload = b'{"a":"text","n":7,"f":2.0,"big":18446744073709551615,"t":true,"o":{"x":[1,2]},"none":null}'
+    payload = (
+        b'{"a":"text","n":7,"f":2.0,"big":18446744073709551615,"t":true,"o":{"x":[1,2]},"none":null,"huge":1e999}'
+    )
     (column,) = parse_columns(f"c {kind} from {path}", {})
     got = column.value(parsed(payload))
     assert (got, type(got)) == (value, type(value))

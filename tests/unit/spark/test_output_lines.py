@@ -28,7 +28,7 @@ def joined(payload: Joined, event: ForeignEvent = EVENT, *, token: int = 0xAB) -
 def test_payloads_are_cut_out_as_they_stand(payload: bytes) -> None:
     line = read_output_line(joined(Joined(payload, b"{ }")), "joined")
     places = ("a/clicks.log", 42), ("queries.log", 99)
-    assert line == OutputLine(b"c1", b"q1", 123, payload, b"{ }", None, None, *places, TIME, f"{0xAB:016x}")
+    assert line == OutputLine(b"c1", b"q1", 123, 123, payload, b"{ }", None, None, *places, TIME, f"{0xAB:016x}")
 
 
 def test_what_is_no_text_stands_as_base64() -> None:
