@@ -11,7 +11,7 @@ import orjson
 
 LEVELS_MAX = 500  # of a payload: parsers with a limit by the stack stop at 900 or later
 _NEWLINE = 0x0A
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_TEXT = re.compile(rb'"[^"\\]*+(?:(?>\\.[^"\\]*+))*+"')
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
