@@ -217,9 +217,10 @@ class Journal:
     def begin(self) -> list[Entry]:
         """Reads and rewrites the journal, which also happens whenever it is long; returns the remaining entries."""
         kept, data = _fewer(read_journal(self._disk, self._state))
+        self._disk.replace(self._state / JOURNAL, data)  # if this fails, the old file is still open
+        file = self._disk.append(self._state / JOURNAL)
         self.close()
-        self._disk.replace(self._state / JOURNAL, data)
-        self._file, self._lines = self._disk.append(self._state / JOURNAL), len(kept)
+        self._file, self._lines = file, len(kept)
         return kept
 
     def add(self, entry: Entry) -> None:
@@ -229,7 +230,8 @@ class Journal:
         file.sync()
         self._lines += 1
         if self._lines >= LINES_MAX or file.size > BYTES_MAX:
-            self.begin()
+            with suppress(OSError):  # a full disk: the entry is there, and the next one tries again
+                self.begin()
 
     def close(self) -> None:
         if self._file is not None:

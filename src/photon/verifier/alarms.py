@@ -52,7 +52,7 @@ ADVICE = {
     AlarmKind.DIFFERS: "compare the line with its source; restore the one that was changed",
     AlarmKind.NO_SOURCE: "compare the line with its named log; restore the log, or treat the line as invented",
     AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
-    AlarmKind.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
+    AlarmKind.DAMAGED: "do as the line says; the slot is checked again by itself",
     AlarmKind.CHANGED: "put the file back from a copy; without one: photon spark verify, then photon spark recover",
 }
 

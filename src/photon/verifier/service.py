@@ -163,7 +163,9 @@ class CheckLoop:
 
     def _trouble(self, name: str, own: _CheckedSlot, error: Exception) -> None:
         own.not_before_s = self.clock.monotonic() + RETRY_S
-        own.checker = None  # it reads its place again
+        if own.checker is not None:
+            own.checker.close()
+            own.checker = None  # the next one reads its place again
         if (text := one_line(error)) != own.said:
             own.said = text
             log.error("slot is not checked against its sources", slot=name, why=text)
@@ -297,6 +299,8 @@ class VerifierService:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
+            if self.watermarks is not None:  # which slots use until their last pass
+                self.watermarks.close()
             for slot in self._slots.values():
                 os.close(slot.lock)
             os.close(held)

@@ -69,12 +69,9 @@ class WatermarkKeeper:
         self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
 
     async def run(self, stop: asyncio.Event) -> None:
-        try:
-            while not stop.is_set():
-                await self.pass_()
-                await until(stop, PERIOD_S)
-        finally:
-            self.close()
+        while not stop.is_set():
+            await self.pass_()
+            await until(stop, PERIOD_S)
 
     def close(self) -> None:
         self._journal.close()

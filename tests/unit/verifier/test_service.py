@@ -20,11 +20,13 @@ from photon.idregistry.core.scans import EntryPage
 from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
 from photon.verifier.alarms import Alarm, open_alarms
+from photon.verifier.checker import Checker
 from photon.verifier.lock import VerifierBusy
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.status import acknowledged, status_of
+from photon.verifier.verifier import OutputShort
 from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
@@ -249,6 +251,26 @@ async def test_lines_are_checked_against_logs_beside_clearing(setup: Setup) -> N
     (slot,) = status_of(RealDisk(), setup.pipeline).slots
     assert (slot.unverifiable, slot.gone, slot.alarms) == (2, ["clicks.log"], [])
     assert open_alarms(RealDisk(), setup.pipeline.slots / "s0/verifier") == []
+
+
+async def test_a_short_output_file_costs_no_descriptors(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.write("s0", [b"a", b"b"])
+    (setup.pipeline.output / "joined/s0-000001.jsonl").write_bytes(b"")
+    monkeypatch.setattr("photon.verifier.service.RETRY_S", 0.0)
+    opened, closed = list[Checker](), list[Checker]()
+
+    def step(checker: Checker, now_ns: int) -> None:
+        opened.append(checker)
+        raise OutputShort(Path("joined/s0-000001.jsonl"), 0, 10)
+
+    monkeypatch.setattr(Checker, "step", step)
+    monkeypatch.setattr(Checker, "close", lambda checker: closed.append(checker))
+    limits = ServiceLimits(period_s=0.01, discover_s=0.01, check_share=1.0)
+    async with setup.running(setup.service(limits)):
+        await until(lambda: len(opened) > 5)
+    assert set(opened) == set(closed)
+    (_, alarm) = open_alarms(RealDisk(), setup.pipeline.slots / "s0/verifier")
+    assert alarm.todo == "do as the line says; the slot is checked again by itself"
 
 
 async def _nothing() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -155,6 +157,22 @@ async def test_the_journal_does_not_grow_without_end(
     assert len(pairs) < 20
     assert pairs[-1].exact_ns == 189 * S
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
+
+
+async def test_a_disk_too_full_to_rewrite_the_journal_stops_nothing(
+    pipeline: _Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watermarks, "LINES_MAX", 3)
+    keeper = pipeline.keeper()
+    with monkeypatch.context() as full:
+        full.setattr(RealDisk, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        for number in range(5):
+            pipeline.asked = _Asked(read_ns=(100 + number) * S)
+            await keeper.pass_()
+    assert [pair.exact_ns for pair in pairs_of(read_journal(RealDisk(), tmp_path))] == [n * S for n in range(90, 95)]
+    pipeline.asked = _Asked(read_ns=200 * S)
+    await keeper.pass_()
+    assert keeper.watermarks.last.exact_ns == pairs_of(read_journal(RealDisk(), tmp_path))[-1].exact_ns == 190 * S
 
 
 async def test_the_journal_is_bounded_however_many_slots_there_are(
