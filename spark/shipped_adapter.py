@@ -22,7 +22,7 @@ from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX, adapter_class_of
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
-from photon.config.settings import Duration, Join, Within
+from photon.config.settings import Duration, Join, Limits, Within
 
 SIDES = ("primary", "foreign")
 
@@ -39,19 +39,21 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     shape: dict[str, Any] | None = None
     within: dict[str, float] | None = None
     match: Literal["first", "all", "latest"] = "first"
+    time_limit_s: float  # of a call, as in ``limits.adapter_timeout``
+    memory_limit: int  # bytes, as in ``limits.adapter_memory``
     files: dict[str, bytes] = {}  # relative path -> content
 
 
-def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
+def adapter_spec(name: str, join: Join, base: Path, limits: Limits) -> AdapterSpec:
     """The spec of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
     files: dict[str, bytes] = {}
     adapter = join.adapter
     if adapter is not None and NAME.fullmatch(adapter) is None:
         file, colon, class_name = adapter.rpartition(":")
         if file:
-            name = _taken(base / file, files)
-            adapter = f"{name}{colon}{class_name}"
-            _take_data(join.adapter or "", base, Path(name).parent, files)
+            taken = _taken(base / file, files)
+            adapter = f"{taken}{colon}{class_name}"
+            _take_data(join.adapter or "", base, Path(taken).parent, files)
     options = dict(join.options)
     for side in SIDES:
         if isinstance(options.get(side), Mapping):
@@ -66,6 +68,8 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         shape=_with_files(join.shape, base, files, "hash_key_file"),
         within=_seconds(join.within),
         match=join.match,
+        time_limit_s=float(limits.adapter_timeout),
+        memory_limit=int(limits.adapter_memory),
         files=files,
     )
     if decoded(encoded(spec)) != spec:
@@ -142,7 +146,9 @@ def _made(data: bytes, directory: Path) -> Adapter:
         within=None if spec.within is None else Within(**{name: Duration(s) for name, s in spec.within.items()}),
         match=spec.match,
     )
-    return adapter_of_join(join, spec.join, base)
+    adapter = adapter_of_join(join, spec.join, base)
+    adapter.time_limit_s, adapter.memory_limit = spec.time_limit_s, spec.memory_limit
+    return adapter
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -137,7 +137,7 @@ def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
             f'join.{join}: primary.duplicates = "{rule}": verification, repair and backfill on Spark join each event '
             'to the first primary event of its key; they need "first"'
         )
-    spec = adapter_spec(join, settings.join[join], base)
+    spec = adapter_spec(join, settings.join[join], base, settings.limits)
     return JoinSource(join=join, adapter=spec, key=deployment_key(settings, base))
 
 

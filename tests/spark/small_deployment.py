@@ -18,7 +18,7 @@ from typing import Any
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import BadRecord, Joined, LogFile
 from photon.adapters.envelope import Envelope
-from photon.config.settings import Join
+from photon.config.settings import Join, Limits
 from photon.eventstore.api import PrimaryRecord
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
@@ -81,7 +81,7 @@ class Deployment:
 
     def source(self) -> JoinSource:
         join = Join(primary=PRIMARY, foreign=FOREIGN)
-        return JoinSource(join="clicks", adapter=adapter_spec("clicks", join, self.root), key=KEY)
+        return JoinSource(join="clicks", adapter=adapter_spec("clicks", join, self.root, Limits()), key=KEY)
 
     def logs(self, side: str) -> list[LogSource]:
         return [LogSource(datacentre=site, directory=str(self.root / site / side)) for site in SITES]

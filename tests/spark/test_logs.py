@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from photon.config.settings import Join
+from photon.config.settings import Join, Limits
 from photon.idregistry.api import Digester
 from photon.spark.logs import foreign, primary
 from photon.spark.shipped_adapter import adapter_spec
@@ -30,7 +30,7 @@ def click(n: int) -> bytes:
 
 def join_source(base: Path, **join: object) -> JoinSource:
     table = {"primary": {"format": "jsonl", "key": "q"}, "foreign": CLICKS} | join
-    return JoinSource(join="clicks", adapter=adapter_spec("clicks", Join(**table), base), key=KEY)  # type: ignore[arg-type]
+    return JoinSource(join="clicks", adapter=adapter_spec("clicks", Join(**table), base, Limits()), key=KEY)  # type: ignore[arg-type]
 
 
 def test_foreign_records_have_the_ids_and_digests_of_the_live_system(spark: SparkSession, tmp_path: Path) -> None:

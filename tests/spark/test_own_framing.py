@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from photon.adapters.join_adapters import adapter_of_join
-from photon.config.settings import Join
+from photon.config.settings import Join, Limits
 from photon.lab.demo.check import records
 from photon.spark import logs, outputs
 from photon.spark.shipped_adapter import adapter_spec
@@ -53,7 +53,7 @@ def test_what_photon_join_wrote_is_verified_and_a_lost_record_is_found(
     assert sum(1 for _ in records(output / "joined")) == COUNT
 
     join = Join(adapter=package.adapter)
-    source = JoinSource(join="x", adapter=adapter_spec("x", join, tmp_path), key=bytes(32))
+    source = JoinSource(join="x", adapter=adapter_spec("x", join, tmp_path, Limits()), key=bytes(32))
     where = OutputSource(datacentre="local", output=str(output), state=str(output / ".photon"))
 
     package.foreign(sides["foreign"], range(COUNT, COUNT + 1))

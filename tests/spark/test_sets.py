@@ -25,7 +25,7 @@ from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.config.clock import NEVER_NS
 from photon.config.loader import load
-from photon.config.settings import Duration, Join, Within
+from photon.config.settings import Duration, Join, Limits, Within
 from photon.eventstore.api import SET_MAX, EventLookUps, LookUpCode
 from photon.idregistry.api import Digester, Kind
 from photon.joiner.verdicts import Judge, envelope_lines
@@ -102,7 +102,7 @@ class Orders(Deployment):
         return adapter_of_join(self.join, "clicks", self.root)
 
     def source(self) -> JoinSource:
-        return JoinSource(join="clicks", adapter=adapter_spec("clicks", self.join, self.root), key=KEY)
+        return JoinSource(join="clicks", adapter=adapter_spec("clicks", self.join, self.root, Limits()), key=KEY)
 
     def write_logs(self, rnd: random.Random) -> None:
         for site in SITES:

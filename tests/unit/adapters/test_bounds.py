@@ -27,7 +27,7 @@ from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.testkit.checks import examine
 from photon.adapters.testkit.samples import Sample, Samples
 from photon.config.loader import ConfigError, convert
-from photon.config.settings import Join
+from photon.config.settings import Join, Limits
 from photon.spark.shipped_adapter import adapter_spec, made
 from tests.unit.refusals import one_line
 
@@ -139,7 +139,7 @@ def test_without_bounds_nothing_changes() -> None:
 
 
 def test_it_is_made_again_elsewhere(tmp_path: Path) -> None:
-    shipped = made(adapter_spec("x", settings().join["x"], Path()), tmp_path)
+    shipped = made(adapter_spec("x", settings().join["x"], Path(), Limits()), tmp_path)
     assert isinstance(shipped.join(click(10**6), FILE, query(0), FILE), Unpaired)
     samples = Samples([Sample(query(0), FILE, 1)], [Sample(click(10**6), FILE, 1), Sample(click(1), FILE, 2)])
     assert examine(adapter(), samples, without=("bad lines", "speed")).kept

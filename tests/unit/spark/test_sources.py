@@ -16,7 +16,7 @@ from photon.adapters.contract import Joined, LogFile
 from photon.adapters.join_adapters import adapter_of_join
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.config.settings import Join, Settings
+from photon.config.settings import Duration, Join, Limits, Settings, Size
 from photon.spark.logs import names_of, without
 from photon.spark.schemas import FOREIGN
 from photon.spark.shipped_adapter import adapter_spec, decoded, encoded, made
@@ -84,6 +84,9 @@ def test_a_join_is_plain_data_and_does_not_show_its_key(settings: Settings, tmp_
     assert "kkk" not in f"{join} {join!r}"
 
 
+LIMITS = Limits(adapter_timeout=Duration(45.0), adapter_memory=Size(300 << 20))
+
+
 def test_an_adapters_files_travel_with_it(tmp_path: Path) -> None:
     base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
     base.mkdir()
@@ -96,14 +99,15 @@ def test_an_adapters_files_travel_with_it(tmp_path: Path) -> None:
     side = {"format": "jsonl", "key": "q"}
     foreign = side | {"time": {"field": "t", "unit": "s"}}
     join = Join(adapter="mine.py:Mine", options={"primary": side, "foreign": foreign})
-    spec = decoded(encoded(adapter_spec("clicks", join, base)))
+    spec = decoded(encoded(adapter_spec("clicks", join, base, LIMITS)))
     (base / "mine.py").unlink()
     adapter = made(spec, elsewhere)
+    assert (spec.join, adapter.time_limit_s, adapter.memory_limit) == ("clicks", 45.0, 300 << 20)
     assert adapter.primary_key(b'{"q":"x"}', LogFile("a")) == b"<x>"
     assert type(adapter).__module__ == "photon_adapter_mine"
     assert made(spec, elsewhere) is adapter
     with pytest.raises(UsageError, match=r"mine\.py: cannot be read"):
-        adapter_spec("clicks", join, base)
+        adapter_spec("clicks", join, base, LIMITS)
 
 
 def test_the_package_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_a_shape_and_its_key_travel_too(tmp_path: Path) -> None:
         foreign={**side, "id": "c", "time": {"field": "t", "unit": "s"}},
         shape={"redact": {"primary.q": "hash"}, "hash_key_file": "hash.key", "foreign": ["c"]},
     )
-    there = made(decoded(encoded(adapter_spec("clicks", join, base))), tmp_path / "executor")
+    there = made(decoded(encoded(adapter_spec("clicks", join, base, LIMITS))), tmp_path / "executor")
     here = adapter_of_join(join, "clicks", base)
     pair = (b'{"c":"c1","q":"q1","t":1}', LogFile("c.log"), b'{"q":"q1"}', LogFile("q.log"))
     result = here.join(*pair)
@@ -191,13 +195,13 @@ def test_files_that_an_adapter_reads_travel_next_to_its_own(tmp_path: Path) -> N
         "    primary_payload = foreign_payload\n"
     )
     (tmp_path / "prices.json").write_text('{"a": 3}')
-    spec = decoded(encoded(adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)))
+    spec = decoded(encoded(adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path, LIMITS)))
     there = made(spec, tmp_path / "executor")
     assert there.prices == {"a": 3}  # type: ignore[attr-defined]
     (tmp_path / "prices.json").unlink()
     with pytest.raises(UsageError, match=r"prices.json: cannot be read"):
-        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)
+        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path, LIMITS)
     source = (tmp_path / "mine.py").read_text()
     (tmp_path / "mine.py").write_text(source.replace("('prices.json',)", "('../key',)"))
     with pytest.raises(UsageError, match=r"Mine.data_files: '../key' is not the name of a file next to mine.py"):
-        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)
+        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path, LIMITS)
