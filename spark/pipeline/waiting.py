@@ -161,17 +161,23 @@ class WaitingIndex:
             each.again_ns[np.isin(each.hashes, hashes)] = 0
 
     def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
-        """Returns about ``most`` rows to try now, at most."""
+        """Returns about ``most`` rows to try now, at most: first of files with a key that has arrived or a row that is
+        decided, then of those due for longest, so that each has its turn."""
+        since: dict[str, int] = {}
+        for name, each in self.files.items():
+            decided = bool((each.trigger_ns <= read_past_ns).any())
+            earliest = 0 if decided else int(each.again_ns.min())  # 0 also for a row that was woken
+            if earliest <= now_ns:
+                since[name] = earliest
         found: list[Rest] = []
         count = 0
-        for name, each in self.files.items():
-            pays = (each.trigger_ns <= read_past_ns) | (each.again_ns <= now_ns)
-            if pays.any():
-                rows = each.rows[pays].tolist()
-                found.append(Rest(name, rows))
-                count += len(rows)
-                if count >= most:
-                    break
+        for name in sorted(since, key=since.__getitem__):
+            each = self.files[name]
+            rows = each.rows[(each.trigger_ns <= read_past_ns) | (each.again_ns <= now_ns)].tolist()
+            found.append(Rest(name, rows))
+            count += len(rows)
+            if count >= most:
+                break
         return found
 
     def is_any_untried(self) -> bool:

@@ -68,6 +68,19 @@ def test_an_event_is_tried_again_when_its_key_comes_or_its_patience_ends_or_afte
     assert not waiting.is_any_untried()
 
 
+def test_each_file_has_its_turn_where_a_batch_takes_fewer_rows_than_are_due() -> None:
+    waiting, tried = WaitingIndex(PATIENCE, lambda: 0.0), set[str]()
+    for name in "abc":
+        waiting.add(name, file_of(events(name.encode() * 4), first_s=50), [0], 60 * S, now_ns=60 * S)
+    for batch in range(3):  # each takes longer than the time between two tries
+        (rest,) = waiting.due(60 * S, (70 + 10 * batch) * S, most=1)
+        tried.add(rest.file)
+        waiting.tried(rest.file, rest.rows, 60 * S, (70 + 10 * batch) * S)
+    assert tried == {"a", "b", "c"}
+    waiting.wake(hashes_of([b"cccc"]))
+    assert waiting.due(60 * S, 200 * S, most=1) == [Rest("c", [0])]
+
+
 def test_an_event_read_before_the_primary_logs_were_read_so_far_is_tried_once_they_are() -> None:
     """Its primary may be in bytes that were written before it was read."""
     waiting = index()
