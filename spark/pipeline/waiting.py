@@ -161,8 +161,8 @@ class WaitingIndex:
             each.again_ns[np.isin(each.hashes, hashes)] = 0
 
     def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
-        """Returns about ``most`` rows to try now, at most: first of files with a key that has arrived or a row that is
-        decided, then of those due for longest, so that each has its turn."""
+        """Returns about ``most`` rows to try now, at most: first those of files with a woken or a triggered row, then
+        those of the files due for longest, so that each file has its turn."""
         since: dict[str, int] = {}
         for name, each in self.files.items():
             decided = bool((each.trigger_ns <= read_past_ns).any())
