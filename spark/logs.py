@@ -183,7 +183,7 @@ def list_logs(
         reading = reading_of(source, adapter, foreign=is_foreign)
 
         def tell(problem: Problem, source: LogSource = source) -> None:
-            if problem.kind is ProblemKind.UNREADABLE:
+            if problem.kind in (ProblemKind.UNREADABLE, ProblemKind.DAMAGED):
                 raise LogNotRead(
                     f"{source.datacentre}: {source.directory}/{problem}; make it readable, or move it away"
                 )

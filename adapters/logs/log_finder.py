@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
+from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import (
     COMPRESSED_SUFFIXES,
@@ -142,14 +144,17 @@ class LogFinder:
         return open_anywhere(log_path(self._directory, path, self._links), self._framing)
 
     def _head(self, path: str) -> Head | None:
-        """Reads a file's head. Raises OSError."""
+        """Reads a file's head; ``None`` if it has no record yet. Raises OSError, also for damage before the first."""
         framing, by_path = self._framing, is_final(self._directory)
         if by_path and not (self._has_header or framing.first_line):
             return head_by_path(path)
         source = self._opened(path)
         try:
             data = source.read(0, HEAD_BYTES)
-            return read_head(path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path)
+            head = read_head(path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path)
+            if head is None and (source.damage() or source.cut_short()):
+                raise OSError(errno.EIO, source.damage() or ends_in_middle(path))
+            return head
         finally:
             source.close()
 

@@ -131,6 +131,7 @@ class GzipSource(ForwardSource):
         self._waiting = b""  # compressed bytes not inflated yet
         self._inflate = zlib.decompressobj(wbits=31)
         self._begun = False  # inside a member
+        self._is_blank = True  # no member has begun yet
         self._pending = False  # the inflater may still hold output for consumed input
         self._damage = ""
         self._buffer = bytearray()
@@ -148,7 +149,7 @@ class GzipSource(ForwardSource):
                 self._waiting = self._waiting.lstrip(b"\0")  # padding between members is allowed
                 if not self._waiting:
                     continue
-                self._begun = True
+                self._begun, self._is_blank = True, False
             if piece := self._inflated(limit):
                 return piece
         return b""
@@ -195,4 +196,6 @@ class GzipSource(ForwardSource):
         return self._damage
 
     def cut_short(self) -> bool:
+        if self._is_blank and self._taken:  # only zeros, as after a power cut
+            return True
         return self._begun and not self._pending

@@ -41,7 +41,17 @@ def test_slices_and_kept_keys(bucket: MemoryBucket, logs: ObjectPath, tmp_path: 
     found = tasks.list_logs(ADAPTER, [source], print, is_foreign=False)
     assert [log.path for _, log in found] == ["a", "b.gz"]
     join = msgspec.convert(
-        {"join": "clicks", "adapter": {"join": "clicks", "primary": PRIMARY, "foreign": FOREIGN}, "key": b"k" * 16},
+        {
+            "join": "clicks",
+            "adapter": {
+                "join": "clicks",
+                "primary": PRIMARY,
+                "foreign": FOREIGN,
+                "time_limit_s": 5.0,
+                "memory_limit": 1 << 30,
+            },
+            "key": b"k" * 16,
+        },
         tasks.JoinSource,
     )
 

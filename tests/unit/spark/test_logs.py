@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.logs import slices
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.slices import Reading
 from photon.spark.logs import KeysSeen, LogNotRead, list_logs, primary_rows
+from photon.spark.pipeline.listing import LogLister
 from photon.spark.sources import LogSource
 from tests.spark.small_deployment import FOREIGN, PRIMARY
 
@@ -34,6 +38,21 @@ def test_a_log_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyte
         LogNotRead, match=rf"^west: {tmp_path}/b\.log: cannot be read \(Permission denied\); make it "
     ):
         list_logs(ADAPTER, [source], print, is_foreign=True)
+
+
+@pytest.mark.parametrize("damage", ["a byte", "zeros", "an end"])
+def test_a_log_that_is_damaged_before_its_first_record_is_no_empty_one(tmp_path: Path, damage: str) -> None:
+    packed = gzip.compress(b"".join(b'{"query_id": "q%d"}\n' % n for n in range(1000)))
+    broken = {"a byte": packed[:12] + b"\xff\xff" + packed[14:], "zeros": bytes(len(packed)), "an end": packed[:5]}
+    (tmp_path / "a.log.gz").write_bytes(packed)
+    (tmp_path / "b.log.gz").write_bytes(broken[damage])
+    with pytest.raises(LogNotRead, match=r"b\.log\.gz: .*; make it readable, or move it away"):
+        list_logs(ADAPTER, [LogSource(datacentre="west", directory=str(tmp_path))], print, is_foreign=False)
+    told: list[Problem] = []
+    listing = LogLister(tmp_path, Reading(), told.append, lambda: 1)({})
+    assert [log.path for log in listing.logs] == ["a.log.gz"]
+    assert listing.doubt.startswith("b.log.gz: cannot be read (")
+    assert [each.kind for each in told] == [ProblemKind.UNREADABLE], "a backfill ends with it"
 
 
 def test_skipped_primary_records_are_no_rows() -> None:
