@@ -162,7 +162,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def field_time(self) -> TimeConfig | None:
-        """The time's configuration, if it is in a field."""
+        """Returns the time's configuration if the time is in a field; otherwise ``None``."""
         return self.time if isinstance(self.time, TimeConfig) else None
 
     @property
@@ -201,14 +201,14 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def delimiter_byte(self) -> bytes:
-        """The separator of the fields."""
+        """Returns the delimiter between fields."""
         if self.format in ("blanks", "w3c"):
             return BLANKS
         return (self.delimiter or ("\t" if self.format == "tsv" else ",")).encode()
 
     @property
     def quote_byte(self) -> bytes:
-        """The quote character of fields; empty if there is none."""
+        """Returns the quote character of fields; empty if there is none."""
         return ('"' if self.quote is None else self.quote).encode()
 
 
@@ -242,7 +242,7 @@ def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
 
 
 def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
-    """Refuses a side that cannot be read as configured. Raises AdapterError with key, value and a correct one."""
+    """Refuses a side that cannot be read as configured. Raises AdapterError with a correct value."""
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     if side.join is not None and side.format != "jsonl":
@@ -303,7 +303,7 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
         return times.FoundTime(pattern, time_reader(msgspec.structs.replace(time, pattern=None), where))
     if (time.unit is None) == (time.format is None):
         raise AdapterError(
-            f"unit = {time.unit!r} and format = {time.format!r}",
+            "unit and format are both missing" if time.unit is None else "unit and format are both given",
             where,
             'write either unit = "s" (ms, us, ns) for numbers or format = "iso8601" (or %Y-%m-%d %H:%M:%S) for text',
         )
@@ -335,7 +335,7 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     if time.unit not in times.UNIT_EXPONENTS:
         raise _wrong(where, "unit", time.unit, f"write one of {', '.join(times.UNIT_EXPONENTS)}")
     if time.origin is not None and time.unit in times.UNIT_ORIGINS_NS:
-        raise _wrong(where, "origin", time.origin, f"remove it: unit = {time.unit!r} has its own")
+        raise _wrong(where, "origin", time.origin, f"remove it: unit = {time.unit!r} has its own origin")
     if time.origin is None:
         if zone is not UTC:
             raise _wrong(where, "zone", time.zone, "remove it: numbers since the epoch are UTC (or give an origin)")
@@ -387,9 +387,11 @@ def _check_delimited(side: SideConfig, where: str) -> None:
     columns = side.columns
     if side.has_header == (columns is not None):
         raise AdapterError(
-            f"header = {str(side.has_header).lower()} and columns = {'given' if columns is not None else 'absent'}",
+            "header = true and columns are both given"
+            if side.has_header
+            else "header is false and there are no columns",
             where,
-            'either header = true, or columns = ["time", "key", …] in the order of the fields',
+            'set either header = true, or columns = ["time", "key", …] in field order',
         )
     if columns is not None:
         if not 0 < len(columns) <= COLUMNS_MAX:
@@ -400,7 +402,7 @@ def _check_delimited(side: SideConfig, where: str) -> None:
 
 
 def _check_text(side: SideConfig, where: str) -> None:
-    """Checks the settings of text preprocessing."""
+    """Checks the settings that apply to text before it is split into records."""
     if side.encoding is not None and canonical(side.encoding) is None:
         todo = "write utf-8, utf-16 or a single-byte codec, such as cp1252: line ends cannot be found in others"
         raise _wrong(where, "encoding", side.encoding, todo)
@@ -448,7 +450,7 @@ def _check_framing(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.join is not None:
         raise _wrong(where, "framing", side.framing, "remove it: the records of another join are JSON Lines")
     if side.format not in CRI_FORMATS:
-        raise _wrong(where, "framing", side.framing, f"remove it: format = {side.format!r} has its own")
+        raise _wrong(where, "framing", side.framing, f"remove it: format = {side.format!r} has its own framing")
     if side.multiline:
         raise _wrong(where, "multiline", True, 'remove it: with framing = "cri" each line is a record')
     if side.has_header:
@@ -522,7 +524,7 @@ def _check_skip(side: SideConfig, where: str) -> None:
 
 
 def _check_names_exist(side: SideConfig, where: str) -> None:
-    """Checks that names are columns or groups; with a header only the files can tell."""
+    """Checks that names are columns or groups. With a header, only the files can show that."""
     known: tuple[str, ...]
     if side.format == "regex":
         known, kind = tuple(side_pattern(side, where).groupindex), "group of the pattern"

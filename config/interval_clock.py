@@ -1,4 +1,4 @@
-"""The time as an interval that contains the true time, as estimated by the machine itself.
+"""A clock whose readings are intervals that contain the true time, as estimated by the machine itself.
 
 A machine with a time daemon knows a bound on its own error from the kernel; any other is assumed to be within
 ``clock.uncertainty`` (S).
@@ -41,7 +41,7 @@ class Interval:
 def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Interval:
     """Returns the interval around a reading of the wall clock.
 
-    ``uncertainty_ns``: S. ``kernel`` is ``None`` if the kernel could not be asked, which counts as not synchronised.
+    ``uncertainty_ns``: S. ``kernel``: ``None`` if it could not be asked; the clock then counts as unsynchronised.
     """
     if kernel is None or not kernel.synchronised:
         return Interval(now_ns, uncertainty_ns, synchronised=False)

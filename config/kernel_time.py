@@ -1,4 +1,4 @@
-"""The kernel's own statement about its clock, read with adjtimex(2). Linux only."""
+"""Reads the kernel's own estimate of its clock's error, with adjtimex(2). Linux only."""
 
 from __future__ import annotations
 

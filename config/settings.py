@@ -39,7 +39,7 @@ ADAPTER_PORTS: Mapping[str, int] = {"joiner": 10, "dispatcher": 80, "eventstore"
 
 
 class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``within = { before = "1h", after = "5m" }``: bounds on a primary time relative to the foreign event's."""
+    """``within = { before = "1h", after = "5m" }``: bounds on how far a primary event precedes or follows."""
 
     before: Duration = Duration(0.0)
     after: Duration = Duration(0.0)
@@ -107,11 +107,11 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def runs_user_code(self) -> bool:
-        """True if its adapter is not Photon's own."""
+        """True if its adapter is user code, not Photon's own adapter."""
         return self.adapter not in (None, CONFIGURED)
 
     def upstream(self, side: Side) -> str | None:
-        """Returns the join whose output is this side's events (docs/chains.md); ``None`` for other logs."""
+        """Returns the join whose output this side reads (docs/chains.md); ``None`` for other logs."""
         table = self.primary if side == "primary" else self.foreign
         return None if table is None else table.get("join")
 
@@ -365,7 +365,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def on_spark(self) -> bool:
-        """True if ``photon spark join`` takes the place of dispatcher and joiners."""
+        """True if ``photon spark join`` replaces dispatcher and joiners."""
         return self.pipeline == "spark"
 
     def slot_at(self, datacentre: str, place: int, places: int) -> str:
@@ -374,7 +374,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return next(name for name in names if name not in self.retired)
 
     def spark_slot(self, datacentre: str) -> str:
-        """Returns the slot that its join on Spark writes."""
+        """Returns the slot to which the pipeline's join on Spark writes."""
         return self.slot or f"{datacentre}-spark"
 
     def logs(self, side: Side) -> str:
@@ -382,7 +382,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.primary if side == "primary" else self.foreign
 
     def topic(self, side: Side) -> str | None:
-        """Returns the topic that a side's logs are made from."""
+        """Returns the topic from which a side's logs are made; ``None`` if there is none."""
         return self.primary_topic if side == "primary" else self.foreign_topic
 
     def relayed_directory(self, side: Side) -> str:
@@ -390,12 +390,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.state}/upstream/{side}"
 
     def dispatcher_names(self) -> list[str]:
-        """Returns the names of its dispatchers; that of a single one is empty."""
+        """Returns the names of the pipeline's dispatchers; a single dispatcher has an empty name."""
         count = self.dispatchers
         return [""] if count == 1 else [f"{number}of{count}" for number in range(1, count + 1)]
 
     def at(self, part: str) -> list[str]:
-        """Returns the addresses of a part's processes, or that of the datacentre's process if it runs there."""
+        """Returns the addresses of a part's processes, or of the datacentre's process if the part runs there."""
         count = {"joiner": self.joiners, "dispatcher": self.dispatchers}.get(part, 1)
         said = self.apart.get(part) or (self.own_address(part) if count > 1 else self.address)
         return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
@@ -410,12 +410,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def eventstore(self) -> str:
-        """The event store's address."""
+        """Returns the event store's address."""
         return self.at("eventstore")[0]
 
     @property
     def page(self) -> str:
-        """The status page's address; empty if there is none."""
+        """Returns the status page's address; empty if there is none."""
         own = _shifted(f"127.0.0.1:{self.address.rpartition(':')[2]}", 1) if self.address else ""
         return (self.at("status")[0] if "status" in self.apart else own) if self.status is None else self.status
 
@@ -449,7 +449,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def relayed(self, datacentre: str) -> dict[Side, str]:
         """Returns the sides whose logs a datacentre's relay makes, each with its topic or upstream join.
 
-        A chained side with a directory of its own is filled by others.
+        The relay does not make the logs of a chained side that has a directory of its own.
         """
         pipeline = self.datacentre[datacentre]
         join = self.join[pipeline.join]
@@ -487,12 +487,12 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {f"{datacentre}-c{number}": address for number, address in enumerate(at, 1)}
 
     def needs(self, join: str) -> set[str]:
-        """Returns the join and those whose output it reads, directly or indirectly."""
+        """Returns ``join`` and the joins whose output it reads, directly or indirectly."""
         above = (up for side in SIDES if (up := self.join[join].upstream(side)) is not None)
         return {join}.union(*(self.needs(up) for up in above))
 
     def chain(self, join: str | None = None) -> list[str]:
-        """Returns the joins of all datacentres, or those that one needs: each before those whose output it reads."""
+        """Returns the joins of datacentres, or those that ``join`` needs: each before those whose output it reads."""
         needed = {name: len(self.needs(name)) for name in (self.needs(join) if join else self.join)}
         found = sorted(needed, key=lambda name: (-needed[name], name))
         return [name for name in found if self.joining(name)]
@@ -504,7 +504,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:
-        """Returns the region of a datacentre: the one its pipeline names, else a region of its own."""
+        """Returns the region that a datacentre's pipeline names; by default, each datacentre is its own region."""
         pipeline = self.datacentre.get(datacentre)
         return (pipeline is not None and pipeline.region) or datacentre
 
@@ -514,7 +514,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return replica.region or self.region(replica.datacentre)
 
     def replicas_near(self) -> dict[str, tuple[str, ...]]:
-        """Returns datacentre -> the registry replicas of its region."""
+        """Returns, by datacentre, the registry replicas of its region."""
         regions = {name: self.region_of_replica(name) for name in self.registry.replicas}
         return {
             datacentre: tuple(name for name, region in regions.items() if region == self.region(datacentre))
@@ -523,7 +523,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def tables() -> Mapping[str, type[_Table]]:
-    """Returns each table of the file by its place, for the documentation and its test."""
+    """Returns the type of each table by its place in the file, for the documentation and its test."""
     return {
         "": Settings,
         "join.NAME": Join,

@@ -124,7 +124,7 @@ class PlainObject:
 
 
 class GzipSource(ForwardSource):
-    """A gzip file, possibly of several members, possibly still growing. Reading back starts it again."""
+    """A gzip file, possibly of several members, possibly still growing. Reading backwards starts it again."""
 
     def _restart(self, offset: int) -> None:
         self._taken = 0  # compressed bytes
@@ -169,7 +169,7 @@ class GzipSource(ForwardSource):
         return piece
 
     def _up_to_damage(self, inflate: zlib._Decompress, why: str) -> bytes:
-        """Returns the output before the damage: an inflater that fails keeps the output of the good bytes before."""
+        """Returns the output before the damage. Inflates byte by byte, as a failing call loses its output."""
         out = []
         at = 0
         try:

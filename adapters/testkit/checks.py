@@ -1,4 +1,4 @@
-"""The adapter contract as checks over sample records: each returns one line for each breach."""
+"""Checks of the adapter contract, made with sample records. Each returns one line per breach."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOCAL_TIME = (
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One method. ``per_s``: records a second on one core."""
+    """The speed of one method. ``per_s``: records a second on one core."""
 
     method: str
     per_s: float
@@ -159,11 +159,11 @@ def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
     for name, side, form in forms:
         for group in by_file(side):
             if _is_changed(adapter, partial(form, file=group[0].file), [each.record for each in group]):
-                found.append(f"{name} changes the list of records that it is given")
+                found.append(f"{name} changes the list of records that is passed to it")
                 break
     together = list(zip(*((*_placed(one), *_placed(other)) for one, other in pairs(adapter, samples)), strict=True))
     if together and _is_changed(adapter, lambda *columns: adapter.join_columns(Pairs(*columns)), *together):
-        found.append("join_columns changes the lists that it is given")
+        found.append("join_columns changes the lists that are passed to it")
     answers(adapter, samples)
     if repr(adapter.options) != before:
         found.append("its options have changed while it read records")
@@ -229,7 +229,7 @@ def _cutting_fault(framing: Framing, data: bytes) -> str:
 
 
 def _cut_in(framing: Framing, parts: Sequence[bytes]) -> Cut | str:
-    """Returns the result of passing the parts in turn; a line if the framing fails."""
+    """Returns the result of passing the parts in turn; a line that says why if the framing fails."""
     text, state, rest, used = b"", b"", b"", 0
     for part in parts:
         rest += part
@@ -252,7 +252,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
 
 
 def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks for at least a thousand records a second on one core."""
+    """Checks that each method handles at least a thousand records a second on one core."""
     return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
 
 
@@ -323,7 +323,7 @@ def _join_columns_findings(adapter: Adapter, samples: Samples) -> list[str]:
     handed = Pairs(*(list(column) for column in columns))  # type: ignore[arg-type]
     own = [foreign for foreign, _ in together]
     found = _compared(adapter, "join_columns", own, singles, lambda: adapter.join_columns(handed).rows())
-    return [*found, "join_columns changes the columns that it is given"] if handed != columns else found
+    return [*found, "join_columns changes the columns that are passed to it"] if handed != columns else found
 
 
 def _compared(

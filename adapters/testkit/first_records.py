@@ -22,7 +22,7 @@ class FirstRecords:
     def __init__(self, adapter: Adapter, records: Sequence[tuple[int, bytes]], file: LogFile) -> None:
         """``records``: offset and bytes of each. Computes FIRST of them here, or fewer if they take too long.
 
-        Only those that have a header are compared: a failure costs its record, here or there.
+        Compares only records for which a header can be computed here: another record costs no more than itself.
         """
 
         def ask(record: bytes) -> ForeignHeader | BadRecord:

@@ -51,7 +51,7 @@ class Avro(Framing):
 
 
 class AvroClicks(ConfiguredAdapter):
-    """Searches and the clicks that name them. Give the options of both sides if your records have other fields."""
+    """Joins each click with the search that it names. Set the options of both sides if your fields differ."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({**_SIDES, **options})
@@ -79,7 +79,7 @@ def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
         value, at = found
     end = at + value + SYNC_BYTES
     if value < 0:
-        raise ValueError(f"a block of {value} bytes")
+        raise ValueError(f"a block has {value} bytes")
     if end > len(data):
         return None
     if data[end - SYNC_BYTES : end] != sync:

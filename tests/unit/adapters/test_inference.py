@@ -96,15 +96,15 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
     ("foreign", "problem"),
     [
         ([], "hold no records yet"),
-        ([b"10.0.0.1 - - GET /", b"x"], "are text, whose lines share no shape that has a time"),
+        ([b"10.0.0.1 - - GET /", b"x"], "are plain text without a common layout that has a time"),
         ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
         ([b"k,l", b"m,n"], "hold CSV with ',' and 2 columns, and it is unclear whether the first line"),
         ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
         ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-27"}'], "the event time may be a_at, b_at"),
         ([b'{"query":"1","ts":1588206048}'], "may be chance"),
-        ([b'{"user":"u1","ts":1588206048}'], "no foreign value is among the values of a field that is unique"),
+        ([b'{"user":"u1","ts":1588206048}'], "no foreign field has a value in common with a field that is unique"),
         ([b'{"query_id":"1","twin_id":"1","ts":1588206048}'], "the key may be 'query_id' or 'twin_id'"),
-        ([b'{"word":"z","ts":1588206048}'], "no foreign value is among the values of a field that is unique"),
+        ([b'{"word":"z","ts":1588206048}'], "no foreign field has a value in common with a field that is unique"),
         ([b'{"id":"1","ts":1588206048}'], "may be chance"),
     ],
 )
@@ -147,7 +147,7 @@ def test_delimiters() -> None:
 def test_keys_that_do_not_meet_are_not_told_by_their_name_alone() -> None:
     primary = {"p.log": [b'{"order_id":"a%d","w":"w%d"}' % (i, i) for i in range(5)]}
     foreign = {"f.log": [b'{"order_id":"b%d","w":"v%d","ts":1588206048}' % (i, i) for i in range(5)]}
-    assert "no foreign value is among" in unclear(primary, foreign)
+    assert "no foreign field has a value in common" in unclear(primary, foreign)
     found = infer(primary, foreign)
     assert isinstance(found, Unclear)
     assert tomllib.loads(found.example)["join"]["join"]["primary"] == {"format": "jsonl", "key": "order_id"}
@@ -215,7 +215,7 @@ def test_the_example_for_lines_of_any_shape_reads_the_lines_beside_it() -> None:
     lines = {"a.log": [b"Mar  1 host%d kernel: something happened a=%d" % (i, i) for i in range(9)]}
     found = infer(lines, lines)
     assert isinstance(found, Unclear)
-    assert "share no shape" in found.problem
+    assert "without a common layout" in found.problem
     request, error = (line.partition("# ")[2].encode() for line in found.example.splitlines() if line[:1] == "[")
     adapter = ConfiguredAdapter(tomllib.loads(found.example)["join"]["errors"])
     assert adapter.primary_key(request, LogFile("a")) == b"7f3a"
@@ -823,7 +823,7 @@ def test_a_refusal_has_the_options_that_say_it_or_none() -> None:
     of_day = {"f.log": [orjson.dumps({"q": name, "at": 34200.5 + 3 * i}) for i, name in enumerate(names)]}
     found = infer(primary, of_day)
     assert isinstance(found, Unclear)
-    assert (found.words, "name it with --config" in found.todo) == ((), True), "nobody knows which day"
+    assert (found.words, "pass it with --config" in found.todo) == ((), True), "nobody knows which day"
     several = {"f.log": [orjson.dumps({"q": n, "a_at": 1_700_000_000 + i, "b_at": i}) for i, n in enumerate(names)]}
     found = infer(primary, several, told=Told(id="b_at", time="b_at"))
     assert isinstance(found, Unclear)

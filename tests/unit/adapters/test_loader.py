@@ -86,7 +86,7 @@ def test_photon_own_adapter_has_no_code() -> None:
         (GOOD.replace("def primary_key", "def other"), "x.py:Mine", "x.py:9: Mine does not define primary_key; add"),
         (GOOD + "    def __init__(self, options):\n        raise KeyError('rate')\n", "x.py:Mine",
          "x.py:20: Mine cannot be created with its options: KeyError: 'rate'; correct the adapter"),
-        (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "leaves out its base class"),
+        (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "does not call its base class"),
         (GOOD + "    def rule(self):\n        return 1 / 0\n", "x.py:Mine",
          "x.py:20: Mine.rule failed: ZeroDivisionError: division by zero; correct the adapter"),
         (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "Mine.rule returns str, not bytes"),
@@ -192,7 +192,7 @@ def test_a_package_may_not_bring_an_adapter_of_photons_own_name(monkeypatch: pyt
     point = EntryPoint("configured", "photon.adapters.configured:ConfiguredAdapter", entry_points.GROUP)
     monkeypatch.setattr(entry_points, "_entry_points", lambda name=None: [point])
     (listed,) = entry_points.installed()
-    assert "has an adapter with the name of Photon's own; rename its entry point" in listed.fault
-    with pytest.raises(AdapterError, match=r"adapter configured: .* has an adapter with the name of Photon's own"):
+    assert 'registers an adapter under the reserved name "configured"; rename its entry point' in listed.fault
+    with pytest.raises(AdapterError, match=r"adapter configured: .* registers an adapter under the reserved name"):
         adapter_of_join(Join(adapter="configured", options=OPTIONS), "x", Path())
     adapter_of_join(Join(**OPTIONS), "x", Path())  # type: ignore[arg-type]
