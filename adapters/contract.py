@@ -101,8 +101,8 @@ class Cut(NamedTuple):
     follow; at the end of a file, the rest is an incomplete record.
     """
     state: bytes = b""
-    """Passed to the next call, for example a header that was read; at most 64 KiB. With it, reading can continue
-    after ``used`` in this process or another.
+    """Passed to the next call, for example a header that was read; at most 64 KiB. With this state, reading can
+    continue after ``used`` in this process or another.
     """
 
 
@@ -123,7 +123,7 @@ class Matching:
 
     @property
     def whole_sets(self) -> bool:
-        """True if the answer depends on all primary events of the key; it then waits until no more can follow."""
+        """True if the outcome depends on all primary events of the key; events then wait until no more can follow."""
         return self.match != "first"
 
     @property
@@ -159,7 +159,7 @@ class BadRecord(Exception):
 class Retry(PhotonError):
     """The machine cannot answer now, for example because a service it queries is down.
 
-    The record is asked again, with back-off, until it has an answer; ``str()`` is one short line. Any other exception
+    The call is repeated, with back-off, until there is an answer; ``str()`` is one short line. Any other exception
     rejects the record.
     """
 
@@ -282,8 +282,8 @@ class Adapter(ABC):
     """The first record of each primary file is a header (as in CSV), not an event."""
     foreign_has_header: bool = False
     primary_duplicates: str = "first"
-    """The treatment of foreign events whose key several different primary records have: join them to the ``first`` or
-    the ``last`` in file order, or ``reject`` them. Not part of ``rule``: it may be changed.
+    """Treatment of a foreign event if several different primary records have its key: join it to the ``first`` or the
+    ``last`` in file order, or ``reject`` it. Not part of ``rule``: it may be changed.
     """
     matching: Matching = FIRST
     """Set from the join's ``match`` and ``within``. Not part of ``rule``."""
@@ -422,7 +422,7 @@ class Adapter(ABC):
         return times
 
     def join_columns(self, pairs: Pairs) -> Payloads:
-        """Returns the join of each pair, as columns.
+        """Returns the outcome of ``join`` for each pair, as columns.
 
         Used by joiners if a class defines it. If it raises or does not return, each pair is joined separately.
         """

@@ -102,7 +102,7 @@ def checked_class(
         newer = type(written) is int and written > API_VERSION
         todo = "install a newer Photon" if newer else "follow docs/adapters.md (Versions of the contract)"
         raise AdapterError(
-            f"{name} is written for contract version {written!r}, this Photon has {API_VERSION}", where, todo
+            f"{name} is written for contract version {written!r}; this Photon has {API_VERSION}", where, todo
         )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))

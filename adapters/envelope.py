@@ -200,7 +200,7 @@ class Envelope:
 def is_inline(line: bytes) -> bool:
     """True if the line of an unmatched event belongs in ``joined`` (``unmatched = "inline"``).
 
-    No other line can contain these bytes: quotes inside its texts are escaped.
+    No other line can contain the bytes searched for, because quotes inside its texts are escaped.
     """
     return _NO_PRIMARY + b',"source":' in line
 

@@ -110,7 +110,7 @@ def closes(line: bytes) -> bool:
 
 
 def lacking_pairs(data: bytes) -> int | None:
-    """Returns the offset of the last event's first record if its last record is missing; otherwise ``None``.
+    """Returns where the last event's first record begins, if that event's last record is missing; else ``None``.
 
     ``data``: whole lines. -1: the first record precedes them. An event's records are adjacent and in order.
     """
@@ -126,9 +126,9 @@ def lacking_pairs(data: bytes) -> int | None:
 
 
 def whole_events(data: bytes) -> int:
-    """Returns the length of ``data``, which is whole lines, without a last event whose last record is missing.
+    """Returns the length of ``data``, less its last event if that event's last record is missing.
 
-    0 if that event's first record precedes ``data``.
+    ``data``: whole lines. 0 if that event's first record precedes them.
     """
     lacking = lacking_pairs(data) if data else None
     return len(data) if lacking is None else max(lacking, 0)

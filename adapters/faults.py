@@ -34,7 +34,7 @@ def describe(error: BaseException, adapter: Adapter | None = None) -> str:
 
 
 def printed(value: object) -> str:
-    """Returns ``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if that user code raises."""
+    """Returns ``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if user code in it raises."""
     try:
         return str(value)[:PRINTED_MAX]
     except BaseException as error:

@@ -246,7 +246,7 @@ def _find(fields: Fields, path: str) -> msgspec.Raw | None:
 
 
 def _inner(fields: Fields, name: str) -> Fields | None:
-    """Returns the members of a field that is an object, or text with one in it."""
+    """Returns the members of a field that is an object, or text that contains one."""
     value = bytes(fields.get(name, b"")).lstrip()
     try:
         if value.startswith(b'"'):

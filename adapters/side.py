@@ -51,7 +51,7 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Field and format of the event time: ``unit`` for numbers, else ``format``."""
 
     field: str = ""
-    fields: tuple[str, ...] = ()  # in place of ``field``: several, whose texts are joined by one blank
+    fields: tuple[str, ...] = ()  # instead of ``field``: several, whose texts are joined by one blank
     pattern: str | None = None  # the time is the first group, or the whole match, of this pattern
     unit: str | None = None  # s, ms, us or ns since the origin; "filetime" (Windows) or "ticks" (.NET)
     # "iso8601", a strptime-like pattern, "tai64n", "zeek" (see times.ZeekTime), or "timestamp"
@@ -84,26 +84,26 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # fields together, or normalised ones: see Kinds of join (docs/joins.md); a part of one:
     # docs/adapters.md#my-key-is-inside-the-url.
     key: Key
-    # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
-    # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
+    # foreign: field with the event's own globally unique id; without it every line is an event, identified by its
+    # place and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
     id: str | KeyPart | None = None
     # Foreign (primary: for ``within``, ``latest`` and ``"primary"``): the event time; without it every event has the
-    # same one (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
+    # same time (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
     # ``written_within`` and ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``,
     # ``ns``; ``filetime``, ``ticks``), or ``{ field, format }`` (``"iso8601"``, a strptime pattern, with ``year`` if
     # it has none, ``"tai64n"``, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp; Zeek formats need no
     # ``time``); ``fields`` in place of ``field``: several, joined by a blank; ``origin`` is what numbers count from
     # (a local day or time), ``zone`` the time zone (``UTC``), ``pattern`` extracts the time from the field. Or
     # ``"line"`` with ``framing = "cri"`` (the default there), or ``"primary"``: joined records have the primary
-    # event's time, and ids are kept as those without one.
+    # event's time, and ids are kept as for events without a time.
     time: TimeConfig | str | None = None
     # Records that are not events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
     # "kind", differs = "flow" }]`` (docs/adapters.md#only-some-lines-are-events).
     skip: tuple[Condition, ...] = ()
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#my-log-is-a-kubernetes-containers);
-    # ``format`` then is that of the lines in them.
+    # ``format`` is then the format of the lines in them.
     framing: str | None = None
-    encoding: str | None = None  # of text: ``utf-8`` (default), ``utf-16``, or a single-byte codec of Python's
+    encoding: str | None = None  # of the text: ``utf-8`` (default), ``utf-16``, or a single-byte Python codec
     skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
     comment: str | None = None  # lines that begin with this are left out
     # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
@@ -115,7 +115,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     delimiter: str | None = None  # csv, tsv: separator of the fields; default a comma, or a tab
     quote: str | None = None  # csv, tsv, blanks, w3c: the quote character, ``""`` for none; default ``"``
     escape: str | None = None  # csv, tsv, blanks: makes a quote, a delimiter or itself a character of the field
-    # csv, tsv, blanks: each file's first record names the columns; default: unless ``columns`` do.
+    # csv, tsv, blanks: each file's first record names the columns; default: true unless ``columns`` is set.
     header: bool | None = None
     columns: tuple[str, ...] | None = None  # csv, tsv, blanks without header: the columns' names in order
     pattern: str | None = None  # regex: a Python regular expression with named groups
@@ -124,7 +124,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # csv, tsv, regex and logfmt such a field is left out; not for ``zeek`` and ``protobuf``.
     absent: str | tuple[str, ...] = ()
     # primary: events whose key several different primary records share are joined to the ``first`` or ``last`` in
-    # file order, or ``reject``ed; none is ``first`` (docs/joins.md#one-primary-event-per-key).
+    # file order, or ``reject``ed; unset: ``first`` (docs/joins.md#one-primary-event-per-key).
     duplicates: Literal["first", "last", "reject"] | None = None
     descriptor: str | None = None  # protobuf: the file with the FileDescriptorSet, relative to this one
     # Another join of the file: its joined records are the events of this side; ``format``, ``id`` and ``time`` may be

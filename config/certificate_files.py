@@ -1,4 +1,4 @@
-"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``.key`` files.
+"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``IDENTITY.key``.
 
 A service needs ``ca.crt`` and its own two files, nothing else: ``ca.key`` may be in another directory, on another
 machine, or in a safe.
@@ -80,7 +80,7 @@ def issue_into(
     hosts: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Issues a certificate, copies the authority's next to it, and returns the path. Raises CertificateError.
+    """Issues a certificate, with the authority's next to it, and returns its path. Raises CertificateError.
 
     If the directory's ca.crt lacks this authority, it is replaced, unless other identities use the directory too.
     """

@@ -57,7 +57,7 @@ class Facts:
     ends: datetime
 
     def expires_soon(self, now: datetime) -> bool:
-        """True within EXPIRES_SOON of the expiry, or after it."""
+        """True if the certificate expires within EXPIRES_SOON, or has expired."""
         return self.ends - now < EXPIRES_SOON
 
 

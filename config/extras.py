@@ -1,4 +1,4 @@
-"""Packages that are not installed by default."""
+"""Imports packages that are not installed by default."""
 
 from __future__ import annotations
 

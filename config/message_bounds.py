@@ -23,7 +23,7 @@ class MessageRefused(ValueError):
 
 
 def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE_BYTES) -> Callable[[bytes], T]:
-    """Returns ``parse`` for messages of at most ``fields_max`` fields at the top level."""
+    """Wraps ``parse``, so that it refuses messages with more than ``fields_max`` fields at the top level."""
 
     def parsed(message: bytes) -> T:
         if len(message) > free_bytes:

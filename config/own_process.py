@@ -1,4 +1,4 @@
-"""Calls a function in a separate process, so that it cannot hang, crash or import into this one."""
+"""Calls a function in a separate process, so that its loops, crashes and imports do not affect this one."""
 
 from __future__ import annotations
 

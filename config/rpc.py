@@ -57,7 +57,7 @@ class Service:
     def add(self, server: grpc.aio.Server, servicer: object) -> None:
         """Makes ``servicer`` answer each method of the service, with its coroutine of the same name.
 
-        Call it before the server starts. Raises AttributeError if one is missing.
+        Call it before the server starts. Raises AttributeError if a method is missing.
         """
         import grpc
 
@@ -202,8 +202,8 @@ async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
 def seconds_left(context: Context, *, default: float, margin: float, most: float = float("inf")) -> float:
     """Returns the number of seconds that a handler may take.
 
-    It ends ``margin`` before the caller's deadline, so that the answer still arrives, and is at most ``most``. If the
-    caller has no deadline, it is ``default``.
+    The time ends ``margin`` before the caller's deadline, so that the answer still arrives, and is at most ``most``.
+    If the caller has no deadline, it is ``default``.
     """
     left: Any = context.time_remaining()  # ``None`` without a deadline, despite the stubs' type
     return default if left is None else max(0.0, min(float(left) - margin, most))

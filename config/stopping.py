@@ -1,4 +1,4 @@
-"""Ends a process on SIGTERM, SIGINT, or (for a child) the end of standard input. Has waits that end then, too."""
+"""Stops a process on SIGTERM, SIGINT or, for a child, the end of standard input, and cuts its waits short."""
 
 from __future__ import annotations
 

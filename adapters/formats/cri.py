@@ -126,7 +126,7 @@ def _content(record: bytes) -> bytes:
 def _present(
     reader: SideReader, contents: Sequence[bytes], file: LogFile, bad: dict[int, BadRecord], what: str = "key"
 ) -> list[bytes]:
-    """Returns the keys. Adds rows without a key to ``bad``, with the reason. ``what``: what a key is called there."""
+    """Returns the keys. Adds rows without a key to ``bad``, with a reason that calls the key ``what``."""
     keys = reader.keys_of(contents, file)
     if all(keys):
         return keys  # type: ignore[return-value]

@@ -133,7 +133,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         return without(self._cut_keys(block, file), self._absent) if self._is_simple else super().keys(block, file)
 
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
+        """Returns each line's key. Cuts lines with simple quotes all at once, and other lines one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
         array, starts, ends = cut_lines(block)
         if layout.fault or not len(ends):

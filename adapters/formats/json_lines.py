@@ -57,7 +57,8 @@ class JsonLinesSide(SideReader):
         lists: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number. ``lists``: it is a list. ``absent``: values that mean none."""
+        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: values that
+        mean that there is no key or id."""
         self._key = key
         self._decimals = decimals
         self._lists = lists

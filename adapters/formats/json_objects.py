@@ -1,4 +1,4 @@
-"""Converts JSON to one object a line: from an array, a list within an object, or objects without line ends between.
+"""Converts JSON to one object a line. Reads arrays, lists within objects, and objects without line ends between them.
 
 A record is an object at the top level, or in one array; with ``records``, one in the list of this name in each outer
 object. Line ends inside become carriage returns, which are white space in JSON. Other members of the outer object are

@@ -46,7 +46,7 @@ _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
 
 
 def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
-    r"""Matches an escaped spelling of the name at any character (``\u0075`` for ``u``).
+    r"""Returns a pattern of the name's escaped spellings, with any character escaped (``\u0075`` for ``u``).
 
     ``None`` for names that can be written in other ways too (non-ASCII, quotes, backslashes, slashes).
     """

@@ -191,8 +191,9 @@ NumberFinder = tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]]
 
 
 def number_finder(name: str) -> NumberFinder | None:
-    """Returns the field's (pattern with a number, quoted name, escaped spellings); ``None`` means that its records
-    must be parsed slowly."""
+    """Returns (pattern of the field and its number, its quoted name, pattern of escaped spellings).
+
+    ``None`` means that records must be parsed slowly."""
     escaped = escaped_spelling(name)
     if escaped is None or "." in name:
         return None

@@ -141,7 +141,7 @@ def _written(field: str, trim: bool, fold: bool, value: bytes) -> bytes:
 
 
 def uuid(field: str, text: bytes) -> bytes:
-    """Returns a UUID in lower case, with hyphens; it may be written without, in braces or as a URN."""
+    """Returns a UUID in lower case, with hyphens. ``text`` may lack hyphens, have braces or be a URN."""
     match = _UUID.fullmatch(text)
     if match is None:
         raise BadRecord(f"{field} is {_shown(text)}, not a UUID")

@@ -38,7 +38,7 @@ Getter = Callable[[Message], bytes]
 
 
 def message_type(data: bytes, name: str, where: str) -> Descriptor:
-    """Returns the message of this full name in a serialised FileDescriptorSet. Raises AdapterError."""
+    """Returns the descriptor of the message with this full name from a FileDescriptorSet. Raises AdapterError."""
     files = descriptor_pb2.FileDescriptorSet()
     try:
         files.ParseFromString(data)

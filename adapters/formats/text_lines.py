@@ -1,4 +1,4 @@
-r"""Converts lines of text files to UTF-8 records: decodes, drops lines that are not records, joins those that belong.
+r"""Converts lines of text files to UTF-8 records: decodes, drops and joins lines.
 
 The steps are: the text is decoded, colours (terminal escapes) are removed, the first ``skip_lines`` lines and
 lines that begin with ``comment`` are dropped, and lines that belong to the one before are joined to it. The result

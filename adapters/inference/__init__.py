@@ -179,7 +179,7 @@ def infer(
 
 
 def one_log(sample: Sample) -> Unclear:
-    """Returns the refusal of one log for both sides: which of its records are primary is unknown."""
+    """Returns why one log cannot be both sides: it is unknown which of its records are primary."""
     side = read_side(sample)
     counted = None if isinstance(side, str) else _kinds(side)
     kinds, example = "", _template()
@@ -507,7 +507,7 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
         f"({many(side.repeated, 'repeated line')} in the sample)"
     )
     if len(sure) > 1:
-        said += f"; {' and '.join(map(repr, sure[:3]))} may both be one"
+        said += f"; {' and '.join(map(repr, sure[:3]))} could each be the id"
     elif doubts:
         said += f"; {' and '.join(f'{name!r} {why}' for name, why in list(doubts.items())[:3])}"
     if first := next(iter((*sure, *named, *unique, *_like_ids(side, taken))), None):

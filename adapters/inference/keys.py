@@ -389,7 +389,7 @@ class _Field:
 
 
 def _bits(overlap: int, distinct: int, expected: float) -> float:
-    """Returns the bits of evidence against chance, by which an overlap of ``expected`` values would occur."""
+    """Returns the bits of evidence that the overlap is not due to chance, which would give ``expected``."""
     share, chance = overlap / distinct, min(expected / distinct, 1.0)
     if share <= chance:
         return 0.0
@@ -480,4 +480,4 @@ def _pair(each: Candidate) -> str:
 
 
 def _either(one: Candidate, other: Candidate) -> str:
-    return f"the key may be {_pair(one)} or {_pair(other)}: the evidence for both is too similar"
+    return f"the key may be {_pair(one)} or {_pair(other)}: the evidence for both is about equal"

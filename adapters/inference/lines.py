@@ -1,4 +1,4 @@
-"""A pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
+"""Finds a pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
 
 Covers access logs and most applications' logs. Lines without a recognised time are left to the user.
 """
@@ -126,7 +126,8 @@ def _group(kind: str, name: str) -> str:
 
 
 def _behind(lines: Sequence[Sequence[Token]], width: int, needed: float) -> list[tuple[str, str]]:
-    """Returns (name, group) of each ``name=value`` after the shape in nearly all lines, in the first's order."""
+    """Returns (name, group) of each ``name=value`` that nearly all lines have after the shape, in the order of the
+    first line."""
     texts: dict[str, list[str]] = {}
     for tokens in lines:
         for name, text in {name: text for _, name, text in tokens[width:] if name}.items():

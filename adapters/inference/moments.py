@@ -87,7 +87,7 @@ def _chosen(side: Side) -> TimeConfig | str | None:
 def candidates(side: Side) -> list[TimeConfig]:
     """Returns fields whose values are times and whose names do not say otherwise.
 
-    A column without a name that holds whole numbers is included only if they increase like a log's times.
+    An unnamed column of whole numbers is included only if they increase like a log's times.
     """
     found = []
     for name in side.names():
@@ -208,7 +208,7 @@ def _none_fits(side: Side) -> str | None:
     elif odd:
         which = odd[0]
     elif named:
-        which = f"{', '.join(named[:6])} could be it but have no known unit or format"
+        which = f"{', '.join(named[:6])} may be the event time, but have no known unit or format"
     elif rare:
         lacking = 1 - len(side.values(rare[0])) / len(side.rows)
         which = f"{rare[0]} is missing in {lacking:.0%} of the records"

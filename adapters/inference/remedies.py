@@ -80,7 +80,7 @@ def _words(primary: Side, foreign: Side) -> Iterator[tuple[Words, Words, str]]:
 
 
 def _trace(keys: Keys, primary: Side, one: Side | None, foreign: Side, other: Side | None) -> Candidate | None:
-    """Returns the only pair where one field has ids from a trace header, and they include nearly all other values.
+    """Returns the only pair in which one field has ids from trace headers, and nearly all values of the other field.
 
     The form of such a header is evidence, as a name would be, because its ids are made to be unique.
     """
@@ -99,7 +99,7 @@ def _trace(keys: Keys, primary: Side, one: Side | None, foreign: Side, other: Si
 
 
 def _members(side: Side) -> list[str]:
-    """Returns the names of query members that most records have in some field."""
+    """Returns the names of members of a URL's query that most records have in some field."""
     found = Counter(
         name
         for row in side.rows[:MEMBERS_ROWS]

@@ -1,4 +1,4 @@
-"""A side's sample as rows of fields, in the format that fits, judged by the records alone.
+"""Reads a side's sample as rows of fields, in the format that fits its records.
 
 Rows hold values that can be a key, an id or a time: text, integers, other numbers as their text. Byte-identical
 records count once: re-sent lines must not hide that a field is unique.
@@ -69,7 +69,7 @@ class Side:
         return "" if is_absent(str(value)) else str(value)
 
     def values(self, name: str) -> list[str]:
-        """Returns the values of the rows that have one, in order."""
+        """Returns the field's values, in order, from the rows that have one."""
         known = self._values.get(name)
         if known is None:
             known = self._values[name] = [value for row in self.rows if (value := self.value(row, name))]

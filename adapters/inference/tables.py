@@ -196,7 +196,7 @@ def _all_are(kind: Callable[[str], bool], values: Sequence[str]) -> bool:
 
 
 def _common_shape(values: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the shape that codes with digits, such as hex digests or ``ord-17``, share; otherwise ``None``."""
+    """Returns the common shape of codes with digits, such as hex digests or ``ord-17``; ``None`` if there is none."""
     shape, count = Counter(map(_shape, values)).most_common(1)[0]
     return shape if count >= TYPED_SHARE * len(values) and ("9" in shape[0] or "#" in shape[0]) else None
 

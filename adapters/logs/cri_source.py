@@ -128,7 +128,7 @@ class Again:
 
 
 class CriSource(ForwardBytes):
-    """The records of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the records of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 
@@ -180,7 +180,7 @@ class CriSource(ForwardBytes):
         return data
 
     def _lines(self, data: bytes) -> bytes:
-        """Converts data to lines; fast if all its lines are whole records. In most blocks, only the ends are not."""
+        """Converts data to lines. Fast if all its lines are whole records, as in most blocks except at their ends."""
         begun = self._cutter.inside or self._cutter.rest
         begin = (data.find(b"\n") + 1 or len(data)) if begun else 0
         end = max(data.rfind(b"\n") + 1, begin)

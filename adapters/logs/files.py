@@ -32,7 +32,7 @@ AT_REST_MIN_S = 1.0
 
 
 def ends_in_middle(path: str) -> str:
-    """Says how a file ends whose source is ``cut_short``."""
+    """Describes the end of a file whose source is ``cut_short``."""
     if path.endswith(COMPRESSED_SUFFIXES):
         return "the compressed stream is incomplete, or ends in the middle of a record"
     return "the file ends in the middle of a record"
@@ -239,9 +239,7 @@ class Files:
         return not why
 
     def is_at_rest(self, file: TrackedFile) -> bool:
-        """True if the file has not been written for so long that its last record counts as complete.
-
-        This is for records that would otherwise end only at the next line.
+        """True if nothing was written for so long that a record counts as complete which only a next line would end.
 
         Call it after reading the record.
         """

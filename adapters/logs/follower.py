@@ -367,7 +367,7 @@ class Follower:
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """Returns the next blocks, about ``max_bytes`` of them (at least one block); empty when all has been read.
+        """Returns the next blocks, about ``max_bytes`` in total (at least one block); empty when all has been read.
 
         Logs take turns. ``final``: nothing more will be appended, so last lines without line end are whole if their
         files are at rest (``unended``). Only valid when ``caught_up``.

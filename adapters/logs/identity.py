@@ -142,7 +142,7 @@ def read_head(
 
 
 def proof_of(before: bytes) -> bytes:
-    """Returns 16 bytes that identify the log that was read up to a position; empty at its start.
+    """Returns 16 bytes that prove that a file holds the log read up to a position; empty at the log's start.
 
     ``before``: the PROOF_BYTES before the position, or fewer at the start. Line ends inside quotes count the same
     whether they are marked or not, as in a log's identity.
@@ -171,7 +171,7 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
     """True if two files are equal from ``begin`` to the end of the shorter, and ``preference`` selects the longer.
 
-    ``taken``: True if that is ``one``; ``None`` means that both are plain, so their sizes decide. The size of a
+    ``taken``: True if it selects ``one``; ``None`` means that both are plain, so their sizes decide. The size of a
     compressed file does not tell how many bytes it holds.
     """
     while True:
@@ -186,7 +186,7 @@ def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bo
 
 
 def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
-    """Returns the ``taken`` of ``are_copies`` for two files (path, size) with the same first bytes."""
+    """Returns the argument ``taken`` of ``are_copies`` for two files (path, size) with the same first bytes."""
     if not any(path.endswith(COMPRESSED_SUFFIXES) for path, _ in (one, other)):
         return None
     return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])

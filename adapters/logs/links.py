@@ -87,7 +87,7 @@ def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
 
 
 def rolled_path(link: str, target: str, name: str) -> str:
-    """Returns the path under which a link's log shows the file ``name``, which is next to the link's target.
+    """Returns a path, named after the link, for the file ``name`` of the same log next to the link's target.
 
     Empty if the link or the target is itself named like a rolled file.
     """
@@ -217,7 +217,7 @@ class Links:
         return None
 
     def unreadable(self, path: str, why: str) -> None:
-        """Notes that a link may be followed but cannot be."""
+        """Notes that a link may be followed, but that its target cannot be examined."""
         self._refused[path] = f"its target cannot be examined ({why}); make it readable for this user"
 
     def gone(self, path: str) -> None:

@@ -65,7 +65,7 @@ def _first_bytes(log: LogFound, opened: Opened) -> bytes:
 
 
 def hold_the_same(one: LogFound, other: LogFound, opened: Opened) -> bool | None:
-    """True if one is a complete or partial copy of the other; ``None`` means that one cannot be read."""
+    """True if one is a complete or partial copy of the other; ``None`` if one of them cannot be read."""
     taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
     try:
         with closing(opened(one.file.path)) as source, closing(opened(other.file.path)) as other_source:

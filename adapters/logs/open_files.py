@@ -44,7 +44,7 @@ class OpenFiles:
         return True
 
     def get(self, identity: str) -> Source | None:
-        """Returns the source of an open log."""
+        """Returns a log's open source; ``None`` if it is not open."""
         source = self._sources.get(identity)
         if source is not None:
             self._sources.move_to_end(identity)

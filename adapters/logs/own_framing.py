@@ -19,7 +19,7 @@ STATE_BYTES_MAX = 64 << 10
 
 
 class OwnSource(ForwardBytes):
-    """The records of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the records of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 

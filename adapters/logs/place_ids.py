@@ -24,7 +24,7 @@ def place_ids(
     """Returns the ids of some records of a block.
 
     ``data``: the block's bytes, from offset ``begin`` of the log. ``before``: the CONTEXT_BYTES before them, or fewer
-    at the start of the log. ``records``: without their line ends. ``offsets``: of their starts in the log.
+    at the start of the log. ``records``: without their line ends. ``offsets``: where they begin in the log.
     """
     if len(before) < min(CONTEXT_BYTES, begin):
         raise ValueError(f"an id by place needs the bytes before offset {begin}, but only {len(before)} were given")

@@ -114,5 +114,5 @@ class ProblemReporter:
             self.solved(kind, path)
 
     def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """Returns the problems of these kinds that still hold."""
+        """Returns the problems of these kinds that are not solved."""
         return [problem for problem in self._told.values() if problem.kind in kinds]

@@ -32,7 +32,7 @@ class Source(Protocol):
     def size(self) -> int: ...
 
     def consumed(self) -> int:
-        """Returns the bytes on disk read so far, for progress only; 0 if unknown."""
+        """Returns the number of bytes on disk read so far, to show progress; 0 if unknown."""
         ...
 
     def damage(self) -> str:
@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def cut_short(self) -> bool:
-        """True if the last read met the end of the file in the middle of a compressed stream: more may come."""
+        """True if the last read reached the end of the file in the middle of a compressed stream: more may come."""
         ...
 
     def unlinked(self) -> bool:

@@ -135,7 +135,7 @@ class LogReader:
         return framed.pieces, not at_end
 
     def blocks(self, log: TrackedLog, piece: Piece) -> list[Block]:
-        """Converts a piece that was read to blocks."""
+        """Converts a piece of a log to blocks."""
         if not self._headed:
             proof = log.proof if piece.end == log.next else self._last.proof(piece.end)
             return [log.block(piece, proof, self._last.ahead_of(piece.offset))]
@@ -165,8 +165,8 @@ class LogReader:
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Returns bytes from ``log.next``, and True if the file's end (as scanned) was met. ``None`` means that the
-        file's bytes are not the log's.
+        """Returns bytes from ``log.next``, and True if the file's end (as scanned) was reached. ``None`` means that
+        the file's bytes are not the log's.
 
         The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.

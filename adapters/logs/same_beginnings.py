@@ -217,7 +217,7 @@ class Alike:
         self._files.hold(file, name)
 
     def _holds(self, log: TrackedLog | None, file: TrackedFile) -> bool | None:
-        """True if the file holds the bytes that were read of the log; ``None`` if that cannot be told, or not yet."""
+        """True if the file holds the bytes that were read of the log; ``None`` if that is not known (yet)."""
         if log is None or not log.proof:
             return None
         front = min(PROOF_BYTES, log.next)

@@ -73,7 +73,7 @@ class LogUnreadable(PhotonError):
 
     @property
     def is_whole(self) -> bool:
-        """True if only a checksum is wrong: all its records were returned."""
+        """True if only a checksum is wrong: all records of the log were returned."""
         return self.why.endswith(CHECKSUM_WRONG)
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ def rests(directory: Path, path: str, reading: Reading) -> bool:
 
 
 def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
-    """Cuts a log, if possible, into slices of at most ``bytes_max``. Bytes written later belong to the last."""
+    """Cuts a log, if possible, into slices of at most ``bytes_max``. Bytes written later belong to the last slice."""
     if not log.splittable or log.size - log.data_start <= bytes_max:
         return [Slice(log, log.data_start, log.size if log.splittable else None)]
     begins = range(log.data_start, log.size, bytes_max)
@@ -280,7 +280,7 @@ class _SliceReader:
         return lines, frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
 
     def _cut_short(self) -> str:
-        """Says how a compressed file ends that is cut short; empty for a plain one, which may still be growing."""
+        """Describes the end of a compressed file that is cut short; empty for a plain one, which may still grow."""
         path = self._part.log.path
         return ends_in_middle(path) if path.endswith(COMPRESSED_SUFFIXES) and self._source.cut_short() else ""
 

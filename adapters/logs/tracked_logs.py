@@ -33,7 +33,7 @@ class TrackedFile:
 
     @property
     def packed(self) -> bool:
-        """True if the name says that it is compressed."""
+        """True if the file's name has the suffix of a compressed file."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     def all_of_it(self, of: int) -> bytes:

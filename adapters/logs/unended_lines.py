@@ -23,7 +23,7 @@ class RestRule:
 
 
 class Writing(NamedTuple):
-    """Observations of a file that ends without a line end. Last writes are ns, by the clock of its file system."""
+    """A file that ends without a line end, as observed. Times of writes are in ns, by its file system's clock."""
 
     packed: bool  # its name says that it is compressed
     written_ns: int

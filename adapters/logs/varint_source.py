@@ -25,7 +25,7 @@ EMPTY_LINE = b"=\n"
 
 
 class VarintSource(ForwardBytes):
-    """The messages of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the messages of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 
@@ -49,7 +49,7 @@ class VarintSource(ForwardBytes):
         return self._taken - len(self._waiting) + self._at
 
     def _fill(self, count: int) -> bool:
-        """Reads until the next ``count`` bytes are available. Returns False if the file ends before."""
+        """Reads until the next ``count`` bytes are available. Returns False if the file ends earlier."""
         while len(self._waiting) - self._at < count:
             more = self._inner.read(self._taken, max(READ_BYTES, count))
             if not more:

@@ -95,8 +95,8 @@ class ZstdSource(ForwardSource):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Returns two uncompressed offsets: a read need not re-enter a frame from the first on, and need not inflate
-        up to the second."""
+        """Returns two uncompressed offsets: reading from the first or later re-enters no frame, and reading up to the
+        second inflates nothing."""
         return self._start, self._made
 
     def enter(self, made: int, taken: int) -> None:
@@ -173,7 +173,7 @@ class ZstdSource(ForwardSource):
             self._spacing *= 2
 
     def _content(self) -> bytes:
-        """Returns the next block's content. The call after the last block verifies the checksum and returns none."""
+        """Returns the next block's content. The call after the last block verifies the checksum instead."""
         frame = self._frame
         assert frame is not None
         if self._checksum_follows:
@@ -208,7 +208,7 @@ class ZstdSource(ForwardSource):
         return self._damage
 
     def cut_short(self) -> bool:
-        """As in Source. Call it after a read that met the end: an incomplete header or block is left over."""
+        """As in Source: True if an incomplete header or block is left. Call it after a read that reached the end."""
         return not self._damage and (self._frame is not None or self._skip > 0 or len(self._waiting) > self._at)
 
 

@@ -39,7 +39,7 @@ def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
 
 
 def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
-    """Returns the methods for one ``primary`` or ``foreign`` record: first that for its key or header."""
+    """Returns the methods that read a ``primary`` or ``foreign`` record: its key or header, then its payload."""
     if side == "primary":
         return (
             Method("primary_key", adapter.primary_key, key_fault),
@@ -52,7 +52,7 @@ def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
 
 
 def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
-    """Pairs each foreign record with its primary record, the first one with its key, if that is among the samples."""
+    """Pairs each foreign record with the first primary record that has its key, if the samples hold one."""
     first: dict[bytes, Sample] = {}
     for each in samples.primary:
         key = asked(adapter, partial(adapter.primary_key, each.record, each.file))

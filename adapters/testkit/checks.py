@@ -103,7 +103,7 @@ def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], objec
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
     """Checks that the adapter is written for this version of the contract."""
     written = adapter.api_version
-    return [] if written in API_SPOKEN else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
+    return [] if written in API_SPOKEN else [f"api_version is {written!r}; this Photon has {API_VERSION}"]
 
 
 def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
@@ -130,7 +130,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
         return [f"asked twice: {each}" for each in found]
     fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape, adapter.within)
     if adapter.rule() != fresh.rule():
-        return ["rule() differs between two adapters of the same options"]
+        return ["rule() differs between two adapters with the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):
         return [f"from another adapter, in reverse order: {each}" for each in found]
     return []
@@ -148,7 +148,7 @@ def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks that neither the options nor the passed lists are changed."""
+    """Checks that the adapter changes neither its options nor the lists that are passed to it."""
     before = repr(adapter.options)
     found = []
     forms = [
@@ -205,8 +205,8 @@ def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks that the adapter's own framing makes the same records of the start of a file, wherever its bytes are
-    cut."""
+    """Checks that the adapter's own framing cuts the start of a file into the same records, however the bytes are
+    divided among calls."""
     found = []
     for side, path, data in samples.begins:
         framing, _ = framing_of(adapter, side)
@@ -216,7 +216,7 @@ def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def _cutting_fault(framing: Framing, data: bytes) -> str:
-    """Compares cutting ``data`` at once, in two parts at every position, and byte by byte."""
+    """Compares the results of cutting ``data`` at once, in two parts at every position, and byte by byte."""
     whole = _cut_in(framing, [data])
     if isinstance(whole, str):
         return whole

@@ -1,4 +1,4 @@
-"""Asks the same questions in another process: another hash seed, time zone, language and working directory.
+"""Computes the same answers in another process, with another hash seed, time zone, language and directory.
 
 Run as ``python -m photon.adapters.testkit.other_process``; reads JSON from standard input and writes it to standard
 output.

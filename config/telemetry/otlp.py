@@ -90,7 +90,7 @@ def _named(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Otlp:
-    """Everything that a process sends. ``tracer`` and ``log_line`` are thread-safe."""
+    """Sends a process's spans, log lines and metrics. ``tracer`` and ``log_line`` are thread-safe."""
 
     def __init__(self, endpoint: str, share: float, attributes: Mapping[str, str]) -> None:
         """``endpoint``: http://HOST:PORT of a collector. ``attributes``: attributes of the resource."""

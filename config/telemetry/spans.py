@@ -56,7 +56,7 @@ def root(name: str, number: int, **attributes: Any) -> _Traced:
 
 
 def span(name: str, **attributes: Any) -> _Traced:
-    """Makes a child of the current span the current one inside the context; yields ``None`` if nothing is traced."""
+    """Within the context, a new child of the current span is current. Yields ``None`` if nothing is traced."""
     begun = begin(name, **attributes)
     return _UNTRACED if begun is None else _Current(begun)
 

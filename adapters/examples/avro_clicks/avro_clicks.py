@@ -32,7 +32,7 @@ _SIDES: Mapping[str, Any] = {
 
 
 class Avro(Framing):
-    """Whole blocks of a container file, of any codec that fastavro reads. ``state`` is the file's header."""
+    """Converts whole blocks of a container file, with any codec that fastavro reads. ``state``: the file's header."""
 
     def cut(self, data: bytes, state: bytes) -> Cut:
         begin = 0

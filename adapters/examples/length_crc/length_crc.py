@@ -19,7 +19,7 @@ _SAMPLE = struct.Struct("<QQqd")  # id, session, time in ns UTC, buffered second
 
 
 class LengthCrc(Framing):
-    """Records become lines of base64. One with a wrong CRC is marked, so that only that record is lost.
+    """Converts records to lines of base64. Marks a record with a wrong CRC, so that only that one is lost.
 
     An impossible length ends the log, because the start of the next record is unknown.
     """

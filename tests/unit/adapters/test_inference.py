@@ -99,7 +99,7 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
         ([b"10.0.0.1 - - GET /", b"x"], "are plain text without a common layout that has a time"),
         ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
         ([b"k,l", b"m,n"], "hold CSV with ',' and 2 columns, and it is unclear whether the first line"),
-        ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
+        ([b'{"query_id":"1","ts":34200.5}'], "ts may be the event time, but have no known unit"),
         ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-27"}'], "the event time may be a_at, b_at"),
         ([b'{"query":"1","ts":1588206048}'], "may be chance"),
         ([b'{"user":"u1","ts":1588206048}'], "no foreign field has a value in common with a field that is unique"),
@@ -409,7 +409,7 @@ def events(count: int = 30, **fields: str) -> list[bytes]:
         ({"payment_id": "{x}", "type": "t{m}"}, "payment_id", ""),
         ({"event_id": "{x}", "status": "paid"}, "event_id", ""),
         ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, judging by 'version'"),
-        ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' may both be one"),
+        ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' could each be the id"),
         ({"session_id": "{x}"}, None, "If session_id identifies an event, give --id session_id"),
     ],
 )

@@ -82,7 +82,7 @@ def test_photon_own_adapter_has_no_code() -> None:
         ("x = 1", "x.py:Mine", "x.py: has no class Mine; write one that derives from Adapter"),
         ("class Mine: pass", "x.py:Mine", "x.py: Mine is not a subclass of photon.adapters.contract.Adapter"),
         (GOOD, "x.py:Row", "x.py: Row is not a subclass of photon.adapters.contract.Adapter; use a class of this"),
-        (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99, this Photon has 1"),
+        (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99; this Photon has 1"),
         (GOOD.replace("def primary_key", "def other"), "x.py:Mine", "x.py:9: Mine does not define primary_key; add"),
         (GOOD + "    def __init__(self, options):\n        raise KeyError('rate')\n", "x.py:Mine",
          "x.py:20: Mine cannot be created with its options: KeyError: 'rate'; correct the adapter"),
@@ -134,7 +134,7 @@ def test_versions_that_are_not_spoken(tmp_path: Path, written: str, says: str) -
     (tmp_path / "x.py").write_text(GOOD + f"    api_version = {written}\n")
     with pytest.raises(AdapterError) as caught:
         load_adapter("x.py:Mine", {}, tmp_path)
-    assert f"is written for contract version {written}, this Photon has 1; {says}" in str(caught.value)
+    assert f"is written for contract version {written}; this Photon has 1; {says}" in str(caught.value)
 
 
 def test_an_older_version_that_is_spoken_is_loaded_with_a_warning(
