@@ -292,7 +292,7 @@ class Guard(Watched):
     def _give_up(self) -> None:
         if self._crumbs is not None:
             self._crumbs.blame(
-                f"the adapter did not return within {self.limit_s:g} s, and catches the exception that ends it"
+                f"the adapter did not return within {self.limit_s:g} s, and catches the exception that stops it"
             )
             os._exit(ENDED_EXIT)
 

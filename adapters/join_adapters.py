@@ -95,7 +95,7 @@ def _check_without_time(join: Join, where: str) -> None:
     used = [name for name, value in settings.items() if value is not None]
     used += ['match = "latest"'] if join.match == "latest" else []
     if used:
-        todo = 'name the event time, for instance time = { field = "ts", unit = "ms" }, or leave these out'
+        todo = 'name the event time, for instance time = { field = "ts", unit = "ms" }, or remove these settings'
         raise AdapterError(f"time is missing in foreign, but needed for {' and '.join(used)}", where, todo)
 
 

@@ -266,7 +266,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         if side.id_part.each:
             raise _wrong(f"{where}.id", "each", side.id_part.each, "remove it: an event has one id")
     if not foreign and side.id is not None:
-        raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
+        raise _wrong(where, "id", side.id, "remove it: only foreign events have an id; a primary event has its key")
     if foreign and side.duplicates is not None:
         raise _wrong(where, "duplicates", side.duplicates, "remove it: it concerns several primary events")
     if side.field_time is not None:

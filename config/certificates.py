@@ -62,7 +62,7 @@ class Facts:
 
 
 def check_identity(identity: str) -> None:
-    """Raises CertificateError if ``identity`` is not that of a process or operator."""
+    """Raises CertificateError if ``identity`` is not a valid identity of a process or operator."""
     if not _IDENTITY.fullmatch(identity):
         *others, last = (role for role in Role if role in PLACED and role is not Role.REGISTRY)
         of_datacentre = ", ".join(f"{role}-" for role in others)

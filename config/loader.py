@@ -119,7 +119,7 @@ def _with_adapters_apart(settings: Settings) -> Settings:
 
 
 def _with_directories(settings: Settings) -> Settings:
-    """Fills in all directories; for other joins' output, the relay's directory."""
+    """Fills in directories that are not set; for logs that are another join's output, the relay's directory."""
     pipelines = {}
     for name, each in settings.datacentre.items():
         own = {key: getattr(each, key) or f"{name}/{key}" for key in ("output", "state")}
@@ -176,7 +176,7 @@ def problems(settings: Settings) -> list[str]:
     ]
     for table, keys in names:
         found += [
-            f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
+            f"{table}.{name}: a name has 1 to 40 characters a-z, 0-9, - and _, starting with a letter or digit"
             for name in keys
             if not re.fullmatch(NAME, name)
         ]
@@ -360,7 +360,7 @@ def _bound_problems(settings: Settings) -> list[str]:
             continue
         where, patience = f"join.{name}.within", join.unmatched_after
         if within.before + within.after <= 0:
-            found.append(f'{where}: allows no difference; set, say, within = {{ before = "1h", after = "5m" }}')
+            found.append(f'{where}: before and after are both 0; set one, as in {{ before = "1h", after = "5m" }}')
         if retention is not None and within.before > retention:
             found.append(
                 f"{where}.before = {within.before:g} s: is longer than registry.retention = {retention:g} s, after "

@@ -181,7 +181,7 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[joiner]``: how joiners take over slots of dead ones."""
+    """``[joiner]``: how joiners take over the slots of dead joiners."""
 
     # Another joiner of the same machine redoes and empties a slot whose joiner has been gone this long; ``0``: never;
     # see docs/verification.md#slots.
@@ -461,12 +461,12 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
 
     def slots(self, datacentre: str) -> list[str]:
-        """Returns the slots that write a datacentre's output, besides those of ``serve joiner auto``."""
+        """Returns the slots that write a datacentre's output, not counting slots of ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
         return [pipeline.spark_slot(datacentre)] if pipeline.on_spark else list(self.joiners(datacentre))
 
     def joiners(self, datacentre: str) -> dict[str, str]:
-        """Returns slot -> address of a datacentre's joiners, besides those of ``serve joiner auto``."""
+        """Returns slot -> address of a datacentre's joiners, not counting ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
         at = pipeline.at("joiner")
         return {pipeline.slot_at(datacentre, place, len(at)): address for place, address in enumerate(at, 1)}

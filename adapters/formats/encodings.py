@@ -56,7 +56,7 @@ class Bytes(NamedTuple):
 
 
 def bytes_of(encoding: str, begin: bytes) -> Bytes | None:
-    """Returns the encoding of a file's text. ``begin``: its first bytes; ``None`` if they are too few to tell."""
+    """Returns the encoding of a file's text; ``None`` if ``begin``, its first bytes, are too few to tell."""
     if encoding == UTF8:
         if len(begin) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(begin):
             return None

@@ -35,7 +35,7 @@ class SkippingSide(SideReader):
     ) -> None:
         """``readers``: one per condition, which reads the tested field as its key; ``None``: parse each record.
 
-        ``typed``: a field may hold a number, whose text looks like that of a string. Raises AdapterError.
+        ``typed``: a field may hold a number with the same text as a string. Raises AdapterError.
         """
         self._inner, self._readers, self._typed = inner, tuple(readers), typed
         self._tests = [(each.field, value_test(each, where)) for each in conditions]

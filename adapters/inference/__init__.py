@@ -354,11 +354,11 @@ def _shown(side: Side) -> str:
 
 def _key_line(primary: Side, best: Candidate, first: Key, second: Key) -> str:
     one, other = (repr(key) if isinstance(key, str) else said_key("", key)[1] for key in (first, second))
-    sides = ": on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
+    sides = " on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
     what = f"key = {one}{sides}"
     named = ", judged by their names" if best.bits == 0 else ""
     return (
-        f"{what}, unique among primaries, {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
+        f"{what}, unique among primaries; {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
         f"among the sampled primaries ({len(primary.rows):,}){named}"
     )
 
@@ -525,7 +525,7 @@ def _like_ids(side: Side, taken: Collection[str]) -> Iterator[str]:
 
 
 def _names_the_event(side: Side, name: str) -> bool:
-    """True if a nested field holds an id of the event itself, or of what the log is named after."""
+    """True if a nested field holds an id of the event itself, or of the thing that the log is named after."""
     name = untyped(name)
     if _EVENT.fullmatch(name) or _OWN.fullmatch(name):
         return True

@@ -170,7 +170,7 @@ class Keys:
         return Choice(best, "", (best,))
 
     def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
-        """Returns the only pair whose names are evidence, when the values are not."""
+        """Chooses the only pair whose names are evidence. Used if the values are no evidence."""
         if not named:
             left_out, missing = self._left_out()
             if left_out:
@@ -239,7 +239,7 @@ class Keys:
                 return f"{name!r} is missing in {lacking:.0%} of the {role} records" + leave * (role == "foreign")
             if name not in _fields(side, None):
                 values = set(side.values(name))
-                what = "has only one value" if len(values) < 2 else "looks like a time or a measure"
+                what = "has only one value" if len(values) < 2 else "looks like a time or a measurement"
                 return f"{name!r} {what} in the {role} records"
         return None
 
@@ -424,7 +424,7 @@ def _counts(values: Sequence[str]) -> bool:
 
 
 def counts_densely(values: Sequence[str]) -> bool:
-    """True for numbers with one prefix that are as dense as those of a counter."""
+    """True for numbers with one prefix that are as dense as a counter's."""
     groups: dict[tuple[str, str], set[int]] = {}
     for value in values:
         if match := _NUMBERED.fullmatch(value):

@@ -198,7 +198,7 @@ def _none_fits(side: Side) -> str | None:
         which = f"{ambiguous[0].field} may be written month first or day first"
     elif undated := yearless_times(side):
         which = (
-            f"{undated[0].field} has no year; name that of each file's first line, or \"name\" if the files' names "
+            f'{undated[0].field} has no year; name the year of each file\'s first line, or "name" if file names '
             "have a date"
         )
     elif tai := tai64n_times(side):

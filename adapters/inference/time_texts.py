@@ -90,7 +90,7 @@ def unit_of(values: Sequence[str]) -> str | None:
 
 
 def yearless(values: Sequence[str]) -> str:
-    """Returns the format of times without a year, such as those of classic syslog; empty for other values."""
+    """Returns the format of times without a year, as in classic syslog; empty for other values."""
     return next(
         (each for each in _YEARLESS if values and _all_read(PatternTime(each, year_of=_leap).from_text, values)), ""
     )

@@ -238,7 +238,7 @@ class Follower:
         """Looks for new, renamed, grown, shrunk and vanished files. Returns True if it scanned the whole directory.
 
         ``changed``: only these paths (for directories: and all below them) have changed since the last scan;
-        ``deleted``: names known to be removed for good. If in doubt, scans the whole directory, with one stat per
+        ``deleted``: names known to be removed permanently. If in doubt, scans the whole directory, with one stat per
         file.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):

@@ -171,8 +171,8 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
     """True if two files are equal from ``begin`` to the end of the shorter, and ``preference`` selects the longer.
 
-    ``taken``: True if it selects ``one``; ``None`` means that both are plain, so their sizes decide. The size of a
-    compressed file does not tell how many bytes it holds.
+    ``taken``: True if ``preference`` selects ``one``; ``None`` means that both are plain, so their sizes decide. The
+    size of a compressed file does not tell how many bytes it holds.
     """
     while True:
         data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
@@ -225,7 +225,7 @@ def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, 
 
 
 def numbered(first: str, number: int) -> str:
-    """Returns the identity of the log ``number`` of those that begin like ``first``; 0 is ``first`` itself."""
+    """Returns the identity of log ``number`` among the logs that begin like ``first``; 0 is ``first`` itself."""
     return f"{first}{ALIKE_MARK}{number}" if number else first
 
 

@@ -37,7 +37,7 @@ class OpenFiles:
         self._missed_before, self.missed = self.missed, set()
 
     def look_elsewhere(self, path: str) -> bool:
-        """Notes that ``path`` holds another log than expected. Returns True if a scan must find the log first."""
+        """Notes that ``path`` holds another log than expected. True if a scan must first find the expected log."""
         if path in self._missed_before:
             return False
         self.missed.add(path)

@@ -237,7 +237,7 @@ class Alike:
             source.close()
 
     def _differ(self, one: TrackedFile, other: TrackedFile, *, at_rest: bool = False) -> bool:
-        """True if neither can be a complete or partial copy of the other, by the first and last common bytes.
+        """True if neither can be a complete or partial copy of the other, by their first and last common bytes.
 
         All bytes are compared once ``other`` is at rest, or unchanged since the last comparison: reading a growing
         copy at each of its changes would cost too much.

@@ -61,7 +61,7 @@ class Speed:
 
 
 def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) -> list[Speed]:
-    """Measures the methods that a running join calls; those of a side without samples are left out."""
+    """Measures the methods that a running join calls. Leaves out a side without samples."""
     found: list[Speed] = []
     for group in by_file(samples.primary)[:1]:
         block, file = b"".join(each.record + b"\n" for each in group), group[0].file
@@ -244,7 +244,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
     if isinstance(parts, str):
         return f"{how}, {parts}"
     if parts.text == whole.text:
-        return f"{how}, the text is the same, but {parts.used} bytes are used, not {whole.used}, or the state differs"
+        return f"{how}, the text is the same, but the bytes used ({parts.used}, not {whole.used}) or the state differ"
     first, second = (each.text.split(b"\n") for each in (whole, parts))
     at = next(row for row, pair in enumerate(zip_longest(first, second)) if pair[0] != pair[1])
     one, other = (repr(rows[at][:80]) if at < len(rows) else "nothing" for rows in (first, second))

@@ -1,7 +1,7 @@
 """All metrics: name, kind, labels and meaning, in one place. The site makes its page of metrics from it.
 
 Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for values that only grow.
-Labels are bounded: joins, datacentres, shards, kinds and directories are those of the deployment. The status process
+Labels are bounded: they name joins, datacentres, shards, kinds and directories of the deployment. The status process
 adds ``datacentre``, ``service`` and ``process`` to each sample.
 """
 
@@ -164,7 +164,7 @@ _EVENT_STORE = [
     *_gauges(
         "photon_eventstore",
         _EVENT_PARTS,
-        lag_seconds="Time since all primary bytes were last read; 0: the logs are complete.",
+        lag_seconds="Time since the last moment when no primary bytes were unread; 0: the logs are complete.",
         lag_bytes="Unread bytes of primary logs on disk.",
         logs="Primary logs in the file map.",
         cache_bytes="Size of the cache, including cache nodes as last reported.",
@@ -360,7 +360,7 @@ TABLES = [
         mutates="Calls that lock or commit cells.",
         round_trips="Round trips to HBase's Thrift servers and to the registry; 0 for SQLite.",
         scans="Scans for notifications.",
-        locks_met="Reads that met a lock.",
+        locks_met="Reads that encountered a lock.",
         observed="Runs of observers that committed.",
         observers_met="Rows skipped because another worker was processing them.",
         observers_failed="Runs of observers that raised an exception.",

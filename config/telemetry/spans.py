@@ -76,7 +76,7 @@ def received(metadata: Iterable[tuple[str, Any]]) -> None:
 
 
 class _Current:
-    """Makes a span the current one, and ends it."""
+    """A context in which a span is current; the span ends with it."""
 
     def __init__(self, begun: Span) -> None:
         self._span = begun

@@ -160,7 +160,7 @@ def test_pairs_out_of_bounds_are_unmatched_at_once_and_counted(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('before = "1h", after = "5m"', "", "join.views.within: allows no difference"),
+        ('before = "1h", after = "5m"', "", "join.views.within: before and after are both 0"),
         ('"1h"', '"-1h"', "join.views.within.before = '-1h': a duration is"),
         ('within = {', 'unmatched_after = "1m"\nwithin = {', "is longer than join.views.unmatched_after = 60 s"),
         ('format = "jsonl"\nkey = "k"\ntime = { field = "t", unit = "s" }', 'format = "jsonl"\nkey = "k"',

@@ -88,7 +88,7 @@ def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int] | None:
-    """Reads a zigzag varint. Returns it and the offset after it."""
+    """Reads a zigzag varint. Returns the number and the offset after it."""
     value = shift = 0
     while at < len(data):
         byte = data[at]

@@ -148,8 +148,8 @@ def test_it_is_made_again_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("within", "more", "said"),
     [
-        ({}, {}, "join.x.within: allows no difference"),
-        ({"before": "0s", "after": 0}, {}, "join.x.within: allows no difference"),
+        ({}, {}, "join.x.within: before and after are both 0"),
+        ({"before": "0s", "after": 0}, {}, "join.x.within: before and after are both 0"),
         ({"before": "-1h"}, {}, "before = '-1h': a duration is a number of seconds or text"),
         ({"after": -1}, {}, "after = -1: a duration is at least 0"),
         ({"before": "1h", "beforee": "2h"}, {}, "beforee: unknown key; did you mean 'before'?"),

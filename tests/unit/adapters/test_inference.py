@@ -492,7 +492,7 @@ def test_fields_that_are_left_out_are_named_with_the_reason() -> None:
     foreign = {"f.log": [orjson.dumps({"started_at": at, "ts": 1_700_000_000 + i}) for i, at in enumerate(times)]}
     problem = unclear({"p.log": [orjson.dumps({"started_at": at}) for at in times]}, foreign)
     assert (
-        "'started_at' could be the key, but 'started_at' looks like a time or a measure in the foreign records"
+        "'started_at' could be the key, but 'started_at' looks like a time or a measurement in the foreign records"
         in problem
     )
     counted = {"f.log": [line.replace(b'"ts"', b'"n":%d,"ts"' % (i % 5)) for i, line in enumerate(foreign["f.log"])]}
@@ -577,7 +577,7 @@ def test_a_day_and_a_time_of_day_are_read_together() -> None:
         ("Fri Mar  1 08:05:09 2024", TimeConfig(field="timestamp", format="%a %b %e %H:%M:%S %Y")),
         ("133537539091234560", TimeConfig(field="timestamp", unit="filetime")),
         ("638448699091234560", TimeConfig(field="timestamp", unit="ticks")),
-        ("Dec 31 23:59:59", 'timestamp has no year; name that of each file\'s first line, or "name"'),
+        ("Dec 31 23:59:59", 'timestamp has no year; name the year of each file\'s first line, or "name"'),
         ("@4000000065e18c7f075bca00", "timestamp looks like TAI64N"),
     ],
 )
