@@ -268,7 +268,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id; a primary event has its key")
     if foreign and side.duplicates is not None:
-        raise _wrong(where, "duplicates", side.duplicates, "remove it: it concerns several primary events")
+        raise _wrong(where, "duplicates", side.duplicates, "remove it: it is a setting of the primary side")
     if side.field_time is not None:
         _check_time(side, side.field_time, f"{where}.time")
 

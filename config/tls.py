@@ -1,7 +1,7 @@
 """The only place where channels are opened and ports bound: plain, or mutual TLS.
 
 Services are reached by all kinds of addresses (also through the proxy between regions), so a client does not check
-the address. It demands the server's *identity*: the DNS name ``IDENTITY.photon.internal`` in the other's certificate.
+the address. It demands the server's *identity*: the DNS name ``IDENTITY.photon.internal`` in its certificate.
 So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
 
 Most of Photon imports this module, and a process without a connection never needs gRPC: it is imported where used.

@@ -220,7 +220,7 @@ def _none_fits(side: Side) -> str | None:
 
 
 def unnamed_times(side: Side) -> list[TimeConfig]:
-    """Returns numbers under other names that increase like a log's times and may be Unix times."""
+    """Returns fields not named like times whose numbers increase like a log's times and may be Unix times."""
     found = (time_of(name, side.values(name)) for name in side.names() if not is_named_time(name))
     return [
         time

@@ -120,7 +120,7 @@ class ReadTo:
                 self._mark = (at_ns, unread)
 
     def look(self) -> bool:
-        """Moves the moment on if all that the noted scan saw has been returned; returns True if so."""
+        """Advances the moment if everything that the noted scan saw has been returned. Returns True if so."""
         if self._mark is None:
             return False
         at_ns, unread = self._mark

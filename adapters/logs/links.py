@@ -76,7 +76,7 @@ def stat_log(directory: Path, path: str) -> os.stat_result:
 
 
 def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
-    """Calls ``use`` with a log's path; if it is missing, with ``web.log.1`` next to the target of ``web.log``."""
+    """Calls ``use`` with a log's path. If a rolled log (``web.log.1``) is missing, looks next to a link's target."""
     try:
         return use(f"{directory}/{path}")
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
 
 
 def rolled_path(link: str, target: str, name: str) -> str:
-    """Returns a path, named after the link, for the file ``name`` of the same log next to the link's target.
+    """Returns the path that ``name``, a rolled file next to a link's target, has in the log that the link names.
 
     Empty if the link or the target is itself named like a rolled file.
     """

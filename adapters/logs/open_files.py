@@ -89,7 +89,7 @@ class OpenFiles:
             source.close()
 
     def close_idle(self, logs: Mapping[str, TrackedLog]) -> None:
-        """Closes files that were read to their ends and not written to for long.
+        """Closes files that have been read to their ends and have not been written to for a long time.
 
         Idle time counts up to the last write of the newest open file, so in a directory without activity files stay
         open. So does an unlinked file, until it is abandoned: it could not be opened again.

@@ -91,7 +91,7 @@ class TrackedLog:
         return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
     def block(self, piece: Piece, proof: bytes, before: bytes) -> Block:
-        """Makes ``piece`` the log's next block."""
+        """Converts a piece of this log to a block."""
         file = LogFile(self.path, self.header)
         rewritten, self.rewritten = self.rewritten, False
         return Block(

@@ -31,7 +31,7 @@ class Watcher(Protocol):
         ...
 
     def end(self) -> None:
-        """Ends a pass: directories entered before ``begin`` and not since no longer exist."""
+        """Ends a pass: directories that were not entered since ``begin`` no longer exist."""
         ...
 
     def enter(self, path: str) -> None:
