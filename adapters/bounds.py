@@ -1,6 +1,6 @@
 """Bounds on the event times of a pair (``[join.NAME] within``), checked where an adapter joins. Pure.
 
-A foreign event at F and the primary event of its key at P are a pair when F - before <= P <= F + after. Otherwise the
+A foreign event at F and the primary event of its key at P are a pair if F - before <= P <= F + after. Otherwise the
 foreign event is unmatched at once: its key names that primary event, so there is nothing to wait for.
 """
 
@@ -30,13 +30,13 @@ Time = int | BadRecord  # ns UTC, or the reason why there is none
 
 
 class Bounds(NamedTuple):
-    """The greatest distance of the primary event's time before and after the foreign event's, in ns, inclusive."""
+    """How far a primary event may precede (``before_ns``) or follow the foreign event, in ns, inclusive."""
 
     before_ns: int
     after_ns: int
 
     def refusal(self, foreign_ns: int, primary_ns: int) -> Unpaired | None:
-        """Returns why these two are not a pair, or ``None`` if they are one."""
+        """Returns why events at these times are not a pair; ``None`` if they are a pair."""
         earlier = foreign_ns - primary_ns
         if earlier > self.before_ns:
             return Unpaired(
@@ -50,12 +50,12 @@ class Bounds(NamedTuple):
 
 
 def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
-    """Returns the same adapter, which now joins only pairs within these bounds.
+    """Changes ``adapter`` so that it joins only pairs within these bounds, and returns it.
 
     Raises AdapterError at ``where`` ("join.clicks") if the adapter reads no time of primary events.
     """
     if not adapter.has_primary_time:
-        todo = "the primary needs a time too: time = { field = …, unit = … } in its table, primary_time in an adapter"
+        todo = "give the primary a time too: time = { field = …, unit = … } in its table, or define primary_time"
         raise AdapterError("within compares event times", where, todo)
     join, join_columns = adapter.join, adapter.join_columns
     foreign_header, header_columns = adapter.foreign_header, adapter.header_columns
@@ -66,7 +66,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
         return [found.others.get(row, time_ns) for row, time_ns in enumerate(found.times)]
 
     def refusals(pairs: Pairs) -> dict[int, Unpaired | BadRecord]:
-        """Returns row -> why it is not a pair, or why that cannot be decided."""
+        """Returns, for each row that must not be joined, why it is not a pair or why that cannot be decided."""
         times = zip(
             of_each(foreign_times, pairs.foreign, pairs.foreign_files),
             of_each(adapter.primary_times, pairs.primary, pairs.primary_files),
@@ -107,7 +107,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
 
 
 def bounded_again(adapter: Adapter, within: Mapping[str, int] | None) -> Adapter:
-    """Applies another adapter's ``Adapter.within``."""
+    """Applies ``within``, taken from another instance of the adapter (``Adapter.within``)."""
     return adapter if within is None else bounded_adapter(adapter, Bounds(**within), "within")
 
 
@@ -122,7 +122,7 @@ def _refusal(bounds: Bounds, foreign_ns: Time, primary_ns: Time) -> Unpaired | B
 def of_each(
     ask: Callable[[Sequence[bytes], LogFile], Sequence[_T]], records: Sequence[bytes], files: Sequence[LogFile]
 ) -> Sequence[_T]:
-    """Returns the answer for each record, calling ``ask`` once for each file."""
+    """Calls ``ask`` once per file, and returns its answers in the order of ``records``."""
     several, index = intern_files(files)
     if len(several) == 1:
         return ask(records, several[0])
@@ -151,7 +151,7 @@ def _spread(made: Sequence[bytes | None], rows: Sequence[int], count: int) -> li
 
 
 def _said(ns: int) -> str:
-    """Formats a duration for people, to the microsecond: ``1 day, 2:00:01``."""
+    """Formats a duration for display, to the microsecond: ``1 day, 2:00:01``."""
     try:
         return str(timedelta(microseconds=ns // 1000))
     except OverflowError:

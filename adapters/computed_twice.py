@@ -1,9 +1,9 @@
-"""Computes some records twice: an answer that is not a function of the record's bytes stops its reader.
+"""Computes some records twice, and stops the reader if the two answers to a record differ.
 
 An id made from random numbers, the process number or ``hash()`` differs between datacentres and after each restart,
-so each event would be joined once per value. One record in ``EVERY`` is computed again in the other form (one
-record, many records). The first records of each run are also computed in another process (``testkit.first_records``),
-before any id is sent.
+so each event would be joined once per value. One record in ``EVERY`` is computed again by the other kind of method
+(for one record, for many records). The first records of each run are also computed in another process
+(``testkit.first_records``), before any id is sent.
 """
 
 from __future__ import annotations

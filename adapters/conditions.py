@@ -16,7 +16,7 @@ Scalar = str | int | float | bool | None
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Holds when all tests that are set hold. A missing field fails all tests but ``missing``."""
+    """A condition on one field: all tests that are set must succeed. A missing field fails all but ``missing``."""
 
     field: str
     # Is this value, or one of these; a number or truth value also as text.
@@ -50,7 +50,7 @@ def check_condition(condition: Condition, where: str) -> None:
 
 
 def value_test(condition: Condition, where: str) -> Callable[[object], bool]:
-    """Returns the test of a field's value, which is ``MISSING`` if the record does not have it."""
+    """Returns a function that tests a field's value (``MISSING`` if the record lacks the field)."""
     pattern = None if condition.matches is None else compiled(condition.matches, where)
     equals, differs = _listed(condition.equals), _listed(condition.differs)
 
@@ -78,8 +78,8 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """True if both are equal; 1 does not equal true. A text also equals the number or truth value that it spells, as
-    formats such as CSV have only texts."""
+    """True if the values are equal; 1 does not equal true. Text also equals the number or boolean that it spells,
+    because formats such as CSV have only text."""
     if isinstance(value, str) and isinstance(other, bool):
         return value.lower() == str(other).lower()
     if isinstance(value, str) and isinstance(other, int | float):
@@ -99,7 +99,7 @@ def _between(value: object, condition: Condition) -> bool:
 
 
 def _number(value: object) -> int | float | None:
-    """The number that a value is or spells; ``None`` if it does neither. An integer may be beyond all floats."""
+    """Returns a number, or the number that a text spells; otherwise ``None``. Integers may be too big for a float."""
     if isinstance(value, str):
         if not NUMBER.fullmatch(value):
             return None

@@ -50,9 +50,9 @@ RULE_VERSION = 1  # increased when this code derives another id, key or time fro
 
 
 class ConfiguredAdapter(Adapter):
-    """Both sides as configured; options are the tables ``primary`` and ``foreign`` (see ``SideConfig``).
+    """Reads both sides as configured. Its options are the tables ``primary`` and ``foreign`` (see ``SideConfig``).
 
-    Further options are ``where`` (shown in error messages) and ``base`` (the directory relative paths start at).
+    Further options are ``where`` (shown in error messages) and ``base`` (the directory of relative paths).
 
     Subclass it to keep the reading and add business rules: override ``join`` (or a payload) in ``path.py:Class``. A
     subclass that overrides a method for one record gets the matching method for many from it.
@@ -122,7 +122,7 @@ class ConfiguredAdapter(Adapter):
         return self._foreign.headers(records, file)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Meets the contract except for unreadable lines: see ``formats.json_scan`` (candidates)."""
+        """Returns each record's key; for an unreadable line, possibly a candidate (``formats.json_scan``)."""
         return self._primary.keys(block, file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
@@ -149,12 +149,12 @@ class ConfiguredAdapter(Adapter):
         return self._primary.located_keys(block, file)
 
     def stops_at(self, side: str, record: bytes) -> Stop | None:
-        """Returns where the configuration stops fitting a rejected ``primary`` or ``foreign`` record, if that
-        helps."""
+        """Returns where a rejected record of ``side`` ("primary" or "foreign") stops matching the configuration;
+        ``None`` if unknown."""
         return (self._primary if side == "primary" else self._foreign).stops_at(record)
 
     def rule(self) -> bytes:
-        """Returns the same bytes for the same configuration, whether defaults are written out or not."""
+        """Returns the configuration of id, key and time as bytes: the same if defaults are written out."""
         rule = {
             "adapter": f"configured:{RULE_VERSION}",
             "primary": _rule_of(self.primary_config, self._primary, foreign=False),
@@ -168,7 +168,7 @@ def _of_primary(bad: BadRecord) -> BadRecord:
 
 
 def side_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
-    """Returns the reader of a checked side. ``no_time`` gives events their time where none is configured.
+    """Returns a reader for a side that has been checked. ``no_time`` supplies event times if no time is configured.
 
     Raises AdapterError.
     """
@@ -205,7 +205,7 @@ def _parts_reader(
     base: Path,
     no_time: NoTime | None = None,
 ) -> SideReader:
-    """Returns the reader of a key. ``own``: the event's id."""
+    """Returns a reader of records whose key has these parts. ``own``: the rules of the event's id."""
     readers = [_reader_of(side, part, where, base, no_time) for part in parts]
     if len(parts) == 1 and parts[0].plain and (own is None or own.plain):
         return readers[0]

@@ -1,7 +1,7 @@
-"""Confines an adapter's failure to the event it was called for: catches exceptions, breaks off calls that hang.
+"""Confines an adapter's failure to the event it was called for: catches exceptions, and interrupts calls that hang.
 
-``Guard`` watches calls for progress, not for time: its owner raises one counter before each record, and that is the
-only cost on the hot path. Which thread checks the counter depends on the thread that is watched:
+``Guard`` watches calls for progress: its owner increments a counter before each record, and that is the only cost on
+the hot path. Which thread checks the counter depends on the thread that is watched:
 
 - The main thread (dispatchers, joiners): a POSIX timer that runs only while adapters are called sends SIGURG, which
   nothing else uses and which is ignored by default. Its handler raises ``Hung`` in the middle of Python code, of a
@@ -10,11 +10,11 @@ only cost on the hot path. Which thread checks the counter depends on the thread
 - Any other thread (reading primary logs): a watching thread raises ``Hung`` there asynchronously. That ends Python
   code; a blocking call has to return by itself first.
 
-Code that catches ``Hung`` too and continues ends the process. So does code that lets no thread of the interpreter
-run, as a regular expression does outside the main thread: the kernel ends the process once its thread has used
-``LAST_TIMES`` the limit of processor time without a tick. ``crumbs`` tell the next process which record did it. C
-code that waits and keeps the interpreter's lock cannot be stopped. Ticks are counted, not seconds: a process that
-was stopped for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
+The process ends if the code catches ``Hung`` and continues. It also ends if the code keeps the interpreter's lock, as
+a regular expression does outside the main thread: the kernel kills the process once that thread has used
+``LAST_TIMES`` times the limit in processor time without a tick. ``crumbs`` tell the next process which record did it.
+C code that waits and keeps the interpreter's lock cannot be stopped. Ticks are counted, not seconds: a process that
+was suspended for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Hung(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Replaces an answer. ``reason``: one line with the adapter's file and line."""
+    """Replaces an answer that the adapter failed to give. ``reason``: one line with the adapter's file and line."""
 
     reason: str
     hung: bool = False  # or out of memory; repeated a few times
@@ -77,7 +77,7 @@ class HasTimeLimit(Protocol):
 class Watched:
     """A section of user code, interrupted by ``Hung`` if it does not return within ``limit_s`` seconds.
 
-    For one thread at a time; not re-entrant. ``owner``: the user's object; ``where`` names its files.
+    For one thread at a time; not re-entrant. ``owner``: the user's object. ``where``: the line that was interrupted.
     """
 
     def __init__(self, owner: HasTimeLimit) -> None:
@@ -205,10 +205,10 @@ class Guard(Watched):
     def many(
         self, ask: Callable[..., _R], *columns: Sequence[object], cut: Callable[[], Iterable[object]] | None = None
     ) -> _R | Fault:
-        """Runs one call that covers all records, with copies of ``columns``.
+        """Calls ``ask`` once for all records, with copies of ``columns``.
 
-        If it changes the copies, its answer is discarded, because its order may differ. ``cut``: the records, if no
-        column holds them. A fault says nothing about a single record: use ``each``.
+        If the adapter changes the copies, its answer is discarded, because its order may differ. ``cut`` returns the
+        records if no column holds them. A fault does not tell which record caused it; ``each`` does.
         """
         if self._crumbs is not None and not self._may_run(columns, cut):
             return Fault("records are passed one by one")
@@ -226,8 +226,8 @@ class Guard(Watched):
             return self._fault(error)
         for mine, theirs in zip(columns, handed, strict=True):
             if len(mine) != len(theirs) or not all(map(is_, mine, theirs)):
-                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given, which it must not")
-                return Fault("the adapter changes the lists that it is given")
+                _say_once(f"{type(self.adapter).__name__} must not change the lists that are passed to it")
+                return Fault("the adapter changed the lists that were passed to it")
         return answer
 
     def _fault(self, error: BaseException) -> Fault:
@@ -236,7 +236,7 @@ class Guard(Watched):
         return Fault(describe(error, self.adapter), hung=short, retry=isinstance(error, Retry))
 
     def _may_run(self, columns: Sequence[Sequence[object]], cut: Callable[[], Iterable[object]] | None) -> bool:
-        """Returns False if a batch may hold a record that ends the process."""
+        """True unless the batch may hold a record that kills the process."""
         crumbs = self._crumbs
         if crumbs is None or not (crumbs.suspicious or crumbs.poison):
             return True
@@ -244,7 +244,7 @@ class Guard(Watched):
         return not crumbs.suspicious and crumbs.poison.keys().isdisjoint(map(digest_of, records))
 
     def _noting(self, ask: Callable[[_T], _R]) -> Callable[[_T], _R | Fault]:
-        """Skips records on the poison list, and notes each record while crumbs are suspicious."""
+        """Wraps ``ask``: refuses records on the poison list, and notes each record while crumbs are suspicious."""
         crumbs = self._crumbs
         if crumbs is None or not (crumbs.suspicious or crumbs.poison):
             return ask
@@ -292,7 +292,7 @@ class Guard(Watched):
     def _give_up(self) -> None:
         if self._crumbs is not None:
             self._crumbs.blame(
-                f"the adapter did not return within {self.limit_s:g} s, and catches the exception that ends it"
+                f"the adapter did not return within {self.limit_s:g} s, and catches the exception that stops it"
             )
             os._exit(ENDED_EXIT)
 
@@ -312,9 +312,9 @@ _say_once = lru_cache(maxsize=64)(_say)
 
 
 def keep_crumbs(adapter: Adapter, directory: Path, disk: Disk) -> Adapter:
-    """Returns the adapter, with crumbs in ``directory`` if it is user code.
+    """Makes an adapter that is user code keep crumbs in ``directory``, and returns it.
 
-    A record that kills the process then costs only itself.
+    If a record kills the process, only that record is then lost.
     """
     if type(adapter) is not ConfiguredAdapter:
         try:
@@ -327,7 +327,8 @@ def keep_crumbs(adapter: Adapter, directory: Path, disk: Disk) -> Adapter:
 def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
     """Returns each record's key, or ``None`` for a bad record.
 
-    Asks for all records of a file at once where the adapter can, and one by one where it cannot or where that fails.
+    Asks the adapter for all of a file's keys in one call if it supports that; otherwise, or if that fails, for one
+    key at a time.
     """
     adapter = guard.adapter
     if adapter.defines("primary_keys_of"):
@@ -458,7 +459,7 @@ class _PosixTimer:
 
 
 def _last_of_thread() -> _PosixTimer:
-    """Makes a timer that ends the process; it counts the processor time of the calling thread."""
+    """Returns the calling thread's timer, which kills the process when that thread has used up its processor time."""
     timer: _PosixTimer | None = getattr(_last, "timer", None)
     if timer is None:
         event = _Event(None, int(LAST_SIGNAL), _SIGEV_SIGNAL)
@@ -467,7 +468,7 @@ def _last_of_thread() -> _PosixTimer:
 
 
 class _Timer(_Alarm):
-    """Sends signals to the main thread."""
+    """Checks the main thread's guard, each time a signal arrives from a timer."""
 
     def __init__(self) -> None:
         self._guard: Watched | None = None
@@ -491,7 +492,7 @@ class _Timer(_Alarm):
 
 
 class _Watcher(_Alarm):
-    """Checks the guards of other threads from its own thread, which ends when there is nothing to watch.
+    """Checks the guards of all other threads, from a thread that ends when there is nothing to watch.
 
     Guards may have different limits: each has ticks of its own.
     """

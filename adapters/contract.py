@@ -38,14 +38,14 @@ class Framing:
 
     kind: str = "lines"
     """``lines``: one record a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``:
-    lines; those that begin with ``#`` are headers, in force from there on. ``varint``: binary messages, each preceded
-    by its length, returned as lines of base64. ``cri``: container logs of Kubernetes, whose parts are merged and
-    returned as lines ``<time> <stream> <content>``.
+    lines; those that begin with ``#`` are headers for the lines that follow. ``varint``: binary messages, each
+    preceded by its length, returned as lines of base64. ``cri``: container logs of Kubernetes, whose parts are merged
+    and returned as lines ``<time> <stream> <content>``.
     """
     quote: bytes = b'"'
     delimiter: bytes = b","
     first_line: bool = False
-    """``lines``: ``LogFile.header`` is the beginning of the file's first line, which is also a record."""
+    """With ``lines``: ``LogFile.header`` holds the start of the file's first line, which is a record too."""
     escape: bytes = b""  # ``quoted``: makes a quote after it a character
     before: Framing | None = None  # makes lines of the file's bytes; ``kind`` then cuts those
 
@@ -57,12 +57,13 @@ class Framing:
             raise AdapterError(f"{self.kind!r} is not a framing", "framing", todo)
 
     def cut(self, data: bytes, state: bytes) -> Cut:
-        r"""Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
+        r"""Cuts a file's next bytes into lines. Define it in a subclass to read files that no ``kind`` describes.
 
-        Each record becomes one line, ended by ``\n`` once the record is known to be complete; ``binary_line`` makes
-        one of any bytes. The line may be returned in parts. ``state`` is ``b""`` at the start of the file, then the
-        state returned by the previous call. The text must depend on nothing but the file's bytes, however they are
-        divided among calls. An exception ends the log: nothing after the byte that raises it is read.
+        Each record becomes one line, ended by ``\n`` once the record is known to be complete; use ``binary_line`` to
+        turn arbitrary bytes into a line. The line may be returned in parts. ``state`` is ``b""`` at the start of the
+        file, then the state returned by the previous call. The text must depend on nothing but the file's bytes,
+        however they are divided among calls. An exception ends the log: nothing after the byte that raises it is
+        read.
         """
         raise NotImplementedError
 
@@ -77,12 +78,12 @@ class Framing:
         return self.before is not None or self.kind in ("varint", "cri", OWN)
 
     def ended(self, data: bytes, state: bytes) -> bytes:
-        """Completes a file's unfinished last record; returns empty bytes if they never form one."""
+        """Returns a file's unfinished last record, completed; empty bytes if they do not form a record."""
         return b""
 
     @property
     def gathers(self) -> bool:
-        """True if only the next line shows that a record is complete, or ``last_line_after`` without a change."""
+        """True if a record is complete only when the next line starts, or nothing changed for ``last_line_after``."""
         return False
 
 
@@ -96,12 +97,12 @@ class Cut(NamedTuple):
 
     text: bytes
     used: int
-    """Bytes of the data that the text is made of. The rest is passed again, in front of the bytes that follow; at the
-    end of a file it is an incomplete record.
+    """Number of bytes of the data that the text was made from. The rest is passed again, in front of the bytes that
+    follow; at the end of a file, the rest is an incomplete record.
     """
     state: bytes = b""
-    """Passed to the next call, for example a header that was read; at most 64 KiB. Reading continues after ``used``
-    with it, in this process or another.
+    """Passed to the next call, for example a header that was read; at most 64 KiB. With this state, reading can
+    continue after ``used`` in this process or another.
     """
 
 
@@ -112,17 +113,17 @@ def binary_line(record: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The primary events of its key that a foreign event is joined with."""
+    """Selects the primary events that a foreign event is joined with, among those that have its key."""
 
     match: str = "first"
     """``first``, ``all``, or ``latest``: the one with the latest event time not after the foreign event's."""
     before_ns: int | None = None
-    """The most by which a primary event may precede the foreign event; ``None`` means no bounds."""
+    """Maximum time in ns by which a primary event may precede the foreign event; ``None`` means no bounds."""
     after_ns: int | None = None
 
     @property
     def whole_sets(self) -> bool:
-        """True if the answer depends on all primary events of the key; it then waits until no more can follow."""
+        """True if the outcome depends on all primary events of the key; events then wait until no more can follow."""
         return self.match != "first"
 
     @property
@@ -158,7 +159,7 @@ class BadRecord(Exception):
 class Retry(PhotonError):
     """The machine cannot answer now, for example because a service it queries is down.
 
-    The record is asked again, with back-off, until it has an answer; ``str()`` is one short line. Any other exception
+    The call is repeated, with back-off, until there is an answer; ``str()`` is one short line. Any other exception
     rejects the record.
     """
 
@@ -181,19 +182,19 @@ class Headers(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
-        """Returns the columns from the answers for each record."""
+        """Converts one answer per record to columns."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
         headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
         return Headers.columns(headers, others)
 
     @staticmethod
     def columns(rows: Sequence[tuple[bytes, int, bytes | None]], others: Mapping[int, BadRecord]) -> Headers:
-        """Returns the columns from (key, event time, id) of each record; rows in ``others`` may hold any value."""
+        """Converts each record's (key, event time, id) to columns; the values of rows in ``others`` do not matter."""
         keys, times, ids = tuple(zip(*rows, strict=True)) or ((), (), ())
         return Headers(keys, times, ids, others)
 
     def rows(self) -> list[ForeignHeader | BadRecord]:
-        """The answer for each record."""
+        """Returns each record's header, or why it has none."""
         headers = zip(self.keys, self.times, self.ids, strict=True)
         return [self.others.get(row) or ForeignHeader(*each) for row, each in enumerate(headers)]
 
@@ -250,7 +251,7 @@ class Payloads(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
-        """Returns the columns from the outcomes of pairs."""
+        """Converts one outcome per pair to columns."""
         if set(map(type, made)) == {Joined}:
             foreign, primary = zip(*cast("Sequence[Joined]", made), strict=True)
             return Payloads(list(foreign), list(primary), {})
@@ -259,7 +260,7 @@ class Payloads(NamedTuple):
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
 
     def rows(self) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        """The outcome of each pair."""
+        """Returns the outcome of each pair."""
         joined = zip(self.foreign, self.primary, strict=True)
         return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
 
@@ -281,8 +282,8 @@ class Adapter(ABC):
     """The first record of each primary file is a header (as in CSV), not an event."""
     foreign_has_header: bool = False
     primary_duplicates: str = "first"
-    """The rule for foreign events whose key several different primary records have: joined to the ``first`` or
-    the ``last`` in file order, or ``reject``. Not part of ``rule``: it may be changed.
+    """Treatment of a foreign event if several different primary records have its key: join it to the ``first`` or the
+    ``last`` in file order, or ``reject`` it. Not part of ``rule``: it may be changed.
     """
     matching: Matching = FIRST
     """Set from the join's ``match`` and ``within``. Not part of ``rule``."""
@@ -293,7 +294,7 @@ class Adapter(ABC):
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
     primary_links: Sequence[str] = ()
-    """Directories that links in the log directory may lead into (``follow_links``). Not part of ``rule``."""
+    """Directories that links in the log directory may point into (``follow_links``). Not part of ``rule``."""
     foreign_links: Sequence[str] = ()
 
     shape: Mapping[str, Any] | None = None
@@ -309,7 +310,7 @@ class Adapter(ABC):
 
     data_files: Sequence[str] = ()
     """Names of files next to the adapter's own that it reads, such as a price table: Spark's executors get them too.
-    Only for ``path.py:Class``; a package brings its data itself.
+    Only for ``path.py:Class``; a package contains its own data.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -323,7 +324,7 @@ class Adapter(ABC):
     # -- one record -----------------------------------------------------------------------------------------
     @abstractmethod
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        """Key, event time and id of a foreign record (without its line end). Raises BadRecord."""
+        """Returns the key, event time and id of a foreign record (without its line end). Raises BadRecord."""
 
     @abstractmethod
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
@@ -421,7 +422,7 @@ class Adapter(ABC):
         return times
 
     def join_columns(self, pairs: Pairs) -> Payloads:
-        """Returns the join of each pair, as columns.
+        """Returns the outcome of ``join`` for each pair, as columns.
 
         Used by joiners if a class defines it. If it raises or does not return, each pair is joined separately.
         """
@@ -434,7 +435,7 @@ class Adapter(ABC):
         return Payloads.of(out)
 
     def defines(self, many: str) -> bool:
-        """True if its class defines this method for many records."""
+        """True if the adapter's class defines ``many``, the name of a method for many records."""
         return many in vars(self) or getattr(type(self), many) is not getattr(Adapter, many)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -446,8 +447,8 @@ class Adapter(ABC):
                 setattr(cls, many, getattr(Adapter, many))
 
     def rule(self) -> bytes:
-        """Returns the configuration of id, key and time as canonical bytes, on which two datacentres must agree. Code
-        is not covered: its answers are compared with earlier ones.
+        """Returns the configuration of id, key and time as canonical bytes, which all datacentres must share. Code is
+        not covered; its answers are compared with earlier ones instead.
         """
         return b"code"
 

@@ -44,7 +44,7 @@ _OUTSIDE, _BATCH, _RECORD = 0, 1, 2
 _BUDGET_AT, _CAUSE_AT, _CAUSE_BYTES, _SLOTS_AT, _SLOT_BYTES = 8, 16, 256, 512, 32
 _SLOTS = (FILE_BYTES - _SLOTS_AT) // _SLOT_BYTES
 CLOSED = "the adapter closed files that are not its own"
-FULL = "the adapter left no file that the process may still open"
+FULL = "the adapter opened so many files that the process can open no more"
 FILES_MIN = 16  # files the process may still open
 OOM_SCORE = 500  # in the range -1000 to 1000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -77,12 +77,12 @@ _began: list[bool] = []
 
 
 def runs_user_code() -> bool:
-    """True in a process that has kept crumbs."""
+    """True if this process has kept crumbs, that is, runs user code."""
     return bool(_began)
 
 
 def end_first() -> None:
-    """Makes the kernel prefer to end this process when memory runs out, unless somebody has set that already."""
+    """Makes the kernel prefer to end this process when memory runs out, unless a preference is already set."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
         if not int(file.read()):
             file.write(f"{OOM_SCORE}")
@@ -101,7 +101,7 @@ _told: list[str] = []
 
 
 def predecessor(told: str | None = None) -> str:
-    """Returns how this process's predecessor ended, as in ``ENDED``; empty if unknown.
+    """Returns how this process's predecessor ended (``ended_words``); empty if unknown.
 
     A call with ``told`` sets the result of this and later calls. Children do not inherit it.
     """
@@ -112,7 +112,7 @@ def predecessor(told: str | None = None) -> str:
 
 
 def ended_words(code: int) -> str:
-    """Describes an exit code, or minus a signal's number, in the words of ``ENDED``."""
+    """Describes how a process ended: ``exit N``, or ``signal N`` if ``code`` is -N."""
     return f"signal {-code}" if code < 0 else f"exit {code}"
 
 
@@ -124,7 +124,7 @@ class Crumbs:
     """One process's notes on its user code. Thread-safe."""
 
     def __init__(self, directory: Path, disk: Disk, ended: str) -> None:
-        """``ended``: how the predecessor ended, as in ``ENDED``. Raises OSError, CrumbsBusy."""
+        """``ended``: how the predecessor ended (``ended_words``). Raises OSError, CrumbsBusy."""
         self._disk = disk
         self._poison_file = directory / POISON_NAME
         disk.make_dir(directory)
@@ -192,7 +192,7 @@ class Crumbs:
         return "" if 0 <= copy < self._files_max else FULL
 
     def blame(self, cause: str) -> None:
-        """Notes why the process is about to end itself: because of the record that is noted."""
+        """Notes why the process is about to end itself. The record noted last is to blame."""
         raw = cause.encode()[:_CAUSE_BYTES]
         self._map[_CAUSE_AT : _CAUSE_AT + _CAUSE_BYTES] = raw.ljust(_CAUSE_BYTES, b"\0")
 

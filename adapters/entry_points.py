@@ -27,7 +27,7 @@ LISTED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One entry point. ``fault``: one line that says why it cannot be used; empty if it can."""
+    """An entry point. ``fault``: one line that says why it cannot be used; empty if it can."""
 
     name: str
     target: str  # module:Class
@@ -60,7 +60,7 @@ def installed() -> list[Installed]:
 
 
 def adapter_class(name: str) -> type[Adapter]:
-    """Returns the class behind a name. Raises AdapterError, one line."""
+    """Loads the class that an entry point names. Raises AdapterError."""
     points = sorted(_entry_points(name), key=lambda each: each.value)
     if not points:
         known = ", ".join(sorted({each.name for each in _entry_points()})[:20]) or "none"
@@ -70,7 +70,7 @@ def adapter_class(name: str) -> type[Adapter]:
     if name == CONFIGURED:
         packages = " and ".join(map(_package, points))
         raise AdapterError(
-            f"{packages} has an adapter with the name of Photon's own", where, "rename its entry point"
+            f'{packages} registers an adapter under the reserved name "configured"', where, "rename its entry point"
         )
     if len({point.value for point in points}) > 1:
         targets = " and ".join(f"{point.value} ({_package(point)})" for point in points)
@@ -86,7 +86,7 @@ def adapter_class(name: str) -> type[Adapter]:
 
 
 def check_configured() -> None:
-    """Refuses a package that uses the name of Photon's own adapter. Raises AdapterError."""
+    """Raises AdapterError if an installed package registers an adapter under the reserved name ``configured``."""
     if any(_entry_points(CONFIGURED)):
         adapter_class(CONFIGURED)
 
@@ -102,7 +102,7 @@ def checked_class(
         newer = type(written) is int and written > API_VERSION
         todo = "install a newer Photon" if newer else "follow docs/adapters.md (Versions of the contract)"
         raise AdapterError(
-            f"{name} is written for contract version {written!r}, this Photon has {API_VERSION}", where, todo
+            f"{name} is written for contract version {written!r}; this Photon has {API_VERSION}", where, todo
         )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))

@@ -2,7 +2,7 @@
 
 joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (if an event is
            joined with all primary events of its key: this is pair 1, 2, … of ``pairs``), joined_at, token
-           with ``time = "primary"``, after ``event_time_ns``, which is the primary event's: registered_ns, the time
+           with ``time = "primary"``: event_time_ns is the primary event's, and registered_ns after it is the time
            under which the id is in the registry
            for an unmatched event (``unmatched = "inline"``): event_id, key, event_time_ns, reason, foreign, primary
            (null), source, primary_source (if the two are not a pair), joined_at, token
@@ -66,10 +66,10 @@ class Envelope:
     ) -> list[bytes]:
         """Returns one line, with its newline, for each row.
 
-        All columns have the same length, except ``pairs``: the number of rows of each event in turn; its lines are
-        numbered.
+        All columns have the same length, except ``pairs``: the number of consecutive rows of each event. If given,
+        the lines of an event are numbered.
 
-        Raises ValueError when a payload holds a newline: the line would be torn. For an adapter that is not one of
+        Raises ValueError if a payload holds a newline, which would split the line. For an adapter that is not one of
         ours check ``faults.payload_fault`` first.
         """
         template = _JOINED
@@ -107,7 +107,7 @@ class Envelope:
         return lines
 
     def _times_of(self, adapter: Adapter, primaries: Records, others: Sequence[int]) -> list[int]:
-        """Returns the event times of primary records; the one in ``others`` if the time is unreadable."""
+        """Returns each primary record's event time, or the time in ``others`` if it is unreadable."""
         times = list(others)
         for number, file in enumerate(primaries.files):
             rows = np.flatnonzero(primaries.file_index == number).tolist()
@@ -126,10 +126,10 @@ class Envelope:
         primaries: Sequence[PrimaryRecord | None] | None = None,
         inline: Mapping[int, bytes | None] = NONE_INLINE,
     ) -> list[bytes]:
-        """Returns lines of unjoined events with the reason: unmatched, filtered, rejected, late (``token`` None).
+        """Returns one line for each event that was not joined: unmatched, filtered, rejected or late (no ``token``).
 
-        ``inline``: row of an unmatched event that is written among the joined ones -> its foreign payload, as in
-        ``joined``.
+        ``inline`` maps the rows of unmatched events that are written among the joined ones to their foreign
+        payloads.
         """
         apart, among = self._tail(b"decided_at", token, at_ns), self._tail(b"joined_at", token, at_ns)
         lines = []
@@ -198,9 +198,9 @@ class Envelope:
 
 
 def is_inline(line: bytes) -> bool:
-    """True if the line of an unmatched event is one for ``joined``.
+    """True if the line of an unmatched event belongs in ``joined`` (``unmatched = "inline"``).
 
-    The other lines' members are only texts, and quotes inside a text are escaped.
+    No other line can contain the bytes searched for, because quotes inside its texts are escaped.
     """
     return _NO_PRIMARY + b',"source":' in line
 

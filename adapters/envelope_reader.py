@@ -43,7 +43,7 @@ _PLAIN_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class OutputRef:
-    """The event of a line. ``token`` is ``None`` if the line has none (late, or left out by configuration)."""
+    """The event of a line. ``token`` is ``None`` if the line has none (late, or tokens not configured)."""
 
     event_id: bytes
     token: int | None
@@ -52,7 +52,7 @@ class OutputRef:
 
 
 class PairOf(NamedTuple):
-    """Position of a record among those of its event, which has one for each primary event."""
+    """A record's position among the records of its event, which has one record per primary event."""
 
     number: int  # from 1
     of: int
@@ -62,7 +62,7 @@ class PairOf(NamedTuple):
 class OutputRefs:
     """Columns for the event lines of a block, in order. Tokens are 0 where a line has none.
 
-    An event that has a record for each of its pairs appears once, with the last of them.
+    An event that has several records, one per primary event, has one row: that of its last record.
     """
 
     event_ids: list[bytes]
@@ -101,7 +101,7 @@ def read_line(line: bytes) -> OutputRef | None:
 
 
 def pair_of(line: bytes) -> PairOf | None:
-    """Reads a whole line, with or without its newline. ``None`` means that it is its event's only record."""
+    """Returns a record's position; ``None`` if it is its event's only one. ``line``: with or without its newline."""
     match = _PAIR.fullmatch(line, max(line.rfind(_PAIR_NAME), 0))
     return None if match is None else PairOf(int(match[1]), int(match[2]))
 
@@ -113,9 +113,9 @@ def closes(line: bytes) -> bool:
 
 
 def lacking_pairs(data: bytes) -> int | None:
-    """Finds, in whole lines, the start of the last event's records if the last of them is missing; else ``None``.
+    """Returns where the last event's first record begins, if that event's last record is missing; else ``None``.
 
-    A negative result is an offset before these lines. The records of an event are adjacent and in order.
+    ``data``: whole lines. -1: the first record precedes them. An event's records are adjacent and in order.
     """
     begin = data.rfind(b"\n", 0, -1) + 1
     pair = pair_of(data[begin:])
@@ -129,16 +129,16 @@ def lacking_pairs(data: bytes) -> int | None:
 
 
 def whole_events(data: bytes) -> int:
-    """Returns how many bytes of these whole lines, from the first, are events with all their records.
+    """Returns the length of ``data``, less its last event if that event's last record is missing.
 
-    0 if they do not begin with the first record of an event.
+    ``data``: whole lines. 0 if that event's first record precedes them.
     """
     lacking = lacking_pairs(data) if data else None
     return len(data) if lacking is None else max(lacking, 0)
 
 
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
-    """Returns the events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
+    """Returns the events in a block of whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 
     ``parse``: each line must also be valid JSON. Without it a line that was torn and overwritten from its middle
     could pass; callers that clear tokens permanently should set it, those that only search for (token, id) need not.

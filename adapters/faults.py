@@ -34,7 +34,7 @@ def describe(error: BaseException, adapter: Adapter | None = None) -> str:
 
 
 def printed(value: object) -> str:
-    """Returns ``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if that user code raises."""
+    """Returns ``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if user code in it raises."""
     try:
         return str(value)[:PRINTED_MAX]
     except BaseException as error:
@@ -68,7 +68,7 @@ def is_own(frame: FrameType, owner: object | None) -> bool:
 
 
 def key_fault(key: object) -> str:
-    """Returns why this cannot be a key; empty if it can."""
+    """Returns why ``key`` is not a valid key; empty if it is valid."""
     if type(key) is bytes and 0 < len(key) <= KEY_BYTES_MAX:
         return ""
     if type(key) is bytes and key:
@@ -77,14 +77,14 @@ def key_fault(key: object) -> str:
 
 
 def header_fault(header: object) -> str:
-    """Returns why this is not a foreign record's header; empty if it is one."""
+    """Returns why ``header`` is not a valid foreign header; empty if it is valid."""
     key, time_ns, event_id = (getattr(header, name, None) for name in ("key", "event_time_ns", "event_id"))
     if key is None and time_ns is None:
         return f"the adapter's foreign_header gave a {type(header).__name__}, not a ForeignHeader"
     if fault := key_fault(key):
         return fault
     if event_id is not None and (type(event_id) is not bytes or not event_id):
-        return "the adapter's event_id is not bytes, or empty"
+        return "the adapter's event_id must be bytes and not empty"
     if type(time_ns) is not int or not -_INT64 <= time_ns < _INT64:
         return "the event time is not an int64 of nanoseconds"
     return ""

@@ -19,7 +19,7 @@ from photon.objects.paths import placed
 
 
 def join_named(settings: Settings, name: str | None) -> str:
-    """Returns the join that a command names, or the only one there is."""
+    """Returns ``name`` if the configuration has that join; without a name, the name of its only join."""
     known = ", ".join(sorted(settings.join)) or "none"
     if name is None:
         if len(settings.join) != 1:
@@ -50,7 +50,7 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
         raise AdapterError(
             "time is missing, and registry.retention is set",
             f"join.{name}.foreign",
-            "leave registry.retention out: without an event time all ids are older than any retention",
+            "remove registry.retention: without an event time, all ids would count as expired",
         )
     adapter.time_limit_s = float(settings.limits.adapter_timeout)
     adapter.memory_limit = settings.limits.adapter_memory
@@ -95,8 +95,8 @@ def _check_without_time(join: Join, where: str) -> None:
     used = [name for name, value in settings.items() if value is not None]
     used += ['match = "latest"'] if join.match == "latest" else []
     if used:
-        todo = 'name the event time, for instance time = { field = "ts", unit = "ms" }, or leave these out'
-        raise AdapterError(f"time is missing in foreign, and {' and '.join(used)} compares event times", where, todo)
+        todo = 'name the event time, for instance time = { field = "ts", unit = "ms" }, or remove these settings'
+        raise AdapterError(f"time is missing in foreign, but needed for {' and '.join(used)}", where, todo)
 
 
 def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:
@@ -117,13 +117,13 @@ def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
     matching = Matching(join.match, before_ns, after_ns)
     if matching.whole_sets and adapter.primary_duplicates != "first":
         raise AdapterError(
-            f'match = "{join.match}" and primary_duplicates = {adapter.primary_duplicates!r}',
+            f'primary_duplicates = {adapter.primary_duplicates!r} cannot be combined with match = "{join.match}"',
             where,
-            "each primary event of a key counts; leave primary_duplicates out",
+            "remove primary_duplicates: each primary event of a key counts",
         )
     if adapter.several_keys and join.match != "all":
         raise AdapterError(
-            f'foreign.key with each, and match = "{join.match}"',
+            f'match = "{join.match}" cannot be combined with each in foreign.key',
             where,
             'write match = "all": such an event is joined with the primary events of all its keys',
         )
@@ -131,6 +131,6 @@ def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
         raise AdapterError(
             f'match = "{join.match}" needs the event time of primary records',
             where,
-            "write the adapter's primary_time, or primary.time",
+            "define primary_time in the adapter, or set primary.time",
         )
     return matching

@@ -19,7 +19,7 @@ def joined(values: Iterable[bytes]) -> bytes:
 
 
 def list_of_keys(keys: Iterable[bytes]) -> bytes:
-    """Returns the key of an event that has several: each once, in this order. Raises BadRecord."""
+    """Combines the keys of one event into a single key, each once, in this order. Raises BadRecord."""
     named = dict.fromkeys(filter(None, keys))
     if not 0 < len(named) <= KEYS_MAX:
         raise BadRecord(f"names {f'more than {KEYS_MAX:,} keys' if named else 'no key'}")
@@ -27,7 +27,7 @@ def list_of_keys(keys: Iterable[bytes]) -> bytes:
 
 
 def keys_in(key: bytes) -> list[bytes]:
-    """The inverse of ``list_of_keys``."""
+    """Splits a key made by ``list_of_keys``."""
     members = key.split(SEPARATOR)
     return [each.replace(b"~1", b"|").replace(b"~0", b"~") for each in members] if ESCAPE in key else members
 

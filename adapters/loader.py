@@ -40,7 +40,7 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
 
 
 def adapter_class_of(name: str, base: Path) -> type[Adapter]:
-    """Returns the class behind ``path.py:Class`` below ``base``, or of an installed package. Raises AdapterError."""
+    """Loads the class ``path.py:Class`` (below ``base``), or one of an installed package. Raises AdapterError."""
     if NAME.fullmatch(name):
         return adapter_class(name)
     file, colon, class_name = name.rpartition(":")
@@ -52,7 +52,7 @@ def adapter_class_of(name: str, base: Path) -> type[Adapter]:
 
 
 def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path) -> Adapter:
-    """Creates the adapter. Errors name lines of the file ``path``."""
+    """Creates an adapter of the class. Errors refer to lines of the file ``path``."""
     class_name = cls.__name__
     try:
         adapter = cls({"base": str(base), **options} if issubclass(cls, ConfiguredAdapter) else options)
@@ -73,7 +73,7 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
         )
     if not isinstance(getattr(adapter, "options", None), dict):
         raise AdapterError(
-            f"{class_name}.__init__ leaves out its base class", str(path), "begin it with super().__init__(options)"
+            f"{class_name}.__init__ does not call its base class", str(path), "call super().__init__(options) first"
         )
     for name in ("primary_framing", "foreign_framing"):
         if not isinstance(given := getattr(adapter, name), Framing):

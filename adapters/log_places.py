@@ -1,4 +1,4 @@
-"""Checks that log directories hold no keys or certificates, and that links lead to none of Photon's own files."""
+"""Checks that log directories hold no keys or certificates, and that no link leads to Photon's own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.objects.paths import ObjectPath
 
 
 def secrets_of(settings: Settings, base: Path) -> dict[str, Path]:
-    """Returns setting -> path of all files that no log directory may contain."""
+    """Returns, by setting, the path of each file that no log directory may contain."""
     found = {"tls.directory": None if settings.tls is None else settings.tls.directory, "key_file": settings.key_file}
     return {name: base / path for name, path in found.items() if path}
 

@@ -79,7 +79,7 @@ def _check(shape: Shape, where: str) -> None:
     for name in shape.redact:
         side_and_path(name, f"{where}.redact")
     if ("hash" in shape.redact.values()) != (shape.hash_key_file is not None):
-        todo = "write hash_key_file (a file of 16 to 64 random bytes) exactly where a field is hashed"
+        todo = "set hash_key_file (a file of 16 to 64 random bytes) if a field is hashed, and only then"
         raise AdapterError("hash and hash_key_file must be used together", f"{where}.redact", todo)
 
 
@@ -87,7 +87,6 @@ def _check_side(condition: Condition, where: str, *, only_foreign: bool) -> None
     side, _ = side_and_path(condition.field, where)
     if only_foreign and side != "foreign":
         todo = f"use filter, or write skip in the table of the {side} side"
-        raise AdapterError(
-            f"{condition.field}: records are skipped before their primary record is known", where, todo
-        )
+        what = f"{condition.field}: skip can test foreign fields only; it runs before the primary record is known"
+        raise AdapterError(what, where, todo)
     check_condition(condition, where)

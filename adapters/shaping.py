@@ -1,4 +1,4 @@
-"""Applies a shape to payloads: filter, derive, redact, choose. For configured adapters and adapters in code.
+"""Applies a shape to payloads: filters, derives, redacts and chooses fields. For all kinds of adapters.
 
 Pure: the same pair always gives the same bytes. The key for hashes is read once, when the adapter is loaded. Parts
 that a shape does not change keep their bytes, including numbers of any size and precision.
@@ -45,7 +45,7 @@ HASH_BYTES = 16
 
 class Shaper:
     def __init__(self, shape: Shape, where: str, key: bytes = b"") -> None:
-        """``key`` is for ``hash``. Raises AdapterError."""
+        """``key``: the secret key of ``hash``. Raises AdapterError."""
         self._skip = [_tester(each, where) for each in shape.skip]
         self._filter = [(_tester(each, where), each.reason or _reason(each)) for each in shape.filter]
         self._derive = [(side_and_path(each.name, where), _maker(each, where)) for each in shape.derive]
@@ -73,7 +73,7 @@ class Shaper:
     def shaped(self, joined: Joined) -> Joined | Filtered:
         """Returns the shaped payloads.
 
-        Raises BadRecord for one that is not a JSON object: without redaction it must not be written.
+        Raises BadRecord for a payload that is not a JSON object: it cannot be redacted, so it must not be written.
         """
         sides: Sides = {
             "foreign": _members(joined.foreign, "foreign"),
@@ -132,7 +132,7 @@ class Shaper:
 
 
 def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base: Path) -> Adapter:
-    """Returns the same adapter, which now joins in this shape. Raises AdapterError.
+    """Changes ``adapter`` so that its output has this shape, and returns it. Raises AdapterError.
 
     Adapters in code call it at the end of their own ``__init__`` to have a shape of their own::
 
@@ -236,7 +236,7 @@ def _members(payload: bytes | None, side: str) -> Fields:
 
 
 def _find(fields: Fields, path: str) -> msgspec.Raw | None:
-    """Returns a field; one whose own name contains the dots is preferred to a path."""
+    """Returns the field at ``path``. A field whose own name contains the dots comes first."""
     found = fields.get(path)
     if found is not None or "." not in path:
         return found
@@ -246,7 +246,7 @@ def _find(fields: Fields, path: str) -> msgspec.Raw | None:
 
 
 def _inner(fields: Fields, name: str) -> Fields | None:
-    """Returns the members of a field that is an object, or text with one in it."""
+    """Returns the members of a field that is an object, or text that contains one."""
     value = bytes(fields.get(name, b"")).lstrip()
     try:
         if value.startswith(b'"'):
@@ -300,7 +300,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _text(value: msgspec.Raw) -> str:
-    """Returns text unchanged, anything else as written."""
+    """Returns the text of a JSON string, or any other value as written."""
     data = bytes(value).strip()
     return str(msgspec.json.decode(data)) if data.startswith(b'"') else data.decode()
 

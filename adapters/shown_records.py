@@ -1,8 +1,8 @@
-"""The parts of a foreign record, and of the reason, that the logs of events that were not joined may contain.
+"""Redacts the records and reasons that are written for events that were not joined.
 
-Without redaction that is the record as in its log. With redaction the adapter returns the record without those fields
-(``Adapter.shown_record``); an unparsable record is left out, as its redacted fields cannot be located. A reason may
-quote the record, or mention a value of it: any text of the record that is not in the shown part is masked.
+Without redaction, the record is written as in its log. With redaction the adapter returns the record without those
+fields (``Adapter.shown_record``); an unparsable record is left out, as its redacted fields cannot be located. A
+reason may quote the record, or mention a value of it: text of the record that is not in the shown part is masked.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _without_pieces(reason: str, record: bytes, kept: bytes) -> str:
 
 
 def _readings(text: str) -> list[bytes]:
-    """Returns the bytes that a quotation may stand for: unchanged, and unescaped."""
+    """Returns the bytes that a quoted text may stand for: the text itself, and the text unescaped."""
     text = text.rstrip(_CUT)
     found = [text.encode("utf-8", "surrogatepass")]
     with contextlib.suppress(UnicodeError):

@@ -51,7 +51,7 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Field and format of the event time: ``unit`` for numbers, else ``format``."""
 
     field: str = ""
-    fields: tuple[str, ...] = ()  # in place of ``field``: several, whose texts are joined by one blank
+    fields: tuple[str, ...] = ()  # instead of ``field``: several, whose texts are joined by one blank
     pattern: str | None = None  # the time is the first group, or the whole match, of this pattern
     unit: str | None = None  # s, ms, us or ns since the origin; "filetime" (Windows) or "ticks" (.NET)
     # "iso8601", a strptime-like pattern, "tai64n", "zeek" (see times.ZeekTime), or "timestamp"
@@ -84,26 +84,26 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # fields together, or normalised ones: see Kinds of join (docs/joins.md); a part of one:
     # docs/adapters.md#my-key-is-inside-the-url.
     key: Key
-    # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
-    # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
+    # foreign: field with the event's own globally unique id; without it every line is an event, identified by its
+    # place and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
     id: str | KeyPart | None = None
     # Foreign (primary: for ``within``, ``latest`` and ``"primary"``): the event time; without it every event has the
-    # same one (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
+    # same time (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``,
     # ``written_within`` and ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``,
     # ``ns``; ``filetime``, ``ticks``), or ``{ field, format }`` (``"iso8601"``, a strptime pattern, with ``year`` if
     # it has none, ``"tai64n"``, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp; Zeek formats need no
     # ``time``); ``fields`` in place of ``field``: several, joined by a blank; ``origin`` is what numbers count from
     # (a local day or time), ``zone`` the time zone (``UTC``), ``pattern`` extracts the time from the field. Or
     # ``"line"`` with ``framing = "cri"`` (the default there), or ``"primary"``: joined records have the primary
-    # event's time, and ids are kept as those without one.
+    # event's time, and ids are kept as for events without a time.
     time: TimeConfig | str | None = None
     # Records that are not events of this side and are not counted, by conditions as in a shape, such as ``[{ field =
     # "kind", differs = "flow" }]`` (docs/adapters.md#only-some-lines-are-events).
     skip: tuple[Condition, ...] = ()
     # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#my-log-is-a-kubernetes-containers);
-    # ``format`` then is that of the lines in them.
+    # ``format`` is then the format of the lines in them.
     framing: str | None = None
-    encoding: str | None = None  # of text: ``utf-8`` (default), ``utf-16``, or a single-byte codec of Python's
+    encoding: str | None = None  # of the text: ``utf-8`` (default), ``utf-16``, or a single-byte Python codec
     skip_lines: int = 0  # lines at the start of each file that are left out, such as a report's title
     comment: str | None = None  # lines that begin with this are left out
     # Line formats: a regular expression at a line's start. A line that matches begins a record, others belong to it
@@ -115,7 +115,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     delimiter: str | None = None  # csv, tsv: separator of the fields; default a comma, or a tab
     quote: str | None = None  # csv, tsv, blanks, w3c: the quote character, ``""`` for none; default ``"``
     escape: str | None = None  # csv, tsv, blanks: makes a quote, a delimiter or itself a character of the field
-    # csv, tsv, blanks: each file's first record names the columns; default: unless ``columns`` do.
+    # csv, tsv, blanks: each file's first record names the columns; default: true unless ``columns`` is set.
     header: bool | None = None
     columns: tuple[str, ...] | None = None  # csv, tsv, blanks without header: the columns' names in order
     pattern: str | None = None  # regex: a Python regular expression with named groups
@@ -124,7 +124,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # csv, tsv, regex and logfmt such a field is left out; not for ``zeek`` and ``protobuf``.
     absent: str | tuple[str, ...] = ()
     # primary: events whose key several different primary records share are joined to the ``first`` or ``last`` in
-    # file order, or ``reject``ed; none is ``first`` (docs/joins.md#one-primary-event-per-key).
+    # file order, or ``reject``ed; unset: ``first`` (docs/joins.md#one-primary-event-per-key).
     duplicates: Literal["first", "last", "reject"] | None = None
     descriptor: str | None = None  # protobuf: the file with the FileDescriptorSet, relative to this one
     # Another join of the file: its joined records are the events of this side; ``format``, ``id`` and ``time`` may be
@@ -162,7 +162,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def field_time(self) -> TimeConfig | None:
-        """The time's configuration, if it is in a field."""
+        """Returns the time's configuration if the time is in a field; otherwise ``None``."""
         return self.time if isinstance(self.time, TimeConfig) else None
 
     @property
@@ -201,14 +201,14 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def delimiter_byte(self) -> bytes:
-        """The separator of the fields."""
+        """Returns the delimiter between fields."""
         if self.format in ("blanks", "w3c"):
             return BLANKS
         return (self.delimiter or ("\t" if self.format == "tsv" else ",")).encode()
 
     @property
     def quote_byte(self) -> bytes:
-        """The quote character of fields; empty if there is none."""
+        """Returns the quote character of fields; empty if there is none."""
         return ('"' if self.quote is None else self.quote).encode()
 
 
@@ -242,7 +242,7 @@ def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
 
 
 def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
-    """Refuses a side that cannot be read as configured. Raises AdapterError with key, value and a correct one."""
+    """Refuses a side that cannot be read as configured. Raises AdapterError with a correct value."""
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     if side.join is not None and side.format != "jsonl":
@@ -266,9 +266,9 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         if side.id_part.each:
             raise _wrong(f"{where}.id", "each", side.id_part.each, "remove it: an event has one id")
     if not foreign and side.id is not None:
-        raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
+        raise _wrong(where, "id", side.id, "remove it: only foreign events have an id; a primary event has its key")
     if foreign and side.duplicates is not None:
-        raise _wrong(where, "duplicates", side.duplicates, "remove it: it concerns several primary events")
+        raise _wrong(where, "duplicates", side.duplicates, "remove it: it is a setting of the primary side")
     if side.field_time is not None:
         _check_time(side, side.field_time, f"{where}.time")
 
@@ -303,7 +303,7 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
         return times.FoundTime(pattern, time_reader(msgspec.structs.replace(time, pattern=None), where))
     if (time.unit is None) == (time.format is None):
         raise AdapterError(
-            f"unit = {time.unit!r} and format = {time.format!r}",
+            "unit and format are both missing" if time.unit is None else "unit and format are both given",
             where,
             'write either unit = "s" (ms, us, ns) for numbers or format = "iso8601" (or %Y-%m-%d %H:%M:%S) for text',
         )
@@ -335,7 +335,7 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     if time.unit not in times.UNIT_EXPONENTS:
         raise _wrong(where, "unit", time.unit, f"write one of {', '.join(times.UNIT_EXPONENTS)}")
     if time.origin is not None and time.unit in times.UNIT_ORIGINS_NS:
-        raise _wrong(where, "origin", time.origin, f"remove it: unit = {time.unit!r} has its own")
+        raise _wrong(where, "origin", time.origin, f"remove it: unit = {time.unit!r} has its own origin")
     if time.origin is None:
         if zone is not UTC:
             raise _wrong(where, "zone", time.zone, "remove it: numbers since the epoch are UTC (or give an origin)")
@@ -387,9 +387,11 @@ def _check_delimited(side: SideConfig, where: str) -> None:
     columns = side.columns
     if side.has_header == (columns is not None):
         raise AdapterError(
-            f"header = {str(side.has_header).lower()} and columns = {'given' if columns is not None else 'absent'}",
+            "header = true and columns are both given"
+            if side.has_header
+            else "header is false and there are no columns",
             where,
-            'either header = true, or columns = ["time", "key", …] in the order of the fields',
+            'set either header = true, or columns = ["time", "key", …] in field order',
         )
     if columns is not None:
         if not 0 < len(columns) <= COLUMNS_MAX:
@@ -400,7 +402,7 @@ def _check_delimited(side: SideConfig, where: str) -> None:
 
 
 def _check_text(side: SideConfig, where: str) -> None:
-    """Checks the settings of text preprocessing."""
+    """Checks the settings that apply to text before it is split into records."""
     if side.encoding is not None and canonical(side.encoding) is None:
         todo = "write utf-8, utf-16 or a single-byte codec, such as cp1252: line ends cannot be found in others"
         raise _wrong(where, "encoding", side.encoding, todo)
@@ -448,7 +450,7 @@ def _check_framing(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.join is not None:
         raise _wrong(where, "framing", side.framing, "remove it: the records of another join are JSON Lines")
     if side.format not in CRI_FORMATS:
-        raise _wrong(where, "framing", side.framing, f"remove it: format = {side.format!r} has its own")
+        raise _wrong(where, "framing", side.framing, f"remove it: format = {side.format!r} has its own framing")
     if side.multiline:
         raise _wrong(where, "multiline", True, 'remove it: with framing = "cri" each line is a record')
     if side.has_header:
@@ -522,7 +524,7 @@ def _check_skip(side: SideConfig, where: str) -> None:
 
 
 def _check_names_exist(side: SideConfig, where: str) -> None:
-    """Checks that names are columns or groups; with a header only the files can tell."""
+    """Checks that names are columns or groups. With a header, only the files can show that."""
     known: tuple[str, ...]
     if side.format == "regex":
         known, kind = tuple(side_pattern(side, where).groupindex), "group of the pattern"

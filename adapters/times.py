@@ -1,10 +1,10 @@
-"""Event time: the text of one field -> int64 nanoseconds UTC, exactly.
+"""Event times: converts the text of a field to int64 nanoseconds UTC, exactly.
 
-No float is ever involved: numbers are read as decimal text ("34200.00426064"), digits beyond the nanosecond are cut
-off (towards zero), so every datacentre derives the same time from the same bytes. Times that int64 nanoseconds
+No float is ever involved: numbers are read as decimal text ("34200.00426064"), and digits beyond the nanosecond are
+cut off (towards zero), so every datacentre derives the same time from the same bytes. Times that int64 nanoseconds
 cannot hold (before 1677, after 2262) are errors of the record.
 
-Readers raise ValueError with a reason that completes "time field NAME ...".
+Readers raise ValueError with a reason that follows "time field NAME ...".
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class TimeReader(ABC):
 
     @abstractmethod
     def from_text(self, text: bytes) -> int:
-        """Returns nanoseconds UTC. Raises ValueError."""
+        """Converts a field's text to nanoseconds UTC. Raises ValueError."""
 
     def from_int(self, value: int) -> int:
-        """Same as from_text, for an integer already parsed."""
+        """Converts an integer that was already parsed. Raises ValueError."""
         return self.from_text(b"%d" % value)
 
     def of_file(self, file: LogFile) -> TimeReader:
@@ -153,7 +153,7 @@ class NumberTime(TimeReader):
 
 
 class FoundTime(TimeReader):
-    """A time that is a part of the field's text: the first group of a pattern, or its whole match."""
+    """A time that is part of the field's text: the first group of a pattern, or the pattern's whole match."""
 
     def __init__(self, pattern: re.Pattern[bytes], time: TimeReader) -> None:
         self._pattern, self._time = pattern, time
@@ -272,7 +272,7 @@ class PatternTime(TimeReader):
     accepts_numbers = False
 
     def __init__(self, pattern: str, zone: tzinfo = UTC, year_of: Callable[[int], int] | None = None) -> None:
-        """``year_of``: the year of a month, for a pattern without a year."""
+        """``year_of`` returns the year of a month, for a pattern without a year."""
         self._source = pattern
         self._pattern = compile_pattern(pattern, has_year=year_of is None)
         self._year_of = year_of
@@ -330,10 +330,9 @@ class PatternTime(TimeReader):
 class YearlessTime(TimeReader):
     """A pattern with month and day but no year, as in classic syslog's ``Dec 31 23:59:59``.
 
-    With ``year`` it is the year of the file's first line, which ``LogFile.header`` has; a month before that line's is
-    of the next year. Without ``year`` the file's name holds a date, and a line's year is the one that brings its
-    month nearest to that date. Both are functions of the file's bytes and name; its age would differ between
-    datacentres.
+    ``year`` is the year of the file's first line (``LogFile.header``); an earlier month than that line's belongs to
+    the next year. Without ``year``, the file's name holds a date, and a line has the year that brings its month
+    nearest to that date. Both depend only on the file's bytes and name; its age would differ between datacentres.
     """
 
     accepts_numbers = False
@@ -478,8 +477,8 @@ def _seconds_utc(
 ) -> int:
     """Returns seconds since the epoch. A leap second (:60) is the first second of the next minute, as in POSIX.
 
-    A local time that occurs twice (clocks set back) is the first one; one that never occurs (clocks set forward) uses
-    the offset before the change.
+    If a local time occurs twice (clocks set back), the first one counts. If it never occurs (clocks set forward), the
+    offset before the change applies.
     """
     hour, minute, second = clock
     if second > 60 or minute > 59 or hour > 23:

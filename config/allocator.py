@@ -1,4 +1,4 @@
-"""Controls where freed memory goes: mostly back to the system. Only has an effect with glibc.
+"""Controls whether freed memory goes back to the system. Has an effect only with glibc.
 
 Each time a large buffer is freed, glibc raises the size above which buffers are mapped separately; it also has a heap
 per thread. After many large requests, a hundred megabytes are left in unused fragments.

@@ -1,4 +1,4 @@
-"""Audit log: a process logs each call it executes by which an operator changes something.
+"""Audit log: each process logs the calls by which an operator changes something.
 
 Routine calls of Photon's own processes are not audited: config/rights.py bounds their changes, and there are
 thousands a second.
@@ -53,7 +53,7 @@ def audited(method: str, who: str) -> bool:
 
 
 def said(request: Any) -> str:
-    """Formats a request as one line of bounded length; a stream is only called ``a stream``."""
+    """Formats a request as one line of bounded length; a stream as ``a stream``."""
     if request is None:
         return "a stream"
     line = " ".join(str(request).split())
@@ -61,7 +61,7 @@ def said(request: Any) -> str:
 
 
 def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the handlers; those of CHANGES log a line after each call."""
+    """Returns the handlers, changed so that the methods in CHANGES log a line after each call."""
     named = {name: f"/{service}/{name}" for name in methods}
     return {
         name: _told(handler, named[name]) if named[name] in CHANGES else handler for name, handler in methods.items()

@@ -10,15 +10,15 @@ LAST_STEP = 60  # after this many failures a back-off has its longest pause; mor
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Pauses, in seconds, that double from ``first`` up to ``most``. With jitter none is below ``floor``."""
+    """Pauses, in seconds, that double from ``first`` up to ``most``. With jitter, each is at least ``floor``."""
 
     first: float
     most: float
     floor: float = 0.01
 
     def delay(self, failures: int, random: Callable[[], float] | None = None) -> float:
-        """The pause after ``failures`` consecutive failures, at least 1. ``random``: uniform in [0, 1), for full
-        jitter."""
+        """Returns the pause after ``failures`` (at least 1) consecutive failures. ``random``: uniform in [0, 1), for
+        full jitter."""
         bound = min(self.most, self.first * 2.0 ** min(failures - 1, LAST_STEP))
         return bound if random is None else max(self.floor, random() * bound)
 

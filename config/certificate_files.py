@@ -1,4 +1,4 @@
-"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, an ``IDENTITY.crt`` and ``.key`` for each.
+"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``IDENTITY.key``.
 
 A service needs ``ca.crt`` and its own two files, nothing else: ``ca.key`` may be in another directory, on another
 machine, or in a safe.
@@ -38,7 +38,7 @@ _DIRECTORY_MODE = 0o700
 
 
 def load(directory: Path, identity: str, now: datetime) -> Tls:
-    """Returns the certificates a process of this identity presents and trusts. Raises CertificateError.
+    """Returns the certificates that a process with this identity presents and trusts. Raises CertificateError.
 
     They are checked, so that a wrong file causes one clear line here instead of failed handshakes later.
     """
@@ -52,7 +52,7 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
 
 
 def _open_to_all(key: Path) -> list[str]:
-    """Returns a warning, not an error: secrets in containers are often world-readable, with no other users there."""
+    """Returns a warning if everybody can read a key. No error, as secrets in containers are often world-readable."""
     with contextlib.suppress(OSError):
         if key.stat().st_mode & stat.S_IROTH:
             return [f"{key}: everybody on this machine can read it; chmod 600 it"]
@@ -80,9 +80,9 @@ def issue_into(
     hosts: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Issues a certificate, copies the authority's next to it, and returns the new path. Raises CertificateError.
+    """Issues a certificate, with the authority's next to it, and returns its path. Raises CertificateError.
 
-    A ca.crt without this authority is replaced if the directory belongs to this identity alone.
+    If the directory's ca.crt lacks this authority, it is replaced, unless other identities use the directory too.
     """
     check_identity(identity)
     paths = _paths(directory, identity)
@@ -170,7 +170,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write(directory: Path, name: str, pair: Pair) -> Path:
-    """Writes the certificate last: a key without one is ignored."""
+    """Writes a certificate and its key. The certificate comes last, because a key without one is ignored."""
     _make_directory(directory)
     certificate, key = _paths(directory, name)
     certificate.unlink(missing_ok=True)
@@ -180,7 +180,7 @@ def _write(directory: Path, name: str, pair: Pair) -> Path:
 
 
 def _replace(path: Path, text: bytes, mode: int) -> None:
-    """Writes atomically, and never readable by more than ``mode`` allows."""
+    """Writes a file atomically, at no moment readable by more users than ``mode`` allows."""
     new = path.with_name(f"{path.name}.new")
     try:
         new.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Certificates of a deployment: a small authority, and one certificate for each role of a process.
+"""The certificates of a deployment: a small authority, and a certificate for each identity.
 
 All functions work on bytes and on times that are passed in; config/certificate_files.py handles the files.
 """
@@ -35,7 +35,7 @@ _IDENTITY = re.compile(rf"(?:{'|'.join(sorted(PLACED | {Role.OPERATOR}))})-{NAME
 
 
 class CertificateError(UsageError):
-    """A certificate, key or authority cannot be used. One line."""
+    """A certificate, key or authority cannot be used. ``str()`` is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Facts:
     ends: datetime
 
     def expires_soon(self, now: datetime) -> bool:
-        """True within EXPIRES_SOON of the expiry, or after it."""
+        """True if the certificate expires within EXPIRES_SOON, or has expired."""
         return self.ends - now < EXPIRES_SOON
 
 
 def check_identity(identity: str) -> None:
-    """Raises CertificateError for a text that is not the identity of a process or operator."""
+    """Raises CertificateError if ``identity`` is not a valid identity of a process or operator."""
     if not _IDENTITY.fullmatch(identity):
         *others, last = (role for role in Role if role in PLACED and role is not Role.REGISTRY)
         of_datacentre = ", ".join(f"{role}-" for role in others)
@@ -131,12 +131,12 @@ def facts(certificate: x509.Certificate) -> Facts:
 
 
 def read_certificate(pem: bytes, where: str) -> x509.Certificate:
-    """Returns the first certificate of a PEM file. Raises CertificateError that begins with ``where``."""
+    """Returns the first certificate of a PEM file. Raises CertificateError; its text begins with ``where``."""
     return read_certificates(pem, where)[0]
 
 
 def read_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
-    """Returns all certificates of a PEM file, at least one. Raises CertificateError that begins with ``where``."""
+    """Returns a PEM file's certificates, at least one. Raises CertificateError; its text begins with ``where``."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Time, passed in everywhere: only this file and the entry points read a clock."""
+"""The clock. It is passed in everywhere: only this file and the entry points read the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEVER_NS = (
 
 
 def utc(time_ns: int) -> str:
-    """Formats a time for people: ``2026-11-24T20:22:11Z``."""
+    """Formats a time for display: ``2026-11-24T20:22:11Z``."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -23,7 +23,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Returns seconds since some moment; never goes back. For time-outs."""
+        """Returns seconds since an arbitrary moment; never goes back. For time-outs."""
         ...
 
 

@@ -1,6 +1,6 @@
 """The interface to files through which durable formats (Raft journal, redo log, output) are written.
 
-The real disk is below; the simulator has one that forgets unsynced bytes at a power cut.
+The real disk is implemented here; the simulator has one that loses unsynced bytes at a power cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 class AppendFile(Protocol):
     @property
     def size(self) -> int:
-        """Bytes written so far, durable or not."""
+        """Returns the number of bytes written so far, durable or not."""
         ...
 
     def write(self, *chunks: bytes) -> None:
@@ -30,10 +30,10 @@ class AppendFile(Protocol):
 
 
 class Disk(Protocol):
-    """A local file system. Paths are absolute or relative to the process, as given."""
+    """A local file system. Relative paths start at the process's working directory."""
 
     def append(self, path: Path) -> AppendFile:
-        """Opens for appending; creates the file. The name is durable only after sync_dir of its directory."""
+        """Opens a file for appending, and creates it if missing. Its name is durable only after sync_dir."""
         ...
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes: ...
@@ -75,7 +75,7 @@ class Disk(Protocol):
         ...
 
     def create(self, path: Path, data: bytes) -> bool:
-        """Like ``replace``, unless the name exists: then it returns False, and the existing file is durable."""
+        """Like ``replace``, but if the name exists, makes the existing file durable and returns False."""
         ...
 
 
@@ -89,7 +89,7 @@ def _named(error: OSError, path: Path) -> OSError:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError from a library that omits it."""
+    """Adds the file's name to an OSError from a library that omits the name."""
     try:
         yield
     except OSError as error:

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class PhotonError(Exception):
-    """``str()`` is one line that says what is wrong, where, and what to do. ``exit_code`` is the command's.
+    """``str()`` is one line that says what is wrong, where, and what to do. ``exit_code``: the command's exit code.
 
     photon.config.loader.ConfigError, photon.adapters.contract.AdapterError and the rooms' own errors derive from it.
     """

@@ -1,4 +1,4 @@
-"""Packages that are not installed by default."""
+"""Imports packages that are not installed by default."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def check_extras(settings: Settings) -> None:
         try:
             needed("opentelemetry.exporter.otlp.proto.http", "otlp")
         except ExtraMissing as missing:
-            raise UsageError(f"[telemetry]: {missing}, or leave the table out") from None
+            raise UsageError(f"[telemetry]: {missing}, or remove the table") from None

@@ -1,4 +1,4 @@
-"""A file locked by one process at a time: until it closes the descriptor, or dies."""
+"""Locks a file for one process at a time. The lock lasts until the process closes the descriptor, or dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOLDER_BYTES = 20  # all holders write this length, so that it never contains pa
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """True if the lock was acquired immediately. Raises OSError."""
+    """Tries to lock without waiting. Returns True if the lock was acquired. Raises OSError."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -29,7 +29,7 @@ def lock_file(
 ) -> int | None:
     """Returns the descriptor that holds the lock until closed; ``None`` if another process has it. Raises OSError.
 
-    Waits up to ``wait_s``, because a process that only checks also holds the lock for a moment.
+    Waits up to ``wait_s``, because a process that only checks a lock (``is_locked``) also holds it for a moment.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -46,7 +46,7 @@ def lock_file(
 
 
 def is_locked(path: Path) -> bool:
-    """True if a process holds the lock. Takes it shared for a moment, so others may fail to. Raises OSError."""
+    """True if a process holds the lock. Locks it shared for a moment, so others may fail to lock. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def is_locked(path: Path) -> bool:
 
 
 def name_holder(descriptor: int) -> None:
-    """Writes this process's name for ``holder_of``."""
+    """Writes this process's name into the lock file, where ``holder_of`` reads it."""
     with suppress(OSError):  # a full disk: the name is only for people
         os.pwrite(descriptor, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
 

@@ -1,4 +1,4 @@
-"""Takes apart and rebuilds gRPC's method handlers, as our interceptors need."""
+"""Rebuilds gRPC's method handlers around other functions, for our interceptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consistent-hash ring with virtual nodes: which of n named nodes has a key. Pure; any room may import it.
+"""A consistent-hash ring with virtual nodes, which assigns keys to named nodes. Pure; any room may import it.
 
 Each node is at POINTS places of a circle of 64-bit numbers, drawn by hashing its name; a key belongs to the node of
 the first place at or after its own hash. So a new node takes 1/n of the keys, in small pieces from all others, a
@@ -48,7 +48,7 @@ class HashRing:
         return hash(self.nodes)
 
     def owners(self, hashes: U64) -> I64:
-        """Returns the index of each hash's node. Hashes have 64 bits, evenly spread. Raises ValueError if empty."""
+        """Returns the index of each 64-bit hash's node. Raises ValueError if the ring is empty."""
         if not self.nodes:
             raise ValueError("a ring without nodes has no owners")
         at = np.searchsorted(self._places, hashes)

@@ -1,7 +1,7 @@
-"""The time as an interval that contains the true time, as estimated by the machine itself.
+"""A clock whose readings are intervals that contain the true time, as estimated by the machine itself.
 
 A machine with a time daemon knows a bound on its own error from the kernel; any other is assumed to be within
-``clock.uncertainty`` (S).
+``clock.uncertainty``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Interval:
 def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Interval:
     """Returns the interval around a reading of the wall clock.
 
-    ``uncertainty_ns``: S. ``kernel`` is ``None`` if the kernel could not be asked, which counts as not synchronised.
+    ``uncertainty_ns``: ``clock.uncertainty``. ``kernel``: ``None`` if the kernel could not be asked; the clock then
+    counts as unsynchronised.
     """
     if kernel is None or not kernel.synchronised:
         return Interval(now_ns, uncertainty_ns, synchronised=False)
@@ -52,7 +53,7 @@ class IntervalClock:
     def __init__(
         self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
     ) -> None:
-        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel is not asked."""
+        """``uncertainty_ns``: ``clock.uncertainty``. ``kernel``: see kernel_time; by default, it is not asked."""
         self.clock = clock
         self.uncertainty_ns = uncertainty_ns
         self._kernel = kernel

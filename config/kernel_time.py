@@ -1,4 +1,4 @@
-"""The kernel's own statement about its clock, read with adjtimex(2). Linux only."""
+"""Reads the kernel's own estimate of its clock's error, with adjtimex(2). Linux only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_time() -> KernelTime | None:
-    """Asks the kernel; returns ``None`` if that is impossible: another system, or a container that forbids it."""
+    """Asks the kernel. ``None`` if that is impossible: on another system, or in a container that forbids it."""
     adjtimex = _adjtimex()
     if adjtimex is None:
         return None

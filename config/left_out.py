@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def left_out(*packages: str) -> Iterator[None]:
-    """Blocks imports of these packages, unless already imported, for import statements at the top of a module.
+    """Within this context, imports of these packages fail, unless already imported. For imports at a module's top.
 
     Imports take most of a process's first half second.
     """

@@ -38,7 +38,7 @@ CACHES_MAX = 1024  # most cache nodes of a pipeline: the limit of a hash ring
 
 
 class ConfigError(UsageError):
-    """One line: file, key, value, and a correct value."""
+    """The configuration is wrong. ``str()`` is one line: file, key, value, and a correct value."""
 
 
 def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[str] = ()) -> Settings:
@@ -68,7 +68,7 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
 
 
 def convert(raw: dict[str, Any], where: str) -> Settings:
-    """Typed settings from parsed TOML. Raises ConfigError."""
+    """Converts parsed TOML to settings. Raises ConfigError."""
     raw = _with_topics(raw)
     # Named tables first, one by one: msgspec's error path omits the name.
     for place, value, kind in _named_tables(raw):
@@ -119,7 +119,7 @@ def _with_adapters_apart(settings: Settings) -> Settings:
 
 
 def _with_directories(settings: Settings) -> Settings:
-    """Fills in all directories; for other joins' output, the relay's directory."""
+    """Fills in directories that are not set; for logs that are another join's output, the relay's directory."""
     pipelines = {}
     for name, each in settings.datacentre.items():
         own = {key: getattr(each, key) or f"{name}/{key}" for key in ("output", "state")}
@@ -164,7 +164,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """Returns problems beyond single keys: names, and references between tables."""
+    """Returns problems that concern more than one key, such as names and references between tables."""
     found = []
     names: list[tuple[str, Iterable[str]]] = [
         ("join", settings.join),
@@ -176,7 +176,7 @@ def problems(settings: Settings) -> list[str]:
     ]
     for table, keys in names:
         found += [
-            f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
+            f"{table}.{name}: a name has 1 to 40 characters a-z, 0-9, - and _, starting with a letter or digit"
             for name in keys
             if not re.fullmatch(NAME, name)
         ]
@@ -202,8 +202,8 @@ def problems(settings: Settings) -> list[str]:
         found += _part_problems(settings, dc)
         if pipeline.on_spark and "spark" not in pipeline.apart:
             found.append(
-                f"datacentre.{dc}.apart.spark: is missing, and pipeline is spark; write where it answers, "
-                'as apart = { spark = "127.0.0.1:7200" }'
+                f"datacentre.{dc}.apart.spark: is missing, but pipeline is spark; set its address, "
+                'for instance apart = { spark = "127.0.0.1:7200" }'
             )
         if pipeline.on_spark and settings.output.copies > 1:
             found.append(f"datacentre.{dc}.pipeline = spark: a join on Spark has no copies; set output.copies = 1")
@@ -220,7 +220,7 @@ def problems(settings: Settings) -> list[str]:
 
 
 def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
-    """Checks which parts of a datacentre are apart, and that each process has an address."""
+    """Checks the parts of a datacentre that are apart, and that each process has an address."""
     pipeline, at = settings.datacentre[dc], f"datacentre.{dc}"
     counts = {"joiner": pipeline.joiners, "dispatcher": pipeline.dispatchers}
     for part, said in pipeline.apart.items():
@@ -234,9 +234,9 @@ def _part_problems(settings: Settings, dc: str) -> Iterator[str]:
         if count > CACHES_MAX:
             yield f"{at}.apart.cache: names {count} cache nodes; at most {CACHES_MAX} are allowed"
     if "status" in pipeline.apart and pipeline.status is not None:
-        yield f"{at}.status: a separate status page listens at apart.status; leave out status"
+        yield f"{at}.status: a separate status page listens at apart.status; remove status"
     if pipeline.join in settings.join and not pipeline.address and settings.inside(dc):
-        yield f'{at}.address: is missing; write where its process listens, as address = "127.0.0.1:7100"'
+        yield f'{at}.address: is missing; set the address of its process, for instance address = "127.0.0.1:7100"'
 
 
 def _chain_problems(settings: Settings) -> list[str]:
@@ -291,7 +291,7 @@ def _shares_ids(settings: Settings, name: str, upstream: str) -> bool:
 
 
 def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:
-    """Returns the chain of joins from one to another that it depends on, both included; ``None`` if there is none."""
+    """Returns the chain of joins by which ``begin`` depends on ``end``, both included; ``None`` if it does not."""
     seen, ways = set[str](), [[begin]]
     while ways:
         way = ways.pop()
@@ -304,21 +304,21 @@ def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> li
 
 
 def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
-    """Returns settings that contradict ``match``, ``within`` and ``unmatched``."""
+    """Returns a problem for each setting that contradicts ``match``, ``within`` or ``unmatched``."""
     at = f"join.{name}"
     final = join.unmatched_after is not None or (join.within is not None and join.match == "first")
     if join.unmatched == "inline" and not final and name in (each.join for each in settings.datacentre.values()):
-        return [f'{at}: unmatched = "inline": without unmatched_after no event is ever unmatched; add it']
+        return [f'{at}: unmatched = "inline": without unmatched_after no event is ever unmatched; set it']
     if join.match == "first":
         return []
     said, found = f'{at}: match = "{join.match}"', []
     pipelines = [(dc, pipeline) for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
     if join.primary is not None and join.primary.get("duplicates") is not None:
-        found.append(f"{said} and primary.duplicates: each primary event of a key counts; leave duplicates out")
+        found.append(f"{said} and primary.duplicates cannot be combined: all primary events count; remove duplicates")
     if join.file_map == "sparse":
-        found.append(f'{said} and file_map = "sparse": it finds one record of a key; use a dense one')
+        found.append(f'{said} and file_map = "sparse" cannot be combined: it finds one record of a key; use "dense"')
     found += [
-        f"{said} and datacentre.{dc}.hbase: a file map in HBase has only the first records of each key; leave it out"
+        f"{said} and datacentre.{dc}.hbase cannot be combined: HBase has only a key's first records; remove hbase"
         for dc, pipeline in pipelines
         if pipeline.hbase is not None
     ]
@@ -328,14 +328,14 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
             f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time"
         )
     if join.match == "latest" and join.within is not None and join.within.after:
-        found.append(f"{said} and within.after: primary events after the foreign one do not count; leave out after")
+        found.append(f"{said} and within.after cannot be combined: later primary events do not count; remove after")
     if pipelines and join.unmatched_after is None:
-        found.append(f"{said}: without unmatched_after no event's set is ever final; add it")
+        found.append(f"{said}: without unmatched_after no event's set is ever final; set it")
     return found
 
 
 def _id_problems(settings: Settings) -> list[str]:
-    """Checks ids that are places in a log: they agree only between byte-identical copies."""
+    """Checks ids that are made from places in logs: datacentres agree on them only if their logs are identical."""
     found = []
     for name, join in settings.join.items():
         shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
@@ -352,7 +352,7 @@ def _id_problems(settings: Settings) -> list[str]:
 
 
 def _bound_problems(settings: Settings) -> list[str]:
-    """Returns bounds that no pair, or not every pair, could satisfy."""
+    """Returns a problem for each ``within`` that no pair could satisfy, or that other settings contradict."""
     found = []
     retention = settings.registry.retention
     for name, join in settings.join.items():
@@ -360,7 +360,7 @@ def _bound_problems(settings: Settings) -> list[str]:
             continue
         where, patience = f"join.{name}.within", join.unmatched_after
         if within.before + within.after <= 0:
-            found.append(f'{where}: has no width; write for instance within = {{ before = "1h", after = "5m" }}')
+            found.append(f'{where}: before and after are both 0; set one, as in {{ before = "1h", after = "5m" }}')
         if retention is not None and within.before > retention:
             found.append(
                 f"{where}.before = {within.before:g} s: is longer than registry.retention = {retention:g} s, after "
@@ -432,7 +432,7 @@ def _registry_problems(settings: Settings) -> list[str]:
     for key, address in addresses:
         users.setdefault(address, []).append(key)
     return found + [
-        f"address {address}: used twice, by {' and '.join(keys)}; each process listens on its own"
+        f"address {address}: used twice, by {' and '.join(keys)}; each process needs its own"
         for address, keys in users.items()
         if len(keys) > 1
     ]
@@ -454,7 +454,7 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
         if not is_topic(sink.into) and not sink.into.startswith(("postgresql:", "postgres:")):
             into = sink.into.rstrip("/")
             if (other := places.setdefault(into, name)) != name:
-                yield f"sink.{name}.into: is also that of sink.{other}; each needs its own destination"
+                yield f"sink.{name}.into: sink.{other} has the same destination; each needs its own"
 
 
 _POSITIVE_LIMITS = (

@@ -1,4 +1,4 @@
-"""Structured logs on stderr: JSON lines for services, short lines for people.
+"""Structured logs on stderr: JSON lines for services, short lines for a terminal.
 
 Each line has ``timestamp`` (UTC), ``level`` and ``event``, a fixed text that names the kind of event. Details have
 fields of their own (``event_id``, ``slot``, ``log`` and ``offset``, ...), so that lines can be counted and searched.
@@ -47,7 +47,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def __call__(self, logger: Any, method: str, fields: Fields) -> Fields:
-        """Passes a line on. Raises DropEvent to drop it."""
+        """Returns the line's fields to write it. Raises DropEvent to drop the line."""
         key = (str(fields.get("level", method)), str(fields.get("event", ""))[:VALUE_CHARS_MAX])
         with self._lock:
             left_out = self._taken(key)
@@ -89,7 +89,7 @@ def bounded(logger: Any, method: str, fields: Fields) -> Fields:
 
 
 class Unfailing:
-    """A stream that drops text it cannot write: a full disk under its log must not end a process."""
+    """A stream that drops text it cannot write: a full disk under the log must not end a process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

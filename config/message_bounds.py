@@ -1,8 +1,8 @@
 """Limits the number of a protobuf message's fields before it is parsed.
 
 A message is bounded in bytes before it is received (grpc.max_receive_message_length). But two bytes on the wire can
-be an empty inner message of fifty bytes in memory: without this a message of 64 MiB would cost more than a gigabyte
-before its handler could refuse it.
+be an empty inner message of fifty bytes in memory: without this limit, a message of 64 MiB would take more than a
+gigabyte before its handler could refuse it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MessageRefused(ValueError):
 
 
 def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE_BYTES) -> Callable[[bytes], T]:
-    """Returns ``parse`` for messages of at most ``fields_max`` fields at the top level."""
+    """Wraps ``parse``, so that it refuses messages with more than ``fields_max`` fields at the top level."""
 
     def parsed(message: bytes) -> T:
         if len(message) > free_bytes:
@@ -58,7 +58,7 @@ def check_fields(message: bytes, fields_max: int) -> None:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Returns the number, and the place after it."""
+    """Returns the number, and the offset after it."""
     value = shift = 0
     while True:
         if at >= len(message) or shift > 63:

@@ -1,4 +1,4 @@
-"""Calls a function in a separate process, which isolates this one from its loops, crashes and imports."""
+"""Calls a function in a separate process, so that its loops, crashes and imports do not affect this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT_S = 1.0  # extra time before the kernel ends a process whose caller is gone
 
 
 async def in_own_process(function: str, *arguments: object, timeout_s: float) -> Any:
-    """Returns what ``function`` (MODULE:NAME, maybe a coroutine function) returns for ``arguments``; all are pickled.
+    """Calls ``function`` (MODULE:NAME, possibly a coroutine function) and returns its result; values are pickled.
 
     Raises the function's PhotonError, a PhotonError if the process ends without an answer, or TimeoutError.
     """

@@ -1,4 +1,4 @@
-"""Passwords in addresses: command lines and deployment files are visible to others, so neither may contain one."""
+"""Refuses passwords in addresses, because command lines and deployment files are visible to other users."""
 
 from __future__ import annotations
 

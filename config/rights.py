@@ -15,7 +15,7 @@ from photon.config.roles import CLIENTS_ONLY, Identity, Role, identity_parts
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The conditions under which a role may call a method. All that are set must hold."""
+    """The conditions under which a role may call a method. All conditions that are set must hold."""
 
     same_datacentre: bool = False  # only a service of the caller's own datacentre
     names_own: str = ""  # path of the request's field that must name the caller's datacentre if it is set
@@ -23,7 +23,7 @@ class Right:
     without: str = ""  # flag of the request that must not be set, as only an operator may vouch for it
 
     def said(self) -> str:
-        """Returns the wording of docs/security.md."""
+        """Describes the conditions, in the words of docs/security.md."""
         said = [
             "here" if self.same_datacentre else "",
             "own slots" if self.names_own or self.owns else "",
@@ -101,7 +101,7 @@ RIGHTS: Rights = {
 def refusal(
     method: str, caller: str, server: str, request: Any, datacentre_of: DatacentreOf | None = None
 ) -> str | None:
-    """Returns why the call is refused, one line; ``None`` if it is permitted.
+    """Returns one line that says why the call is refused; ``None`` if it is permitted.
 
     ``caller``: identity in the presented certificate, empty if none. ``server``: identity of the called service.
     ``request`` is ``None`` for a stream, whose conditions on requests cannot be checked here.

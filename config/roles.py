@@ -40,7 +40,7 @@ def identity(role: Role, place: str) -> str:
 
 
 def identity_parts(identity: str) -> Identity | None:
-    """Splits an identity: the place of ``datacentre-us-east`` is ``us-east``. ``None`` for one that is not ours."""
+    """Splits an identity: the place of ``datacentre-us-east`` is ``us-east``. ``None`` if it is not valid."""
     word, dash, place = identity.partition("-")
     role = _ROLES.get(word)
     if role is None or (dash and not place) or (role in PLACED and not place) or (role is Role.WAN and place):

@@ -1,7 +1,7 @@
 """Makes handlers and stubs from the services in a .proto's module: the only way to serve and to call.
 
-Every request is bounded before it is parsed: in bytes by the server's options, in fields here. An operator's change
-is logged (config/audit.py). Every server first checks if the caller may call at all (config/authorisation.py). Wire
+Every request is bounded before it is parsed: its bytes by the server's options, its fields here. Operators' changes
+are logged (config/audit.py). Every server first checks if the caller may call at all (config/authorisation.py). Wire
 formats import this module, so it imports gRPC only when something is served.
 """
 
@@ -30,14 +30,14 @@ FIELDS_MAX = 64
 
 
 class WireError(ValueError):
-    """A message that no process of this release sends; one line.
+    """A message that no process of this release sends. ``str()`` is one line.
 
     If a handler raises it, the caller gets INVALID_ARGUMENT.
     """
 
 
 class Service:
-    """A service of a .proto: both of its ends, and their limits."""
+    """A service of a .proto: makes its handlers and stubs, within its limits."""
 
     def __init__(
         self, file: FileDescriptor, name: str, *, bytes_max: int | None = None, fields_max: int = FIELDS_MAX
@@ -55,9 +55,9 @@ class Service:
             self.sizes = tuple((limit, bytes_max) for limit in limits)
 
     def add(self, server: grpc.aio.Server, servicer: object) -> None:
-        """Makes ``servicer`` answer each method of the service by the coroutine of the same name.
+        """Makes ``servicer`` answer each method of the service, with its coroutine of the same name.
 
-        Call it before the server starts. Raises AttributeError if one is missing.
+        Call it before the server starts. Raises AttributeError if a method is missing.
         """
         import grpc
 
@@ -123,7 +123,7 @@ def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Here:
-    """A servicer in this process as a stub. Fails like a channel, so that callers handle one kind of failure."""
+    """A stub of a servicer in this process. Fails like a channel, so that callers handle one kind of failure."""
 
     def __init__(self, servicer: object, service: ServiceDescriptor) -> None:
         self._servicer = servicer
@@ -153,7 +153,7 @@ class _Here:
 
 
 class _HereContext:
-    """The part of a call's context that handlers use."""
+    """Stands in for a call's gRPC context, with the methods that handlers use."""
 
     def __init__(self, timeout: float) -> None:
         self._at = asyncio.get_running_loop().time() + timeout
@@ -200,10 +200,10 @@ async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
 
 
 def seconds_left(context: Context, *, default: float, margin: float, most: float = float("inf")) -> float:
-    """Returns how long a handler may take.
+    """Returns the number of seconds that a handler may take.
 
-    That is until ``margin`` before the caller's deadline, so that the answer still arrives, but at most ``most``;
-    ``default`` for callers without a deadline.
+    The time ends ``margin`` before the caller's deadline, so that the answer still arrives, and is at most ``most``.
+    If the caller has no deadline, it is ``default``.
     """
     left: Any = context.time_remaining()  # ``None`` without a deadline, despite the stubs' type
     return default if left is None else max(0.0, min(float(left) - margin, most))

@@ -36,7 +36,7 @@ _AROUND = ("photon.assembly", "photon.cli", "photon.config.runtime", "photon.loc
 
 
 def run(main: Coroutine[Any, Any, T], *, prompt: bool = True) -> T:
-    """Runs a command's coroutine. ``prompt`` is false if nobody waits for single events (finished logs)."""
+    """Runs a command's coroutine. ``prompt``: false if no one waits for single events (finished logs)."""
     if prompt:
         sys.setswitchinterval(SWITCH_S)
     gc.freeze()
@@ -89,7 +89,7 @@ class StageSampler:
 
 @contextlib.contextmanager
 def sampled(file: Path | None) -> Iterator[None]:
-    """Samples the code inside the context, and writes the counts; does nothing without a file."""
+    """Samples the code inside the context, and writes the counts to ``file``; does nothing if it is ``None``."""
     if file is None:
         yield
         return

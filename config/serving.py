@@ -56,7 +56,7 @@ def make_server(
     requests_max: int | None = None,
     datacentre_of: DatacentreOf | None = None,
 ) -> grpc.aio.Server:
-    """The only way to create a server: bounded, and over TLS with config/rights.py before each of its handlers.
+    """The only way to create a server: its requests are bounded and, over TLS, checked with config/rights.py.
 
     Call ``bind`` with the same ``tls``. ``requests_max``: see listen; ``datacentre_of``: see config/rights.py.
     """
@@ -91,7 +91,7 @@ class HealthyServer:
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, then stops."""
+        """Reports that it is not serving, gives requests in progress ``grace_s`` seconds to end, then stops."""
         from grpc_health.v1 import health_pb2
 
         if self.shared is not None:
@@ -115,8 +115,8 @@ class Unheard:
 
 
 class _Parts:
-    """Finds a call's handler among several parts: in the part named by its metadata, or in any. A
-    ``grpc.GenericRpcHandler``."""
+    """A ``grpc.GenericRpcHandler`` that finds a call's handler among several parts: in the part named by the call's
+    metadata, or in any."""
 
     def __init__(self, parts: dict[str, list[Handler]], key: str) -> None:
         """``key``: names the part in a call's metadata."""
@@ -143,7 +143,7 @@ class _Part:
 @dataclass(frozen=True, slots=True)
 class SharedServer:
     """One server at one address for all parts of a process. Each part has its own health and metrics; the server's
-    health is that of ``own``. The parts' largest limits hold for all."""
+    health is the health of ``own``. The largest limits of the parts apply to all."""
 
     own: HealthyServer
     address: str
@@ -157,8 +157,8 @@ Address: TypeAlias = str | SharedServer
 async def listen_shared(
     address: str, listen_at: str, name: str, services: Iterable[Service], tls: Tls | None
 ) -> SharedServer:
-    """Listens for parts that are added later. ``address``: as in the deployment file; ``services``: those of the
-    parts, for their limits. Raises CannotListen.
+    """Listens for parts that are added later. ``address``: as in the deployment file; ``services``: the parts'
+    services, for their limits. Raises CannotListen.
     """
     from photon.config.metrics.service import PART
 
@@ -184,11 +184,12 @@ async def listen(
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
-    """Listens at ``address``; not serving yet.
+    """Listens at ``address``. The server reports that it is not serving yet.
 
-    ``add`` adds the services; ``name`` is the service name for health, besides "". More than ``requests_max``
-    concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are plain text.
-    ``metrics``: the reported ones; ``None`` means only those common to all processes. Raises CannotListen.
+    ``add`` adds the services; ``name``: the service's name in the health service, in addition to "". More than
+    ``requests_max`` concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are
+    plain text.
+    ``metrics``: metrics to report; ``None`` means only those common to all processes. Raises CannotListen.
     """
     from grpc_health.v1 import health_pb2
 

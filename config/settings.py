@@ -39,7 +39,7 @@ ADAPTER_PORTS: Mapping[str, int] = {"joiner": 10, "dispatcher": 80, "eventstore"
 
 
 class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``within = { before = "1h", after = "5m" }``: bounds on a primary time relative to the foreign event's."""
+    """``within = { before = "1h", after = "5m" }``: how far a primary event may be from the foreign one."""
 
     before: Duration = Duration(0.0)
     after: Duration = Duration(0.0)
@@ -84,14 +84,14 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Longest time from an event to its line in the foreign log; the exact watermark relies on it
     # (docs/watermarks.md); unset: there is none.
     written_within: Duration | None = None
-    # Primary events of its key that an event is joined with: the ``first``, ``all``, or the ``latest`` not after it
+    # Which primary events of its key an event is joined with: the ``first``, ``all``, or the ``latest`` not after it
     # (docs/joins.md#several-primaries-of-one-key).
     match: Literal["first", "all", "latest"] = "first"
     # ``dense``: every primary key is indexed; ``sparse``: for ids ``ServerIP:ProcessID:TimestampMicros`` in order,
-    # one entry each ``file_map_window`` or ``file_map_bytes``.
+    # one entry per ``file_map_window`` or ``file_map_bytes``.
     file_map: Literal["dense", "sparse"] = "dense"
     file_map_window: Duration = Duration(10.0)  # sparse: ids of one process further apart get an entry each
-    # sparse: a process gets an entry for every such stretch of its log; a look-up reads at most this much.
+    # sparse: a process gets an entry each time its log has grown by this; a look-up reads at most this many bytes.
     file_map_bytes: Size = Size(1 << 20)
     # ``wait``: an event whose primary is only in a deleted log waits until the file is back, or until ``photon
     # eventstore forget``; ``forget``: such a log is given up at once, and its keys count as absent.
@@ -107,11 +107,11 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def runs_user_code(self) -> bool:
-        """True if its adapter is not Photon's own."""
+        """True if its adapter is user code, not Photon's own adapter."""
         return self.adapter not in (None, CONFIGURED)
 
     def upstream(self, side: Side) -> str | None:
-        """Returns the join whose output is this side's events (docs/chains.md); ``None`` for other logs."""
+        """Returns the join whose output this side reads (docs/chains.md); ``None`` for other logs."""
         table = self.primary if side == "primary" else self.foreign
         return None if table is None else table.get("join")
 
@@ -119,7 +119,7 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[limits]``: bounds on everything that can grow."""
 
-    batch_events: int = 4000  # Most events in a batch from dispatcher to joiner: its size when it is behind
+    batch_events: int = 4000  # Maximum number of events in a batch from dispatcher to joiner, reached if behind
     # How long an event may wait for others; each batch costs all processes the same, regardless of its size
     # (docs/benchmarks.md#latency); 0: never.
     latency: Duration = Duration(0.05)
@@ -128,14 +128,14 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # A slower adapter call is ended, and finally its event is rejected; see
     # docs/write-an-adapter.md#what-is-contained; 0: never.
     adapter_timeout: Duration = Duration(5.0)
-    # An adapter under which its process grows by more during a call gets a ``MemoryError``, and its event is
+    # If the process grows by more during an adapter call, the adapter gets a ``MemoryError``, and the event is
     # rejected; 0: no limit.
     adapter_memory: Size = Size(1 << 30)
     cache: Size = Size(256 << 20)  # Bytes of primary events kept in memory
     # Memory for unfinished foreign events: their bytes, plus 600 for each.
     read_ahead: Size = Size(64 << 20)
-    redo_log: Size = Size(4 << 30)  # A slot's redo log; then back-pressure
-    retry_store: Size = Size(10 << 30)  # Events that wait; then back-pressure
+    redo_log: Size = Size(4 << 30)  # Maximum size of a slot's redo log; then back-pressure
+    retry_store: Size = Size(10 << 30)  # Maximum size of the waiting events; then back-pressure
     registrations_in_flight: int = 65_536  # Ids a joiner may have in flight to the registry
     # Missed keys that an event store remembers, so that events are retried as soon as one arrives; 16 to 32
     # bytes each.
@@ -160,7 +160,7 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[clock]``."""
+    """``[clock]``: the assumed accuracy of machines' clocks."""
 
     # S: the bound on clock uncertainty between any two machines; more than a round trip between two replicas.
     uncertainty: Duration = Duration(5.0)
@@ -181,10 +181,10 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[joiner]``."""
+    """``[joiner]``: how joiners take over the slots of dead joiners."""
 
-    # Another joiner of the same machine redoes and empties a slot whose joiner is gone this long; ``0``: never; see
-    # docs/verification.md#slots.
+    # Another joiner of the same machine redoes and empties a slot whose joiner has been gone this long; ``0``: never;
+    # see docs/verification.md#slots.
     adopt_after: Duration = Duration(60.0)
 
 
@@ -193,7 +193,7 @@ class VerifierSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # Share of one core for checking output records against their sources; ``0``: they are cleared and not checked.
     check_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
-    owned_alarm: Duration = Duration(300.0)  # Ids that are registered and not written for longer are an alarm
+    owned_alarm: Duration = Duration(300.0)  # Ids registered but unwritten for longer raise an alarm
     # How long a record's source is searched for before it counts as ``no-source``. Checking of that slot waits
     # meanwhile, clearing does not.
     log_grace: Duration = Duration(30.0)
@@ -214,7 +214,7 @@ class TelemetrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields
     # Collector, ``http://HOST:PORT`` (OTLP over HTTP).
     endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+")]
     traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # Share of batches that are traced; 0: none
-    interval: Duration = Duration(15.0)  # Between two readings of all metrics; 0: none is sent
+    interval: Duration = Duration(15.0)  # Time between two readings of all metrics; 0: none are sent
     logs: bool = True  # Whether log lines are sent
 
 
@@ -231,12 +231,12 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str  # host:port, for clients and for the other replicas
     directory: str = ""  # Directory of its log and snapshots; unset: registry/NAME
     datacentre: str = ""  # the datacentre whose failure takes it down; need not have a pipeline
-    region: str = ""  # unset: that of its datacentre
+    region: str = ""  # unset: its datacentre's region
     together: bool = False  # it runs in its datacentre's process
 
 
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[registry]``."""
+    """``[registry]``: the id registry, shared by all datacentres."""
 
     shards: int = 1  # Raft groups that the ids are spread over
     tolerate: int | None = None  # Replicas that may be lost; f needs 2 f + 1 replicas
@@ -261,7 +261,7 @@ class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Name of the table; unset: ``photon_`` and the datacentre's name. No two event stores share one.
     table: str | None = None
     # How long its rows live; unset: a quarter longer than ``registry.retention``, or permanently if that is unset.
-    # Shorter than the ids is an error.
+    # It must not be shorter than ids are kept.
     ttl: Duration | None = None
 
 
@@ -286,7 +286,7 @@ class ObserveSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     file: str  # The program: a Python file
     addresses: list[str]  # host:port of the health and metrics of each process; there are as many processes
-    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4  # Observers at a time in each process
+    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4  # Observers that run concurrently in each process
 
 
 class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -311,7 +311,7 @@ class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     # ``s3://`` or ``gs://`` URL, ``kafka://HOST:PORT/TOPIC``, ``postgresql://`` address, or a directory for Parquet
     # files.
     into: str
-    datacentre: str | None = None  # Datacentre whose output it is; unset: the only one
+    datacentre: str | None = None  # Datacentre whose output is written; unset: the only one
     kinds: list[str] = msgspec.field(default_factory=lambda: ["joined"])  # Kinds of records
     table: str | None = None  # PostgreSQL: TABLE or SCHEMA.TABLE; unset: NAME
     client: str | None = None  # Kafka: file with client properties, in librdkafka's spelling
@@ -327,7 +327,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # ``state``; or a topic (docs/kafka.md), ``kafka://HOST:PORT/TOPIC``.
     primary: str = ""
     foreign: str = ""  # The same for the foreign side
-    primary_topic: str | None = None  # The topic, where ``primary`` names the directory for its files
+    primary_topic: str | None = None  # The topic, if ``primary`` names the directory for its files
     foreign_topic: str | None = None  # The same for the foreign side
     # File with properties of Kafka's clients (docs/kafka.md), in librdkafka's spelling.
     kafka_client: str | None = None
@@ -365,7 +365,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def on_spark(self) -> bool:
-        """True if ``photon spark join`` takes the place of dispatcher and joiners."""
+        """True if ``photon spark join`` replaces dispatcher and joiners."""
         return self.pipeline == "spark"
 
     def slot_at(self, datacentre: str, place: int, places: int) -> str:
@@ -374,7 +374,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return next(name for name in names if name not in self.retired)
 
     def spark_slot(self, datacentre: str) -> str:
-        """Returns the slot that its join on Spark writes."""
+        """Returns the slot to which the pipeline's join on Spark writes."""
         return self.slot or f"{datacentre}-spark"
 
     def logs(self, side: Side) -> str:
@@ -382,7 +382,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.primary if side == "primary" else self.foreign
 
     def topic(self, side: Side) -> str | None:
-        """Returns the topic that a side's logs are made from."""
+        """Returns the topic from which a side's logs are made; ``None`` if there is none."""
         return self.primary_topic if side == "primary" else self.foreign_topic
 
     def relayed_directory(self, side: Side) -> str:
@@ -390,12 +390,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.state}/upstream/{side}"
 
     def dispatcher_names(self) -> list[str]:
-        """Returns the names of its dispatchers; that of a single one is empty."""
+        """Returns the names of the pipeline's dispatchers; a single dispatcher has an empty name."""
         count = self.dispatchers
         return [""] if count == 1 else [f"{number}of{count}" for number in range(1, count + 1)]
 
     def at(self, part: str) -> list[str]:
-        """Returns the addresses of a part's processes, or that of the datacentre's process if it runs there."""
+        """Returns the addresses of a part's processes, or of the datacentre's process if the part runs there."""
         count = {"joiner": self.joiners, "dispatcher": self.dispatchers}.get(part, 1)
         said = self.apart.get(part) or (self.own_address(part) if count > 1 else self.address)
         return said if isinstance(said, list) else [_shifted(said, number) for number in range(count)]
@@ -410,12 +410,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def eventstore(self) -> str:
-        """The event store's address."""
+        """Returns the event store's address."""
         return self.at("eventstore")[0]
 
     @property
     def page(self) -> str:
-        """The status page's address; empty if there is none."""
+        """Returns the status page's address; empty if there is none."""
         own = _shifted(f"127.0.0.1:{self.address.rpartition(':')[2]}", 1) if self.address else ""
         return (self.at("status")[0] if "status" in self.apart else own) if self.status is None else self.status
 
@@ -449,7 +449,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def relayed(self, datacentre: str) -> dict[Side, str]:
         """Returns the sides whose logs a datacentre's relay makes, each with its topic or upstream join.
 
-        A chained side with a directory of its own is filled by others.
+        The relay does not make the logs of a chained side that has a directory of its own.
         """
         pipeline = self.datacentre[datacentre]
         join = self.join[pipeline.join]
@@ -461,12 +461,12 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
 
     def slots(self, datacentre: str) -> list[str]:
-        """Returns the slots that write a datacentre's output, besides those of ``serve joiner auto``."""
+        """Returns the slots that write a datacentre's output, not counting slots of ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
         return [pipeline.spark_slot(datacentre)] if pipeline.on_spark else list(self.joiners(datacentre))
 
     def joiners(self, datacentre: str) -> dict[str, str]:
-        """Returns slot -> address of a datacentre's joiners, besides those of ``serve joiner auto``."""
+        """Returns slot -> address of a datacentre's joiners, not counting ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
         at = pipeline.at("joiner")
         return {pipeline.slot_at(datacentre, place, len(at)): address for place, address in enumerate(at, 1)}
@@ -487,12 +487,12 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {f"{datacentre}-c{number}": address for number, address in enumerate(at, 1)}
 
     def needs(self, join: str) -> set[str]:
-        """Returns the join and those whose output it reads, directly or indirectly."""
+        """Returns ``join`` and the joins whose output it reads, directly or indirectly."""
         above = (up for side in SIDES if (up := self.join[join].upstream(side)) is not None)
         return {join}.union(*(self.needs(up) for up in above))
 
     def chain(self, join: str | None = None) -> list[str]:
-        """Returns the joins of all datacentres, or those that one needs: each before those whose output it reads."""
+        """Returns the joins of datacentres, or those that ``join`` needs: each before those whose output it reads."""
         needed = {name: len(self.needs(name)) for name in (self.needs(join) if join else self.join)}
         found = sorted(needed, key=lambda name: (-needed[name], name))
         return [name for name in found if self.joining(name)]
@@ -504,7 +504,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:
-        """Returns the region of a datacentre: the one its pipeline names, else a region of its own."""
+        """Returns the region that a datacentre's pipeline names; by default, each datacentre is its own region."""
         pipeline = self.datacentre.get(datacentre)
         return (pipeline is not None and pipeline.region) or datacentre
 
@@ -514,7 +514,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return replica.region or self.region(replica.datacentre)
 
     def replicas_near(self) -> dict[str, tuple[str, ...]]:
-        """Returns datacentre -> the registry replicas of its region."""
+        """Returns, by datacentre, the registry replicas of its region."""
         regions = {name: self.region_of_replica(name) for name in self.registry.replicas}
         return {
             datacentre: tuple(name for name, region in regions.items() if region == self.region(datacentre))
@@ -523,7 +523,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def tables() -> Mapping[str, type[_Table]]:
-    """Returns each table of the file by its place, for the documentation and its test."""
+    """Returns the type of each table by its place in the file, for the documentation and its test."""
     return {
         "": Settings,
         "join.NAME": Join,

@@ -43,7 +43,7 @@ class SettingsReload:
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Returns values that change with the file's content; ``None`` if it does not exist."""
+    """Returns values that change whenever the file's content does; ``None`` if it does not exist."""
     try:
         stat = os.stat(file)
     except OSError:

@@ -1,4 +1,4 @@
-"""Ends a process on SIGTERM, SIGINT, or (as a child) the end of its standard input; provides waits that stop then."""
+"""Stops a process on SIGTERM, SIGINT or, for a child, the end of standard input, and cuts its waits short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ at_own_end: list[Callable[[], None]] = []
 
 
 class Stopped(Exception):
-    """The process was told to end before the awaited event."""
+    """The process was asked to stop before the awaited event."""
 
 
 def stop_event(*, with_parent: bool) -> asyncio.Event:
@@ -74,7 +74,7 @@ async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeo
 
 
 async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels these tasks and waits until all have ended, with any outcome."""
+    """Cancels these tasks and waits until all have ended, regardless of their outcome."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -1,7 +1,7 @@
 """The only place where channels are opened and ports bound: plain, or mutual TLS.
 
 Services are reached by all kinds of addresses (also through the proxy between regions), so a client does not check
-the address. It demands the *identity* it wants: the DNS name ``IDENTITY.photon.internal`` in the other's certificate.
+the address. It demands the server's *identity*: the DNS name ``IDENTITY.photon.internal`` in its certificate.
 So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
 
 Most of Photon imports this module, and a process without a connection never needs gRPC: it is imported where used.
@@ -51,7 +51,7 @@ _BOUNDS: dict[str, int | str] = {
 
 
 class CannotListen(PhotonError):
-    """The address cannot be listened on; one line."""
+    """The process cannot listen at an address. ``str()`` is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Tls:
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """A server's credentials: every caller must present a certificate of the same authority."""
+        """Returns a server's credentials: every caller must present a certificate of the same authority."""
         import grpc
 
         return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)
@@ -80,13 +80,13 @@ class Towards:
     identity: str
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Returns the caller's certificate and the authority that must have issued the server's."""
+        """Returns a client's credentials: its certificate, and the authority that must have issued the server's."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
 
     def options(self) -> Options:
-        """gRPC channel options: the name that the server's certificate must have."""
+        """Returns gRPC channel options that set the name that the server's certificate must have."""
         return (("grpc.ssl_target_name_override", dns_name(self.identity)),)
 
 
@@ -95,7 +95,7 @@ def dns_name(identity: str) -> str:
 
 
 def identity_of(name: str) -> str:
-    """Reverses dns_name; empty for any other name."""
+    """Returns the identity in a DNS name made by ``dns_name``; empty for any other name."""
     identity = name.removesuffix(SUFFIX)
     return identity if identity != name else ""
 
@@ -111,7 +111,7 @@ def channel_options(options: Options = ()) -> list[tuple[str, int | str]]:
 
 
 def open_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.aio.Channel:
-    """Opens a channel of the running event loop, in plain text if ``to`` is ``None``."""
+    """Opens a channel on the running event loop, in plain text if ``to`` is ``None``."""
     import grpc.aio
 
     if to is None:
@@ -129,7 +129,7 @@ def open_blocking_channel(address: str, options: Options = (), to: Towards | Non
 
 
 def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = None) -> int:
-    """Binds a server to an address and returns the port. ``name`` is for the error. Raises CannotListen."""
+    """Binds a server to an address and returns the port. ``name``: shown in the error. Raises CannotListen."""
     try:
         if tls is None:
             port = server.add_insecure_port(address)
@@ -143,7 +143,7 @@ def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = Non
 
 
 def unreachable(error: grpc.aio.AioRpcError | grpc.Call, *, tls: bool) -> str:
-    """Explains why a call failed to get through; one line. ``tls`` is true if it was made over TLS."""
+    """Returns one line that says why a call did not get through. ``tls``: true if it was made over TLS."""
     import grpc
 
     code, details = error.code(), error.details() or ""

@@ -39,12 +39,12 @@ def toml_name(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Formats text; patterns stay unescaped."""
+    """Formats a string; regular expressions stay unescaped."""
     return f"'{text}'" if "\\" in text and "'" not in text and text.isprintable() else _basic(text)
 
 
 def _basic(text: str) -> str:
-    """Writes a JSON string, which is also a TOML basic string except for one control character."""
+    """Formats a string as JSON, which is also a TOML basic string except for one control character."""
     try:
         return orjson.dumps(text).decode().replace("\x7f", "\\u007f")
     except TypeError:

@@ -1,4 +1,4 @@
-"""Durations, sizes and moments as people write them: ``"5s"``, ``"128MiB"``, ``"2026-11-21T09:00"``, ``"2h"`` ago."""
+"""Parses durations, sizes and times as users write them: ``5s``, ``128MiB``, ``2026-11-21T09:00``, ``2h`` ago."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of each format, declared once and checked in one place: other versions are refused.
+"""Declares the version of each file format once, and checks it in one place: other versions are refused.
 
 A format of JSON or MessagePack is a struct whose tag is its version, so that it is written and checked automatically:
 ``class Mark(msgspec.Struct, tag_field="version", tag=1)``.
@@ -22,7 +22,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def other_version(found: object, known: object) -> str:
-    """Returns the message for a format of another version than the one read here."""
+    """Returns the error text for a file of another version than this release reads."""
     return f"version {found}, this release reads version {known}"
 
 
@@ -46,7 +46,7 @@ def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.jso
 
 
 def sealed(magic: bytes, body: bytes) -> bytes:
-    """Returns a file's content: a line of ``magic``, which ends with version and blank, and the body's CRC-32."""
+    """Returns a file's content: ``magic`` (which ends with version and blank), the body's CRC-32, and the body."""
     return magic + b"%08x\n" % zlib.crc32(body) + body
 
 
@@ -57,7 +57,7 @@ def unsealed(magic: bytes, data: bytes) -> bytes | None:
 
 
 def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:
-    """Reads a file. Raises OSError, also if it is missing, and ``damaged`` with path and reason if unreadable."""
+    """Reads a file. Raises OSError, also if it is missing; if it is damaged, ``damaged`` makes the exception."""
     data = disk.read(path)
     try:
         return decoded(data, kind)

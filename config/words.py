@@ -1,4 +1,4 @@
-"""Formats sizes, times, rates and counts for people. ``None``, an unknown value, is ``-``."""
+"""Formats sizes, times, rates and counts for display. ``None``, an unknown value, is ``-``."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def joiners_failing(count: int) -> str:
 
 
 def missing_keys(keys: int, logs: int, log: str = "log") -> str:
-    """Formats how many keys wait for missing logs: ``1 key waits for 2 logs``."""
+    """Formats the number of keys that wait for missing logs: ``1 key waits for 2 logs``."""
     return f"{many(keys, 'key waits', 'keys wait')} for {many(logs, log)}"

@@ -39,7 +39,7 @@ class SidePayloads(NamedTuple):
 
 
 class SideReader(ABC):
-    """Reads the records of one side. Methods mean the same as those of this name in ``contract.Adapter``."""
+    """Reads the records of one side. Methods mean the same as their namesakes in ``contract.Adapter``."""
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -66,7 +66,7 @@ class SideReader(ABC):
         return SidePayloads(out, bad)
 
     def stops_at(self, record: bytes) -> Stop | None:
-        """Returns where the reading of a rejected record ends, to show to people; ``None`` if that does not help."""
+        """Returns where reading a rejected record fails, for display; ``None`` if unknown."""
         return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
@@ -80,7 +80,7 @@ class SideReader(ABC):
         return Headers.of(out)
 
     def times(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """Returns the header of each record; its key has no meaning."""
+        """Returns each record's event time, in headers whose keys have no meaning."""
         return self.headers(records, file)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
@@ -109,7 +109,7 @@ class SideReader(ABC):
 
 
 class FieldsSide(SideReader, Generic[_Fields]):
-    """A format that splits a whole record, and then finds the text of key, id and time in the parts."""
+    """Base of formats that split a record into fields and take key, id and time from these fields."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     @abstractmethod
     def _value(self, fields: _Fields, role: str) -> bytes:
-        """Returns the field that ``_names`` has for this role. Raises BadRecord if it is missing or empty."""
+        """Returns the value of the field configured for ``role``. Raises BadRecord if it is missing or empty."""
 
     def key(self, record: bytes, file: LogFile) -> bytes:
         return self._value(self._fields(record, file), "key")
@@ -158,7 +158,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
         return ForeignHeader(key, time_ns, self._value(fields, "id") if "id" in self._names else None)
 
     def _other_time(self, fields: _Fields, file: LogFile) -> tuple[bytes, Callable[[bytes], int]]:
-        """Returns a time's text and its reader, if it is in several fields or needs the file. Raises BadRecord."""
+        """Returns the text and the reader of a time that is in several fields or needs the file. Raises BadRecord."""
         if self._time is None or not self._times:
             raise BadRecord("no time field is configured for this side")
         text = b" ".join([self._value(fields, role) for role in self._times])
@@ -170,7 +170,7 @@ def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str
     for role, name in wanted.items():
         if name.encode() not in names:
             known = ", ".join(map(_shown, names[:20]))
-            return f"header: {role} column {name!r} is missing; there are {known}"[:400]
+            return f"header: {role} column {name!r} is missing; the file has {known}"[:400]
         if names.count(name.encode()) > 1:
             return f"header: {role} column {name!r} occurs twice; rename the columns: columns = […], skip_lines = 1"
     return {role: names.index(name.encode()) for role, name in wanted.items()}

@@ -32,9 +32,9 @@ class CriSide(SideReader):
     """Reads one side through ``inner``, which is given the contents."""
 
     def __init__(self, inner: SideReader, time: TimeReader | None = None, ids: SideReader | None = None) -> None:
-        """``time`` reads the time at the start of a line as the event's; without it ``inner`` reads the event's time.
+        """``time`` reads the event's time at the start of a line. Without it, ``inner`` reads the event's time.
 
-        ``ids``, used with ``time``: a reader whose key is the event's id, if events have one.
+        ``ids``: a reader of event ids, if events have them; its keys are the ids. Used only with ``time``.
         """
         self._inner, self._time, self._ids = inner, time, ids
 
@@ -94,7 +94,7 @@ class CriSide(SideReader):
         return self._inner.keys(b"\n".join([*contents, b""]), file)
 
     def _line_times(self, records: Sequence[bytes], bad: dict[int, BadRecord]) -> list[int]:
-        """Returns the lines' times, 0 for ``bad`` ones; adds those with an invalid time."""
+        """Returns each line's time, 0 for rows in ``bad``. Adds the rows whose time is invalid to ``bad``."""
         assert self._time is not None
         times, from_text = [], self._time.from_text
         for row, record in enumerate(records):
@@ -126,7 +126,7 @@ def _content(record: bytes) -> bytes:
 def _present(
     reader: SideReader, contents: Sequence[bytes], file: LogFile, bad: dict[int, BadRecord], what: str = "key"
 ) -> list[bytes]:
-    """Returns the keys; adds rows without one to ``bad``, with the reason. ``what``: the name of the reader's key."""
+    """Returns the keys. Adds rows without a key to ``bad``, with a reason that calls the key ``what``."""
     keys = reader.keys_of(contents, file)
     if all(keys):
         return keys  # type: ignore[return-value]

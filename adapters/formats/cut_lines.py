@@ -28,7 +28,7 @@ class Block:
 
 
 def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
-    """Returns (the block as an array, first byte of each line, its newline)."""
+    """Returns (the block as an array, offset of each line's first byte, offset of its newline)."""
     array = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(array == ord("\n"))
     starts = np.empty_like(ends)

@@ -2,13 +2,13 @@
 
 RFC 4180 with these readings: a quote inside a field that does not begin with one is an ordinary character; a quoted
 field must end at its closing quote (doubled quotes inside mean one); a record in which a quote stays open is
-rejected. An ``escape`` before a quote, a delimiter or itself makes that a character; before others it is text. A
+rejected. An ``escape`` before a quote, a delimiter or itself makes that literal; before others it is text. A
 line end inside quotes belongs to the field if the side is ``multiline``. Every record must have as many fields as
-there are columns; it may end with a delimiter. Fields are taken byte for byte, including spaces; an empty field names
-nothing.
+there are columns; it may end with a delimiter. Fields are taken byte for byte, including spaces; an empty field is no
+key or id.
 
 Columns come from the configuration or from each file's own header, so files may order them differently. W3C's logs
-(IIS, CloudFront) name theirs by ``#Fields`` lines, each in force from there on (``logs.zeek_framing``). A name that
+(IIS, CloudFront) name theirs in ``#Fields`` lines, each valid up to the next (``logs.zeek_framing``). A name that
 occurs twice in a header is ``NAME_2`` the second time in the payload, and cannot be a key, id or time.
 """
 
@@ -41,18 +41,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def unmarked(data: bytes) -> bytes:
-    """Returns the bytes of a log for a digest: alike with and without its line ends marked."""
+    """Returns a log's bytes for a digest: the same whether line ends inside fields are marked or not."""
     return data.translate(_ALIKE)
 
 
 def as_in_log(record: bytes, framing: Framing) -> bytes:
-    """Returns a record with its line ends."""
+    """Returns a record as it is in the log, with the line ends inside its fields restored."""
     return record.replace(LINE_END_MARK, b"\n") if framing.kind == "quoted" else record
 
 
 def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
-    """Determines for each line (from ``starts`` to its newline at ``ends``) whether quotes pair up, each pair around
-    a field.
+    """Returns, for each line (from ``starts`` to its newline at ``ends``), whether its quotes pair up and each pair
+    encloses a field.
 
     Such a line has no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
     means unknown. ``quotes``: positions of the quotes; those after the last newline do not count.
@@ -99,7 +99,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         ended: bool = True,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``delimiter`` BLANKS means runs of blanks and tabs.
+        """If ``delimiter`` is BLANKS, runs of blanks and tabs separate fields.
 
         ``multiline``: LINE_END_MARK replaces each line end inside quotes (``logs.quoted_framing``). ``gathered``:
         LINE_END replaces each line end inside a record (``formats.text_lines``). ``ended``: a delimiter may end a
@@ -133,7 +133,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         return without(self._cut_keys(block, file), self._absent) if self._is_simple else super().keys(block, file)
 
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
+        """Returns each line's key. Cuts lines with simple quotes all at once, and other lines one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
         array, starts, ends = cut_lines(block)
         if layout.fault or not len(ends):
@@ -195,7 +195,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 
     def _split(self, record: bytes) -> list[bytes]:
         if self._multiline and NO_MARK in record:
-            raise BadRecord("has a byte 0xFE or 0xFF, as UTF-8 has not: name the log's encoding, or remove multiline")
+            raise BadRecord("has a byte 0xFE or 0xFF, never used in UTF-8: name the encoding, or remove multiline")
         if self._is_plain and (self._field is None or self._quote not in record):
             return record.split(self._delimiter)
         if self._delimiter == BLANKS:
@@ -247,7 +247,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 
 
 def each_once(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names, with a number after repeated ones."""
+    """Makes names unique by appending a number to repeated ones."""
     found: dict[str, None] = {}
     for name in names:
         number, once = 2, name

@@ -30,7 +30,7 @@ def canonical(name: str) -> str | None:
 
 
 class Bytes(NamedTuple):
-    """A text's encoding: its codec, its smallest character in bytes, and the length of its byte order mark."""
+    """A text's encoding: its codec, its smallest character's size in bytes, and the length of its byte order mark."""
 
     codec: str
     width: int
@@ -56,7 +56,7 @@ class Bytes(NamedTuple):
 
 
 def bytes_of(encoding: str, begin: bytes) -> Bytes | None:
-    """Returns the encoding of a file's text. ``begin``: its first bytes; ``None`` if they are too few to tell."""
+    """Returns the encoding of a file's text; ``None`` if ``begin``, its first bytes, are too few to tell."""
     if encoding == UTF8:
         if len(begin) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(begin):
             return None
@@ -75,5 +75,5 @@ def with_state(encoding: str, state: bytes) -> Bytes:
 
 
 def looks_utf16(data: bytes) -> bool:
-    """True for text that begins with a byte order mark of UTF-16, or has as many zero bytes as English text in it."""
+    """True if the data begins with a UTF-16 byte order mark, or has as many zero bytes as English text in UTF-16."""
     return data.startswith(tuple(_BOMS)) or 3 * data[:1024].count(b"\0") > len(data[:1024])

@@ -8,7 +8,7 @@ from photon.adapters.formats.text_lines import BLANKS
 
 
 def escaped(delimiter: bytes, quote: bytes, escape: bytes) -> re.Pattern[bytes] | None:
-    """Matches an escape and the escaped character, group 1."""
+    """Returns a pattern of an escape and the escaped character (group 1); ``None`` if nothing can be escaped."""
     if not escape or escape == quote:
         return None
     first = delimiter[:1] if delimiter != BLANKS else b" \t"
@@ -17,7 +17,7 @@ def escaped(delimiter: bytes, quote: bytes, escape: bytes) -> re.Pattern[bytes] 
 
 
 def field_pattern(delimiter: bytes, quote: bytes, escape: bytes = b"") -> re.Pattern[bytes]:
-    """Matches one field from its start: group 1 quoted, or 2 plain; group 3 the delimiter, absent after the last."""
+    """Returns a pattern of one field: group 1 is quoted text, 2 plain text, 3 the delimiter (none after the last)."""
     d, q = re.escape(delimiter), re.escape(quote)
     between = rb"[ \t]++" if delimiter == BLANKS else d
     quoted = rb"%b(%b)%b" % (q, quoted_text(q, escape=escape), q) if quote else rb"(?!)()"
@@ -25,7 +25,7 @@ def field_pattern(delimiter: bytes, quote: bytes, escape: bytes = b"") -> re.Pat
 
 
 def plain_text(delimiter: bytes, escape: bytes = b"", never: bytes = b"") -> bytes:
-    """Matches the text of a field that is not quoted. ``never``: a class that excludes more."""
+    """Returns a pattern of an unquoted field's text. ``never``: further characters to exclude, as in a class."""
     e = re.escape(escape)
     if len(delimiter) == 1 or delimiter == BLANKS:
         first = rb" \t" if delimiter == BLANKS else re.escape(delimiter)
@@ -38,7 +38,7 @@ def plain_text(delimiter: bytes, escape: bytes = b"", never: bytes = b"") -> byt
 
 
 def quoted_text(quote: bytes, never: bytes = b"", escape: bytes = b"") -> bytes:
-    """Matches the text between two quotes; doubled or escaped quotes are text. Quote and ``never`` are patterns."""
+    """Returns a pattern of the text between quotes, including doubled or escaped ones. Takes patterns."""
     if not escape:
         return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)
     e, any_ = re.escape(escape), rb"[^%b]" % never if never else rb"(?s:.)"

@@ -1,4 +1,4 @@
-"""Validates JSON without building values: a fifth of the cost of parsing."""
+"""Validates JSON without building values, at a fifth of the cost of parsing."""
 
 from __future__ import annotations
 

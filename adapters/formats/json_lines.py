@@ -57,7 +57,8 @@ class JsonLinesSide(SideReader):
         lists: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: no key or id."""
+        """``decimals``: a key may be any number, as written. ``lists``: a key is a list. ``absent``: values that
+        mean that there is no key or id."""
         self._key = key
         self._decimals = decimals
         self._lists = lists
@@ -90,7 +91,7 @@ class JsonLinesSide(SideReader):
         return self._present(name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
 
     def _present(self, value: bytes, role: str) -> bytes:
-        """Returns ``value``. Raises BadRecord if it marks an absent one."""
+        """Returns ``value``. Raises BadRecord if it is configured to mean an absent value."""
         if value in self._absent:
             raise BadRecord(f"{role} field {(self._key if role == 'key' else self._id)!r} is absent")
         return value
@@ -102,7 +103,7 @@ class JsonLinesSide(SideReader):
         return header
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """Extracts the headers of most records without parsing them whole; parses the others."""
+        """Extracts headers without parsing the whole record where possible; parses the other records."""
         time = None if self._time is None else self._time.of_file(file)
         return (
             self._quick_headers(records, time, self._quick)
@@ -113,7 +114,7 @@ class JsonLinesSide(SideReader):
     def _quick_headers(
         self, records: Sequence[bytes], time: TimeReader | None, quick: Quick | None
     ) -> Headers | None:
-        """Extracts all headers without parsing; returns ``None`` if one of the records needs it."""
+        """Extracts all headers without parsing whole records; returns ``None`` if a record must be parsed."""
         if quick is None or time is None or not records or not all(map(bytes.isascii, records)):
             return None
         decode, get = quick
@@ -239,7 +240,7 @@ Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]
 
 
 def _text_of(raw: msgspec.Raw) -> bytes:
-    """The digits of a number, or the text of a string without escapes, as they are in a record. Raises ValueError."""
+    """Returns a number's digits, or the text of a string without escapes, as in the record. Raises ValueError."""
     text = bytes(raw)
     if text[:1] != b'"':
         if text[:1] in b"-0123456789":

@@ -1,4 +1,4 @@
-"""JSON in any layout as one object a line: arrays, a list within an object, objects without line ends between them.
+"""Converts JSON to one object a line. Reads arrays, lists within objects, and objects without line ends between them.
 
 A record is an object at the top level, or in one array; with ``records``, one in the list of this name in each outer
 object. Line ends inside become carriage returns, which are white space in JSON. Other members of the outer object are
@@ -45,8 +45,8 @@ class JsonObjects(Framing):
         return Cut(lines, used + way.mark * begun, way.codec.encode() + b" " + rest if begun else b"")
 
     def _objects(self, text: bytes, open_: bytes) -> tuple[bytes, int, bytes]:
-        """Returns the records as lines, the length of text used, and the open brackets there, one byte each: ``[``,
-        ``{``, ``R`` for the list of the records, and ``M`` for the object that it was met in.
+        """Returns the records as lines, the length of text used, and the brackets open at its end, one byte each:
+        ``[``, ``{``, ``R`` for the list of records, and ``M`` for the object that holds that list.
         """
         places = (b"MR",) if self.records else (b"", b"[")
         out: list[bytes] = []

@@ -46,7 +46,7 @@ _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
 
 
 def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
-    r"""Matches an escaped spelling of the name at any character (``\u0075`` for ``u``).
+    r"""Returns a pattern of the name's escaped spellings, with any character escaped (``\u0075`` for ``u``).
 
     ``None`` for names that can be written in other ways too (non-ASCII, quotes, backslashes, slashes).
     """
@@ -73,7 +73,7 @@ class KeyScan:
         return self.located(block, parse)[0]
 
     def located(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> tuple[list[bytes | None], I64]:
-        """Returns the values, and the start of each line."""
+        """Returns the keys, and the start of each line."""
         keys: list[bytes | None] = []
         places = []
         at = 0
@@ -117,7 +117,7 @@ class KeyScan:
         return out
 
     def _keys_at_one_place(self, lines: Block) -> list[bytes] | None:
-        """Returns the keys if all lines are flat and have name and colon at one position, as programs write them.
+        """Returns the keys if all lines are flat, with name and colon at the same position; otherwise ``None``.
 
         Checks points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each
         start, as many quoted names as lines and one in each.
@@ -145,11 +145,11 @@ class KeyScan:
         return [data[a:b] for a, b in zip(begins, closings, strict=True)]
 
     def _once_a_line(self, data: bytes, bytes_: npt.NDArray[np.uint8], lines: int) -> bool:
-        """True if there are as many braces and quoted names as lines, given that each line has one of both.
+        """True if each line has exactly one brace and one quoted name, given that it has at least one of each.
 
-        Counts two bytes of the quoted name that occur nowhere else at the block's start, together with braces: at
-        most two a line are possible, as neither can occur twice. That takes half the time of searching
-        for the name.
+        First counts braces together with two bytes of the quoted name that occur nowhere else at the block's start:
+        if there are two per line, neither occurs twice. That takes half the time of searching for the whole
+        name.
         """
         quoted = self.quoted
         here = data.count(quoted, 0, PROBE_BYTES)
@@ -235,8 +235,8 @@ class KeyScan:
 def _keys_of_one_length(
     data: bytes, bytes_: npt.NDArray[np.uint8], values: I64, length: int, ends: I64
 ) -> list[bytes] | None:
-    """Returns the texts at ``values`` if each ends ``length`` bytes later, at its line's first quote: one operation
-    for all.
+    """Returns the texts at ``values`` if each is ``length`` bytes long and ends at a quote; otherwise ``None``.
+    Vectorised.
     """
     if not 0 < length <= ONE_LENGTH_MAX or (values + length >= ends).any():
         return None

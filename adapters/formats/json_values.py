@@ -44,8 +44,8 @@ def parse_line(line: bytes) -> Any:
     """Parses JSON that ``is_json`` accepts, or an output line that contains it. JSON and msgpack can hold the result.
 
     Integers beyond 64 bits become floats. Numbers beyond the range of a float (1e999), and values more than
-    ``LEVELS`` deep, become the text of their JSON: infinity could not be written again. Raises ValueError if it is
-    not JSON.
+    ``LEVELS`` deep, become the text of their JSON, because infinity could not be written back. Raises ValueError if
+    ``line`` is not JSON.
     """
     try:
         value = orjson.loads(line)
@@ -60,7 +60,7 @@ def parse_line(line: bytes) -> Any:
 
 
 def _with_text(line: bytes) -> bytes:
-    """Quotes the numbers and values of which ``parse_line`` makes text. Raises ValueError."""
+    """Quotes the numbers and values that ``parse_line`` returns as text. Raises ValueError."""
     out: list[bytes] = []
     level = begin = done = 0
     for token in _TOKEN.finditer(line):
@@ -79,7 +79,7 @@ def _with_text(line: bytes) -> bytes:
 def find(fields: dict[str, Any], name: str, parse: Callable[[bytes], dict[str, Any]] = parse_object) -> Any:
     """Returns the value at a field path, or MISSING. A field whose own name contains the dots comes first.
 
-    The path goes through objects, and with ``parse`` through text that is a JSON object.
+    The path leads through objects, and through text that ``parse`` reads as an object.
     """
     value = fields.get(name, MISSING)
     if value is not MISSING or "." not in name:
@@ -119,7 +119,7 @@ def list_bytes(fields: dict[str, Any], name: str, record: bytes, *, decimals: bo
 
 
 def _members(at: Any, path: Sequence[str]) -> Iterator[Any]:
-    """The values at ``path``; a field whose own name contains the dots comes first, as in ``find``."""
+    """Yields the values at ``path``; a field whose own name contains the dots comes first, as in ``find``."""
     if not path:
         yield at
     elif isinstance(at, dict):
@@ -191,8 +191,9 @@ NumberFinder = tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]]
 
 
 def number_finder(name: str) -> NumberFinder | None:
-    """Returns (pattern of the field with a number, quoted name, escaped spellings); ``None`` means that it must be
-    parsed slowly."""
+    """Returns (pattern of the field and its number, its quoted name, pattern of escaped spellings).
+
+    ``None`` means that records must be parsed slowly."""
     escaped = escaped_spelling(name)
     if escaped is None or "." in name:
         return None
@@ -201,9 +202,9 @@ def number_finder(name: str) -> NumberFinder | None:
 
 
 def number_text(finder: NumberFinder | None, name: str, record: bytes) -> bytes:
-    """Returns the digits, as they are in the record, of a number that the parser made a float of.
+    """Returns a number's digits as in the record, for a number that the parser turned into a float.
 
-    The pattern's match is right if the field's name occurs in the record once, and not even escaped elsewhere.
+    The pattern's match counts only if the name occurs once in the record, and nowhere in an escaped spelling.
     """
     if finder is not None:
         pattern, quoted, escaped = finder

@@ -30,7 +30,7 @@ class KeyPartsSide(SideReader):
         own: KeyPart | None = None,
         absent: Collection[bytes] = (),
     ) -> None:
-        """``own``: rules of the event's id, which the first reader reads as written."""
+        """``own``: rules that normalise the event's id. The first reader returns the id as written."""
         self._normalisers = [None if part.plain or part.each else part.normaliser("key", absent) for part in parts]
         self._listed = next((at for at, part in enumerate(parts) if part.each), None)
         if self._listed is not None:
@@ -41,7 +41,7 @@ class KeyPartsSide(SideReader):
 
     @property
     def numbers(self) -> dict[str, object]:
-        """Returns, for protobuf, the fields' positions, regardless of their names."""
+        """Returns the fields' numbers and types (protobuf only)."""
         each = [reader.numbers for reader in self._readers]  # type: ignore[attr-defined]
         return {**each[0], "key": [numbers["key"] for numbers in each]}
 

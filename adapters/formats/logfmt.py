@@ -2,9 +2,9 @@ r"""logfmt: ``level=info msg="it \"works\"" retries=3 done``, one record a line.
 
 Fields are separated by spaces or tabs. A name has no space, ``=`` or ``"``. A value is bare (up to the next space, no
 quote in it) or quoted, with JSON's escapes inside. A name without ``=`` is a flag: ``true`` in the payload, never a
-key, id or time; ``name=`` is the empty string, which names nothing. If a name is repeated, the last value counts, and
-any value is preferred to a flag. Values in the payload are strings: logfmt has no types. A record that is not UTF-8
-is read too; its payload is written as base64.
+key, id or time; ``name=`` is the empty string, which is no key or id. If a name is repeated, the last value counts,
+and any value is preferred to a flag. Values in the payload are strings: logfmt has no types. A record that is not
+UTF-8 is read too; its payload is written as base64.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class PairScan:
     2. no quotation mark precedes it in the line, or an even number in a block without backslashes;
     3. a value of at least one byte follows, up to the next space, tab or line end, with no quotation mark in it.
 
-    For a valid logfmt line the answer is exactly the parser's. For another line (with an open quotation mark further
-    on, say) it may be a candidate where the parser says ``None``, as in ``json_scan``. All other lines go to the
-    parser.
+    For a valid logfmt line the answer is exactly the parser's. For any other line (such as one with an open
+    quotation mark) it may be a candidate where the parser says ``None``, as in ``json_scan``. All other lines go to
+    the parser.
     """
 
     needle: bytes  # name=
@@ -137,7 +137,7 @@ class LogfmtSide(FieldsSide[Pairs]):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Meets the contract except for lines that are not logfmt: see ``PairScan`` (candidates)."""
+        """Returns each line's key. A line that is not logfmt may get a candidate key: see ``PairScan``."""
         if self._scan is None:
             return super().keys(block, file)
         return without(self._scan.keys(block, lambda record: self._key_or_none(record, file)), self._absent)

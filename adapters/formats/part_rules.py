@@ -1,4 +1,4 @@
-"""The rules that make a field's text, or a part of it, a key or an id. Pure."""
+"""Rules that turn a field's text, or a part of it, into a key or an id. Pure."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self == KeyPart(field=self.field)
 
     def normaliser(self, role: str = "key", absent: Collection[bytes] = ()) -> Normaliser:
-        """Returns the function that makes a key (or id) of a field's text.
+        """Returns a function that turns a field's text into a key (or id).
 
-        It raises BadRecord for text that does not fit these rules, or that becomes a mark of an absent value.
+        It raises BadRecord for text that does not fit these rules, or whose result marks an absent value.
         """
         field, steps = f"{role} field {self.field!r}", list[Normaliser]()
         if self.pattern is not None:
@@ -74,7 +74,7 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def members_of(rule: KeyPart, absent: Collection[bytes] = ()) -> Callable[[bytes], list[bytes]]:
-    """Returns the function from the text of a field with ``each`` to its keys. It raises BadRecord.
+    """Returns a function that splits the text of a field with ``each`` into keys. It raises BadRecord.
 
     Members that are empty or mark an absent value are left out.
     """
@@ -98,7 +98,7 @@ def members_of(rule: KeyPart, absent: Collection[bytes] = ()) -> Callable[[bytes
 
 
 def named_part(name: str) -> Callable[[str, bytes], bytes]:
-    """Returns the function from a field and its text to the part of this name. Raises ValueError for no such name.
+    """Returns a function that takes a field's name and text and extracts the part ``name``. Raises ValueError.
 
     ``?NAME``: a member of a URL's query; ``.PATH``: a member of JSON; or one of ``HEADERS``.
     """
@@ -141,7 +141,7 @@ def _written(field: str, trim: bool, fold: bool, value: bytes) -> bytes:
 
 
 def uuid(field: str, text: bytes) -> bytes:
-    """Returns a UUID in lower case, with hyphens; it may be written without, in braces or as a URN."""
+    """Returns a UUID in lower case, with hyphens. ``text`` may lack hyphens, have braces or be a URN."""
     match = _UUID.fullmatch(text)
     if match is None:
         raise BadRecord(f"{field} is {_shown(text)}, not a UUID")

@@ -1,4 +1,4 @@
-"""Length-delimited protobuf messages of one type that a descriptor file describes; records arrive as base64.
+"""Length-delimited protobuf messages of one type, described by a descriptor file. Records arrive as base64.
 
 Fields are named by dotted paths of the .proto's names (``query.id``). A key or id is a string, bytes, or an integer's
 decimal text; unset or empty ones are not keys, nor is 0 in a field that does not distinguish 0 from unset. The time
@@ -38,7 +38,7 @@ Getter = Callable[[Message], bytes]
 
 
 def message_type(data: bytes, name: str, where: str) -> Descriptor:
-    """Returns the message of this full name in a serialised FileDescriptorSet. Raises AdapterError."""
+    """Returns the descriptor of the message with this full name from a FileDescriptorSet. Raises AdapterError."""
     files = descriptor_pb2.FileDescriptorSet()
     try:
         files.ParseFromString(data)
@@ -150,7 +150,7 @@ def _path(message: Descriptor, path: str, where: str) -> list[FieldDescriptor]:
 
 
 def _numbers(message: Descriptor, path: str, where: str) -> list[list[int]]:
-    """Returns [number, type] of each field on the path: they determine a value's position, regardless of its name."""
+    """Returns [number, type] of each field on the path. These identify a field even if it is renamed."""
     return [[field.number, field.type] for field in _path(message, path, where)]
 
 

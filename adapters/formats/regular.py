@@ -4,8 +4,8 @@ The pattern is a Python one over bytes (``\d``, ``\w`` are ASCII) and must match
 after the match is ignored unless the pattern ends with ``$``. The payload is an object of strings with all groups
 that took part.
 
-Caution: patterns in which one repetition can be split in many ways, such as ``(\S+\s*)*"``, take time exponential in
-a record's length where they fail. Prefer classes that exclude the next separator: ``"([^"]*)"``, ``[^ ]+``.
+Caution: patterns in which a repetition can be split in many ways, such as ``(\S+\s*)*"``, take time exponential in
+a record's length if they do not match. Prefer classes that exclude the next separator: ``"([^"]*)"``, ``[^ ]+``.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
 
 
 def longest_fit(pattern: re.Pattern[bytes], record: bytes) -> Stop:
-    """Returns how far a pattern's start matches a record that the whole pattern does not match, and what comes next.
+    """Returns where a record stops matching the pattern, and the rest of the pattern, which does not match there.
 
-    The pattern is cut only where the rest is itself a pattern, so never inside a group. An approximation if the
-    pattern has alternatives.
+    The pattern is cut only where its start is itself a pattern, so never inside a group. If the pattern has
+    alternatives, the result is an approximation.
     """
     text = pattern.pattern
     for end in range(len(text) - 1, 0, -1):

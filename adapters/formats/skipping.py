@@ -1,4 +1,4 @@
-"""Leaves out the records of a side that are not events: those that meet one of the conditions of ``skip``.
+"""Skips the records of a side that are not events, that is, those that meet one of the ``skip`` conditions.
 
 The tested fields are read as columns, like keys. A record is parsed only if its field is not text there.
 """
@@ -22,7 +22,7 @@ Column = Sequence[bytes | None]
 
 
 class SkippingSide(SideReader):
-    """Reads one side through ``inner``."""
+    """Reads one side through ``inner``, and skips the records that meet a condition."""
 
     def __init__(
         self,
@@ -33,16 +33,16 @@ class SkippingSide(SideReader):
         *,
         typed: bool,
     ) -> None:
-        """``readers``: one for each condition, whose key is the tested field; ``None`` to parse each record.
+        """``readers``: one per condition, which reads the tested field as its key; ``None``: parse each record.
 
-        ``typed``: the field may hold a number with the same text. Raises AdapterError.
+        ``typed``: a field may hold a number with the same text as a string. Raises AdapterError.
         """
         self._inner, self._readers, self._typed = inner, tuple(readers), typed
         self._tests = [(each.field, value_test(each, where)) for each in conditions]
 
     @property
     def numbers(self) -> dict[str, object]:
-        """Returns, for protobuf, the fields' positions, regardless of their names."""
+        """Returns the fields' numbers and types (protobuf only)."""
         return self._inner.numbers  # type: ignore[attr-defined,no-any-return]
 
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -106,7 +106,7 @@ class SkippingSide(SideReader):
     def _rows(
         self, columns: Sequence[Column | None], count: int, records: Callable[[], Sequence[bytes]], file: LogFile
     ) -> Collection[int]:
-        """Returns the rows to be skipped. ``records`` is called only if some must be parsed."""
+        """Returns the rows to skip. Calls ``records`` only if some records must be parsed."""
         rows, unknown = set[int](), set[int]()
         for (_, test), column in zip(self._tests, columns, strict=True):
             if column is None:

@@ -1,12 +1,12 @@
-r"""Lines of text files as UTF-8 records: other encodings, lines that are no records, and lines that belong together.
+r"""Converts lines of text files to UTF-8 records: decodes, drops and joins lines.
 
-In this order: the text is decoded, colours (terminal escapes) are removed, the first ``skip_lines`` lines and
-those that begin with ``comment`` are left out, and lines that belong to the one before are joined to it. The result
+The steps are: the text is decoded, colours (terminal escapes) are removed, the first ``skip_lines`` lines and
+lines that begin with ``comment`` are dropped, and lines that belong to the one before are joined to it. The result
 depends only on the file's bytes, however they are divided; a line's first LINE_BYTES determine its kind.
 
-A record of several lines has ``joint`` in place of the line ends inside. Only the next line shows that it is
-complete, so its line end is returned with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends, and the
-next line begins another: a pattern that never matches costs no memory.
+In a record of several lines, ``joint`` replaces the line ends inside. Only the next line shows that the record is
+complete, so the record's line end is returned with that line. At LINES_MAX lines or BYTES_MAX bytes a record ends,
+and the next line begins another: a pattern that never matches costs no memory.
 
 With ``cri`` the lines are those that ``cri_source`` makes, and these rules apply to their contents. A
 record has the time and stream of its first line, and ends where a line of the other stream follows.
@@ -117,7 +117,7 @@ class TextLines(Framing):
         return b"".join(out), _Place(skipped, lines, size, inside, stream)
 
     def _belongs(self, line: bytes, lines: int, size: int) -> bool:
-        """True if a line belongs to the record before it, as blank ones do."""
+        """True if a line belongs to the record before it. Blank lines do."""
         if lines >= LINES_MAX or size >= BYTES_MAX:
             return False
         line = line[:LINE_BYTES]
@@ -129,7 +129,7 @@ class TextLines(Framing):
 
 
 def _part(data: bytes, way: Bytes) -> int:
-    """Returns how much of a long unfinished line can be returned, without splitting a character, line end or
+    """Returns how many bytes of a long unfinished line can be returned without splitting a character, line end or
     colour."""
     end = len(data) - len(data) % way.width
     if end < PART_BYTES * way.width:

@@ -36,7 +36,7 @@ _BOOLEANS = {b"T": b"true", b"F": b"false"}
 
 @dataclass(frozen=True, slots=True)
 class ZeekLayout:
-    """The content of one header. ``fault``: why its records cannot be read."""
+    """The columns and marks that a header declares. ``fault``: why its records cannot be read."""
 
     separator: bytes = b"\t"
     set_separator: bytes = b","
@@ -69,7 +69,7 @@ class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
         return b"{" + b",".join(members) + b"}"
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Splits the whole block at the separators at once, if the separator is one byte."""
+        """Returns each record's key. Splits the whole block at once if the separator is one byte."""
         layout, cutter = self._known(file.header)
         if layout.fault or cutter is None:
             return super().keys(block, file)

@@ -99,8 +99,8 @@ class Inferred:
 class Unclear:
     """No single reading stands out.
 
-    ``problem`` and ``todo`` are one line each. ``example`` is a file, of the logs' own fields if they can be read at
-    all. ``words``: equivalent options, if there are any.
+    ``problem`` and ``todo`` are one line each. ``example``: a configuration file, with the logs' own fields if they
+    could be read. ``words``: equivalent options, if there are any.
     """
 
     problem: str
@@ -179,7 +179,7 @@ def infer(
 
 
 def one_log(sample: Sample) -> Unclear:
-    """Refuses one log for both sides, as its primary records are unknown."""
+    """Returns why one log cannot be both sides: it is unknown which of its records are primary."""
     side = read_side(sample)
     counted = None if isinstance(side, str) else _kinds(side)
     kinds, example = "", _template()
@@ -188,13 +188,13 @@ def one_log(sample: Sample) -> Unclear:
         example = _split(side, *counted)
     return Unclear(
         f"--primary and --foreign name the same logs{kinds}, and it is unclear which of the records are primary",
-        "name different logs, or write a configuration file that separates them by skip, and name it with --config",
+        "name different logs, or write a configuration file that separates them with skip, and pass it with --config",
         example,
     )
 
 
 def _split(side: Side, kind: str, counts: Counter[str]) -> str:
-    """Returns a file in which both sides read one log, and each skips all kinds but one."""
+    """Returns a configuration file in which both sides read the same log, and each skips all kinds but one."""
     (first, _), (second, _) = counts.most_common(2)
     keys = [name for name in side.names() if KEY_NAME.search(name) and name != kind]
     key = min(keys or side.names(), key=lambda name: side.is_unique(name))
@@ -212,7 +212,7 @@ def _shown_kinds(name: str, counts: Counter[str]) -> str:
 
 
 def _kinds(side: Side) -> tuple[str, Counter[str]] | None:
-    """Counts the kinds of a log's records by the field that best distinguishes them."""
+    """Returns the field that best distinguishes kinds of records, and the number of records of each kind."""
     found = [(name, Counter(side.values(name))) for name in side.names()]
     found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
     return min(found, key=lambda each: (each[0].count("."), _KIND_RANK.search(each[0]) is None), default=None)
@@ -228,8 +228,8 @@ def describe(
 ) -> tuple[dict[str, Any], tuple[str, ...]] | str:
     """Returns one side's table: the given parts, at least its key, and the rest inferred from its records.
 
-    ``told["time"]`` may be a field's name alone, or have only a unit. With the table comes a line for each choice. A
-    text says why the side is unclear.
+    ``told["time"]`` may be a field's name alone, or have only a unit. Also returns a line for each choice. If the
+    side is unclear, returns a text that says why.
     """
     table, role, lines = dict(told), "foreign" if foreign else "primary", list[str]()
     side = read_side(sample, written)
@@ -269,7 +269,7 @@ def describe(
 
 
 def _absent(side: Side | str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the marks of absent values that occur in the fields that a table names."""
+    """Returns the ``absent`` setting: marks of absent values found in the fields that the table names."""
     if isinstance(side, str) or "absent" in table:
         return {}
     named = [*_key_fields(table["key"]), *_key_fields(table.get("id", ())), *_time_fields(table.get("time"))]
@@ -283,7 +283,7 @@ def no_field(role: str, side: Side, name: str, what: str) -> str:
 
 
 def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
-    """True if the table reads the side's records as this module did; otherwise its fields have other names."""
+    """True if the table reads records in the format that this module found; otherwise fields may differ in name."""
     found = side.config("")
     told = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     if "format" not in told:
@@ -336,7 +336,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
 
 def _todo(what: str) -> str:
     return (
-        f"write a configuration file ({what}), try it with photon adapter test, and name it with --config "
+        f"write a configuration file ({what}), try it with photon adapter test, and pass it with --config "
         f"(formats: {', '.join(FORMATS)}; the page Adapters of the documentation has examples)"
     )
 
@@ -354,11 +354,11 @@ def _shown(side: Side) -> str:
 
 def _key_line(primary: Side, best: Candidate, first: Key, second: Key) -> str:
     one, other = (repr(key) if isinstance(key, str) else said_key("", key)[1] for key in (first, second))
-    sides = ": on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
+    sides = " on both sides" if one == other else f" of the primary records, {other} of the foreign ones"
     what = f"key = {one}{sides}"
     named = ", judged by their names" if best.bits == 0 else ""
     return (
-        f"{what}, unique among primaries, {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
+        f"{what}, unique among primaries; {best.contained:.0%} of the sampled foreign values ({best.overlap:,}) are "
         f"among the sampled primaries ({len(primary.rows):,}){named}"
     )
 
@@ -406,7 +406,7 @@ def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:
-    """Returns a usable file of the logs' own fields, to be corrected."""
+    """Returns a configuration file with the logs' own fields, for the user to correct."""
     notes = ["Made from the logs' own fields; correct any mistakes."]
     shown = [choice.best] if choice.best else list(choice.shown)
     for number, each in enumerate(shown, 1):
@@ -507,7 +507,7 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
         f"({many(side.repeated, 'repeated line')} in the sample)"
     )
     if len(sure) > 1:
-        said += f"; {' and '.join(map(repr, sure[:3]))} may both be one"
+        said += f"; {' and '.join(map(repr, sure[:3]))} could each be the id"
     elif doubts:
         said += f"; {' and '.join(f'{name!r} {why}' for name, why in list(doubts.items())[:3])}"
     if first := next(iter((*sure, *named, *unique, *_like_ids(side, taken))), None):
@@ -525,7 +525,7 @@ def _like_ids(side: Side, taken: Collection[str]) -> Iterator[str]:
 
 
 def _names_the_event(side: Side, name: str) -> bool:
-    """True for a nested field only if it is the event's or that of the log's subject."""
+    """True if a nested field holds an id of the event itself, or of the thing that the log is named after."""
     name = untyped(name)
     if _EVENT.fullmatch(name) or _OWN.fullmatch(name):
         return True
@@ -535,7 +535,7 @@ def _names_the_event(side: Side, name: str) -> bool:
 
 
 def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
-    """Returns why a field named like the event's own id may still not be it; empty if nothing speaks against it."""
+    """Returns why a field named like the event's own id may be another id; empty if there is no reason."""
     values = side.values(name)
     if all(map(_EVENT_ID_VALUE.fullmatch, values)):
         return ""
@@ -550,7 +550,7 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
 
 
 def _changes(side: Side, name: str) -> bool:
-    """True if a field holds one of a few states of a thing. An HTTP status is not a state."""
+    """True if a field holds one of a few states of a thing, so that several events may name the same thing."""
     values = set(side.values(name))
     if not _CHANGE.fullmatch(name):
         return _TYPE.fullmatch(name) is not None and len(values) == 1  # only one type so far, but others may follow

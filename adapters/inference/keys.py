@@ -79,12 +79,12 @@ class Candidate:
 
     @property
     def same(self) -> bool:
-        """True if one meaningful name holds all foreign values: a key even if they are few, or counters."""
+        """True if both fields have one meaningful name, and the primary one holds all foreign values."""
         return self.alike == 3 and self.overlap == self.distinct
 
     @property
     def keyed(self) -> bool:
-        """True if one of the names is a key's."""
+        """True if one of the two fields is named like a key."""
         return KEY_NAME.search(self.primary) is not None or KEY_NAME.search(self.foreign) is not None
 
     @property
@@ -92,7 +92,7 @@ class Candidate:
         return self.overlap / self.distinct if self.distinct else 0.0
 
     def evidence(self, primaries: int) -> str:
-        """Describes the evidence for a person, in one line."""
+        """Describes the evidence in one line, for display."""
         unique = "unique there" if self.unique == 1 else f"{self.unique:.1%} of its values there are unique"
         chance = "; chance could explain this" if self.bits < BITS_MIN else ""
         return (
@@ -135,7 +135,7 @@ class Keys:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """All pairs with a value in common, best first."""
+        """Returns all pairs of fields that have a value in common, best first."""
         primary, named = self._told
         return self._found(_fields(self._primary, primary), _fields(self._foreign, named))
 
@@ -152,7 +152,7 @@ class Keys:
         return sorted(found, key=_order)
 
     def choose(self, *, explain: bool = True) -> Choice:
-        """Returns the candidate that stands out; with ``explain`` why none does."""
+        """Returns the candidate that stands out; if none does and ``explain`` is set, why."""
         found = self.candidates
         shown = tuple(found[:2])
         sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
@@ -170,7 +170,7 @@ class Keys:
         return Choice(best, "", (best,))
 
     def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
-        """Returns the one pair whose names are evidence, if values are none."""
+        """Chooses the only pair whose names are evidence. Used if the values are no evidence."""
         if not named:
             left_out, missing = self._left_out()
             if left_out:
@@ -210,7 +210,7 @@ class Keys:
         return best.alike == 3 and best.keyed and rival.alike < 2 and best.contained >= rival.contained
 
     def _left_out(self) -> tuple[tuple[Candidate, str] | None, str | None]:
-        """Returns the pair that would be the key but for a field that is not considered, and the reason.
+        """Returns the pair that would be the key if all fields were considered, and why one of them is not.
 
         Also returns the foreign field that too many records lack.
         """
@@ -239,13 +239,13 @@ class Keys:
                 return f"{name!r} is missing in {lacking:.0%} of the {role} records" + leave * (role == "foreign")
             if name not in _fields(side, None):
                 values = set(side.values(name))
-                what = "has one value only" if len(values) < 2 else "looks like a time or a measure"
+                what = "has only one value" if len(values) < 2 else "looks like a time or a measurement"
                 return f"{name!r} {what} in the {role} records"
         return None
 
     def pairs(self, contained: float) -> list[Candidate]:
-        """Returns pairs of fields, unique or not, where at least this share of the foreign values is among the
-        primary ones; pairs of similar names come first.
+        """Returns pairs of fields, unique or not, where primary values include at least the share ``contained`` of
+        foreign ones; pairs with similar names come first.
         """
         fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary, None)}
         found = []
@@ -258,7 +258,7 @@ class Keys:
         return sorted(found, key=lambda each: (each.primary != each.foreign, -each.alike, -each.bits))
 
     def _agree(self, one: Candidate, other: Candidate) -> bool:
-        """True if both name the same primary record in all foreign records in which both name one."""
+        """True if both refer to the same primary record in nearly all foreign records in which both refer to one."""
         both = same = 0
         known, others = self._place(one.primary), self._place(other.primary)
         for row in self._foreign.rows:
@@ -295,7 +295,7 @@ class Keys:
         )
 
     def _telling(self, primary: str, foreign: str) -> bool:
-        """True if the names are the logs' own, not positions in a line."""
+        """True if the logs contain the names; False if the names are made from positions in a line."""
         sides = ((self._primary, primary), (self._foreign, foreign))
         return not any(side.columns or (side.pattern and PLACE.fullmatch(name)) for side, name in sides)
 
@@ -321,8 +321,8 @@ class Keys:
             sides = (self._primary, self._told[0]), (self._foreign, self._told[1])
             primary, foreign = (", ".join(_fields(side, told)[:6]) or "none" for side, told in sides)
             return (
-                "no foreign value is among the values of a field that is unique in the primary records (the foreign "
-                f"fields {foreign} were compared with the primary fields {primary}); name the key"
+                "no foreign field has a value in common with a field that is unique in the primary records (the "
+                f"foreign fields {foreign} were compared with the primary fields {primary}); name the key"
             )
         best = self.candidates[0]
         if best.unique < 1:
@@ -373,7 +373,7 @@ class _Field:
         return True
 
     def density(self, value: str) -> float:
-        """Returns the probability that a value like this one is among them by chance."""
+        """Returns the probability that a value of this form is among the field's values by chance."""
         assert self._ready
         match = _NUMBERED.fullmatch(value)
         group = self._numbers.get((match["before"], match["after"])) if match else None
@@ -389,7 +389,7 @@ class _Field:
 
 
 def _bits(overlap: int, distinct: int, expected: float) -> float:
-    """Returns the bits of evidence that the overlap exceeds the ``expected`` one by chance."""
+    """Returns the bits of evidence that the overlap is not due to chance, which would give ``expected``."""
     share, chance = overlap / distinct, min(expected / distinct, 1.0)
     if share <= chance:
         return 0.0
@@ -424,7 +424,7 @@ def _counts(values: Sequence[str]) -> bool:
 
 
 def counts_densely(values: Sequence[str]) -> bool:
-    """True for numbers with one prefix that are as dense as those of a counter."""
+    """True for numbers with one prefix that are as dense as a counter's."""
     groups: dict[tuple[str, str], set[int]] = {}
     for value in values:
         if match := _NUMBERED.fullmatch(value):
@@ -480,4 +480,4 @@ def _pair(each: Candidate) -> str:
 
 
 def _either(one: Candidate, other: Candidate) -> str:
-    return f"the key may be {_pair(one)} or {_pair(other)}: both are unique among the primary records, and too close"
+    return f"the key may be {_pair(one)} or {_pair(other)}: the evidence for both is about equal"

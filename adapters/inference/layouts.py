@@ -1,4 +1,4 @@
-"""A sample's text before its lines are records: encoding, colours, JSON in any layout, lines that belong together."""
+"""Turns a sample's text into records: finds its encoding, colours, layout of JSON, and lines that belong together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BEGINS_SHARE = 0.05
 
 
 class Text(NamedTuple):
-    """Records of each file as UTF-8, the settings that make them so, and a line for each guess."""
+    """Each file's records as UTF-8, the settings that produce them, and a line for each guess."""
 
     sample: dict[str, list[bytes]]
     settings: dict[str, Any]
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 
 def plain(sample: Mapping[str, Sequence[bytes]]) -> Text | str:
-    """Decodes a sample and removes colours. Returns the reason if that is impossible."""
+    """Decodes a sample and removes colours. If that is impossible, returns a text that says why."""
     settings: dict[str, Any] = {}
     notes: list[str] = []
     files = {name: list(records) for name, records in sample.items()}
@@ -97,9 +97,9 @@ def _is_utf8(record: bytes) -> bool:
 def json_objects(
     sample: dict[str, list[bytes]], records: Sequence[bytes]
 ) -> tuple[list[bytes], dict[str, Any]] | str | None:
-    """Returns the objects of JSON that is not one a line, with its settings.
+    """Returns the objects, and the settings, of JSON that is not one object a line.
 
-    A text says why it cannot be read; ``None`` means that it is no such JSON.
+    A text says why it cannot be read; ``None`` means that the sample is not such JSON.
     """
     first = records[0].removeprefix(BOM).strip()
     named = _LISTS.match(b"\n".join(records[:HEAD_LINES]).removeprefix(BOM))
@@ -126,7 +126,7 @@ def _objects(sample: Mapping[str, Sequence[bytes]], name: str = "") -> list[byte
 
 
 def _cut(framing: JsonObjects, data: bytes) -> list[bytes]:
-    """Returns the records before any other text."""
+    """Returns the records up to the first text that is not JSON."""
     data = data.removeprefix(BOM)
     text, good, bad = b"", 0, len(data) + 1
     while bad - good > 1:
@@ -139,7 +139,7 @@ def _cut(framing: JsonObjects, data: bytes) -> list[bytes]:
 
 
 def _array(first: bytes) -> str:
-    """Describes one JSON array, on one line or over many; not lines that begin with a time in brackets."""
+    """Describes a JSON array, on one line or over many; empty for lines that begin with a time in brackets."""
     rest = first[1:].strip()
     if rest and rest[:1] not in b'{[]"':
         return ""
@@ -151,7 +151,7 @@ def _array(first: bytes) -> str:
 
 
 def _list(sample: Mapping[str, Sequence[bytes]], records: Sequence[bytes], name: str) -> str:
-    """Describes objects that consist of a list; empty if there is more in them."""
+    """Describes objects whose content is the list ``name``; empty if they hold anything else."""
     whole = _objects(sample)[:100]
     lists = [found for record in whole if (found := _list_of(record, name)) is not None]
     if whole and len(lists) == len(whole) and any(map(len, lists)):
@@ -162,7 +162,7 @@ def _list(sample: Mapping[str, Sequence[bytes]], records: Sequence[bytes], name:
 
 
 def _list_of(record: bytes, name: str) -> list[Any] | None:
-    """Returns the objects of the list that a JSON object consists of; ``None`` if there is more in it."""
+    """Returns the objects in the list ``name`` of a JSON object; ``None`` if the object holds other content."""
     try:
         fields = parse_object(record)
     except BadRecord:
@@ -183,7 +183,7 @@ def _is_object(record: bytes) -> bool:
 
 
 def gathered(sample: Mapping[str, Sequence[bytes]]) -> tuple[str, dict[str, list[bytes]]] | None:
-    """Recognises records of several lines, such as stack traces; returns the pattern of first lines, and the
+    """Recognises records of several lines, such as stack traces. Returns the pattern of their first lines, and the
     records."""
     for begins in _BEGINS:
         match = re.compile(begins.encode()).match

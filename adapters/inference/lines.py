@@ -1,4 +1,4 @@
-"""A pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
+"""Finds a pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
 
 Covers access logs and most applications' logs. Lines without a recognised time are left to the user.
 """
@@ -60,7 +60,7 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
 
 
 def _tokens(line: str) -> list[Token]:
-    """Cuts a line into tokens; returns none if it is not made of tokens between single spaces."""
+    """Cuts a line into tokens; returns an empty list if they are not separated by single spaces."""
     tokens: list[Token] = []
     at = 0
     while len(tokens) < TOKENS_MAX and (match := _TOKENS.match(line, at)):
@@ -78,7 +78,7 @@ def _kinds(tokens: Sequence[Token]) -> str:
 
 
 def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
-    """Returns the kinds of tokens that nearly all lines begin with.
+    """Returns the kinds of tokens, one letter each, with which nearly all lines begin.
 
     Ends before the first ``name=value``, where names matter more than order, and before free text.
     """
@@ -95,7 +95,7 @@ def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
 
 
 def _is_root(lines: Sequence[Sequence[Token]], place: int) -> bool:
-    """True for AWS's trace ids, ``"Root=1-67891233-…"``: the id is the text after its name."""
+    """True if the tokens at ``place`` are AWS's trace ids, ``"Root=1-67891233-…"``."""
     texts = [tokens[place][2] for tokens in lines if tokens[place][0] == "Q"]
     return len(texts) == len(lines) and sum("Root=1-" in text for text in texts) >= ALIKE_SHARE * len(texts)
 
@@ -126,7 +126,8 @@ def _group(kind: str, name: str) -> str:
 
 
 def _behind(lines: Sequence[Sequence[Token]], width: int, needed: float) -> list[tuple[str, str]]:
-    """Returns names that nearly all lines have after the shape, in the first line's order, with their groups."""
+    """Returns (name, group) of each ``name=value`` that nearly all lines have after the shape, in the order of the
+    first line."""
     texts: dict[str, list[str]] = {}
     for tokens in lines:
         for name, text in {name: text for _, name, text in tokens[width:] if name}.items():

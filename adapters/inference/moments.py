@@ -1,4 +1,4 @@
-"""Finds the field of the event time and its format: detected by the values, chosen by names."""
+"""Finds the field of the event time, and its format. Values show which fields are times; names decide among them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tai64n_times(side: Side) -> list[TimeConfig]:
 
 
 def find_time(side: Side) -> TimeConfig | str | None:
-    """Returns the event time, a text that says why it is unclear, or ``None`` if no field is like a time."""
+    """Returns the event time, a text that says why it is unclear, or ``None`` if no field looks like a time."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
     found = _chosen(side)
@@ -87,7 +87,7 @@ def _chosen(side: Side) -> TimeConfig | str | None:
 def candidates(side: Side) -> list[TimeConfig]:
     """Returns fields whose values are times and whose names do not say otherwise.
 
-    A column without a name that holds whole numbers is included only if they increase like a log's times.
+    An unnamed column of whole numbers is included only if they increase like a log's times.
     """
     found = []
     for name in side.names():
@@ -101,7 +101,7 @@ def candidates(side: Side) -> list[TimeConfig]:
 
 
 def implausible(side: Side, time: TimeConfig) -> str:
-    """Returns why numbers are hardly Unix times, judged by their files' last writes; empty if they may be."""
+    """Returns why numbers can hardly be Unix times, given when their files were written; empty if they may be."""
     if side.written is None or time.unit is None:
         return ""
     scale, origin_s = 10 ** (9 - UNIT_EXPONENTS[time.unit]), UNIT_ORIGINS_NS.get(time.unit, 0) // NS_PER_S
@@ -114,11 +114,11 @@ def implausible(side: Side, time: TimeConfig) -> str:
     when = f"{years} years {'before' if odd < side.written[1] else 'after'} its file was written"
     swift = all(low <= each + SWIFT_S <= high for each in seconds)
     hint = '; counted from 2001 (Swift, Cocoa) they fit: origin = "2001-01-01"' if swift else ""
-    return f"{time.field} as a Unix time in {time.unit} is of {utc(int(odd * NS_PER_S))[:10]}, {when}{hint}"
+    return f"{time.field} as a Unix time in {time.unit} is {utc(int(odd * NS_PER_S))[:10]}, {when}{hint}"
 
 
 def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
-    """Warns about event times unlikely in a log, with a better reading; empty if they are plausible."""
+    """Returns a warning about implausible event times, with a better reading; empty if they are plausible."""
     low, high = (bound * NS_PER_S for bound in EPOCH_S)
     outside = [ns for ns in times_ns if not low <= ns <= high]
     if 2 * len(outside) < len(times_ns):
@@ -142,9 +142,9 @@ def _moment(ns: int) -> str:
 
 
 def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeConfig) -> str:
-    """Returns an offset that foreign times without a zone seem to have, judged by the primary records they belong to.
+    """Returns the zone offset that foreign times seem to have, judged by the primary records they belong to.
 
-    Empty if they have a zone, or nothing speaks against UTC.
+    Empty if the times name a zone, or may well be UTC.
     """
     other = next((each for each in candidates(primary) if _has_zone(primary, each)), None)
     if other is None or _has_zone(foreign, time):
@@ -181,7 +181,7 @@ def ambiguous_times(side: Side) -> list[TimeConfig]:
 
 
 def yearless_times(side: Side) -> list[TimeConfig]:
-    """Returns times without a year. Their year is a guess by the last write, for a person to correct."""
+    """Returns times without a year. Their year is guessed from the file's last write, for the user to correct."""
     year = int(utc(int(side.written[0] * NS_PER_S))[:4]) if side.written else 2026
     found = ((name, yearless(side.values(name))) for name in side.names())
     return [TimeConfig(field=name, format=pattern, year=year) for name, pattern in found if pattern]
@@ -198,7 +198,7 @@ def _none_fits(side: Side) -> str | None:
         which = f"{ambiguous[0].field} may be written month first or day first"
     elif undated := yearless_times(side):
         which = (
-            f"{undated[0].field} has no year; name that of each file's first line, or \"name\" if the files' names "
+            f'{undated[0].field} has no year; name the year of each file\'s first line, or "name" if file names '
             "have a date"
         )
     elif tai := tai64n_times(side):
@@ -208,7 +208,7 @@ def _none_fits(side: Side) -> str | None:
     elif odd:
         which = odd[0]
     elif named:
-        which = f"{', '.join(named[:6])} could be it but have no known unit or format"
+        which = f"{', '.join(named[:6])} may be the event time, but have no known unit or format"
     elif rare:
         lacking = 1 - len(side.values(rare[0])) / len(side.rows)
         which = f"{rare[0]} is missing in {lacking:.0%} of the records"
@@ -220,7 +220,7 @@ def _none_fits(side: Side) -> str | None:
 
 
 def unnamed_times(side: Side) -> list[TimeConfig]:
-    """Returns numbers under other names that increase like a log's times and may be Unix times."""
+    """Returns fields not named like times whose numbers increase like a log's times and may be Unix times."""
     found = (time_of(name, side.values(name)) for name in side.names() if not is_named_time(name))
     return [
         time
@@ -241,7 +241,7 @@ def _leaf(name: str) -> str:
 
 
 def _rank(time: TimeConfig) -> tuple[int, int]:
-    """Ranks outer fields first."""
+    """Returns a sort key that ranks outer fields first."""
     return time.field.count("."), NAMES.index(_leaf(time.field))
 
 

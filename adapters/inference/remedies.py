@@ -1,5 +1,5 @@
-"""Finds keys where no field is one as it is written: a part of a field, values that differ in spelling, two fields. A
-part is used like a field. The others are only suggested: whether "ab" and "AB" are equal is for the user to decide.
+"""Finds keys when no whole field is a key: a part of a field, values that differ in spelling, or two fields. A part
+is used like a field. The others are only suggested: whether "ab" and "AB" are equal is for the user to decide.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _MEMBER = re.compile(r"[?&]([A-Za-z0-9_.~-]{1,64})=")
 
 
 def remedy(primary: Side, foreign: Side, *, whole: bool) -> Choice | None:
-    """Returns the first key that stands out among parts, when values are normalised, or of two fields together.
+    """Returns the first key that stands out: a part of a field, a field with normalised values, or two fields.
 
-    At most ``ROWS_MAX`` primary records are looked at.
+    Looks at no more than ``ROWS_MAX`` primary records.
     """
     few = replace(primary, rows=primary.rows[:ROWS_MAX], _values={}, _names=[])
     every = whole and len(few.rows) == len(primary.rows)
@@ -71,7 +71,7 @@ def remedy(primary: Side, foreign: Side, *, whole: bool) -> Choice | None:
 
 
 def _words(primary: Side, foreign: Side) -> Iterator[tuple[Words, Words, str]]:
-    """Yields settings to try for the primary and the foreign key, and their meaning if the user must decide."""
+    """Yields settings to try for the primary and the foreign key, and what the user must confirm about them."""
     yield from ((words, words, said) for words, said in WRITINGS)
     for side in (foreign, primary):
         for part in (*HEADERS, *(f"?{name}" for name in _members(side))):
@@ -80,9 +80,9 @@ def _words(primary: Side, foreign: Side) -> Iterator[tuple[Words, Words, str]]:
 
 
 def _trace(keys: Keys, primary: Side, one: Side | None, foreign: Side, other: Side | None) -> Candidate | None:
-    """Returns the only pair with a trace header's id on one side and nearly all of the other's values among them.
+    """Returns the only pair in which one field has ids from trace headers, and nearly all values of the other field.
 
-    The header's form is evidence like a name: ids in it are made to be unique.
+    The form of such a header is evidence, as a name would be, because its ids are made to be unique.
     """
     found = [
         each
@@ -99,7 +99,7 @@ def _trace(keys: Keys, primary: Side, one: Side | None, foreign: Side, other: Si
 
 
 def _members(side: Side) -> list[str]:
-    """Returns the names of query members that most records have in some field."""
+    """Returns the names of members of a URL's query that most records have in some field."""
     found = Counter(
         name
         for row in side.rows[:MEMBERS_ROWS]
@@ -156,7 +156,7 @@ def _pair(primary: str, foreign: str) -> str:
 
 
 def said_key(option: str, key: Key) -> list[str]:
-    """Returns a key as options of ``photon join``."""
+    """Formats a key as options of ``photon join``."""
     parts = key if isinstance(key, tuple) else (key,)
     written = (part if isinstance(part, str) else toml_value(msgspec.to_builtins(part)) for part in parts)
     return [word for each in written for word in (option, each)]

@@ -1,4 +1,4 @@
-"""A side's sample as rows of fields, in the format that fits, judged by the records alone.
+"""Reads a side's sample as rows of fields, in the format that fits its records.
 
 Rows hold values that can be a key, an id or a time: text, integers, other numbers as their text. Byte-identical
 records count once: re-sent lines must not hide that a field is unique.
@@ -29,7 +29,7 @@ from photon.adapters.side import Key, SideConfig, TimeConfig
 
 READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
 ROWS_WITH_MIN = 3  # a field of fewer rows is not even shown
-TEXT = "are text, whose lines share no shape that has a time"
+TEXT = "are plain text without a common layout that has a time"
 TOGETHER = "other lines belong to the record before them"
 PROBED = 200  # values of a field examined to see whether it can be rewritten
 FIELDS_MAX = 500
@@ -69,7 +69,7 @@ class Side:
         return "" if is_absent(str(value)) else str(value)
 
     def values(self, name: str) -> list[str]:
-        """Returns the values of the rows that have one, in order."""
+        """Returns the field's values, in order, from the rows that have one."""
         known = self._values.get(name)
         if known is None:
             known = self._values[name] = [value for row in self.rows if (value := self.value(row, name))]
@@ -107,13 +107,13 @@ class Side:
         return len(set(values)) == len(values) > 0
 
     def is_about(self, subject: str) -> bool:
-        """True if the logs, or one of their directories, are named after it: ``orders-2026.csv`` after ``order``."""
+        """True if the logs or their directory are named after ``subject``: ``orders-2026.csv`` after ``order``."""
         parts = {part for file in self.files for part in file.lower().split("/")}
         names = (re.sub(r"[^a-z]", "", _DATES.sub("", _SUFFIXES.sub("", part))) for part in parts)
         return len(subject) > 2 and any(_singular(name) == _singular(subject) for name in names)
 
     def config(self, key: Key, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
-        """Returns the configuration that reads this side by these fields."""
+        """Returns a configuration of this side with these fields."""
         config = SideConfig(
             format=self.format,
             key=key,
@@ -232,7 +232,7 @@ def _side_of(table: Table, files: tuple[str, ...]) -> Side:
 
 
 def _lines(files: tuple[str, ...], distinct: Sequence[bytes]) -> Side | None:
-    """Returns rows of lines of one shape."""
+    """Returns the rows of lines that have one common shape; ``None`` if they have none."""
     pattern = pattern_of(distinct)
     if pattern is None:
         return None
@@ -299,7 +299,7 @@ def _zeek_rows(sample: Sample) -> list[Row] | None:
 
 
 def _logfmt_row(record: bytes) -> Row | None:
-    """Reads one record; ``None`` if it is not logfmt, or barely so: logfmt takes plain text for flags."""
+    """Reads one record; ``None`` if it is not logfmt, or hardly: plain text is valid logfmt, a row of flags."""
     try:
         fields = parse_pairs(record)
     except BadRecord:

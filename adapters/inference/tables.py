@@ -42,7 +42,7 @@ class Table:
 
 
 def table_of(sample: Mapping[str, Sequence[bytes]]) -> Table | str | None:
-    """Returns the table with most columns; a text describing what is nearly one; or ``None``."""
+    """Returns the table with most columns; a text that describes a near miss; or ``None``."""
     files = [list(records) for records in sample.values() if any(map(bytes.strip, records))]
     for records in files:
         records[0] = records[0].removeprefix(BOM)
@@ -104,7 +104,7 @@ def _table(files: Sequence[Sequence[bytes]], delimiter: bytes, skip: int) -> Tab
     if title and not header:  # lines above data are a header of other columns
         return None
     if header is None or (kind == "blanks" and not (header and count >= TYPED_SHARE * total)):
-        unclear = "it is unclear whether the first line names them: write columns = […], or header = true with names"
+        unclear = "it is unclear whether the first line names them: set columns = […], or header = true with names"
         return f"hold {named} and {columns} columns, and {unclear}" if kind != "blanks" else None
     rows = list(_named(tables, columns, header=header))
     if not rows:
@@ -141,8 +141,8 @@ def _w3c_rows(files: Sequence[Sequence[bytes]]) -> Iterator[Row]:
 def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool | None:
     """True if each file's first record names the columns; ``None`` if that is unclear or the files disagree.
 
-    Evidence for a header: a first record with a cell that is not a number, time or code like all others of its
-    column; files that all begin with the same record. Against it: a number or a time in it, a cell that occurs again
+    Evidence for a header: a cell of the first record that, unlike all others in its column, is not a number, time or
+    code; the same first record in all files. Evidence against: a number or a time in it, a cell that occurs again
     below, files that begin differently.
     """
     firsts = [rows[0] for rows in files]
@@ -196,7 +196,7 @@ def _all_are(kind: Callable[[str], bool], values: Sequence[str]) -> bool:
 
 
 def _common_shape(values: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the common shape of codes that contain digits, such as hex digests or ``ord-17``; ``None`` if none."""
+    """Returns the common shape of codes with digits, such as hex digests or ``ord-17``; ``None`` if there is none."""
     shape, count = Counter(map(_shape, values)).most_common(1)[0]
     return shape if count >= TYPED_SHARE * len(values) and ("9" in shape[0] or "#" in shape[0]) else None
 

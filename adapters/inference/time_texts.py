@@ -42,7 +42,7 @@ RISING_SHARE = 0.95
 
 
 def is_moment(text: str) -> bool:
-    """True if it can hardly be anything but a time written as text."""
+    """True if ``text`` is almost certainly a time."""
     return _TEXT.fullmatch(text) is not None and format_of([text]) != ()
 
 
@@ -63,7 +63,7 @@ def is_named_time(name: str) -> bool:
 
 
 def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
-    """Returns how a field's values are read as times; ``None`` if they are not, or can be read in two ways."""
+    """Returns how to read a field's values as times; ``None`` if they are not times, or can be read in two ways."""
     if (unit := unit_of(values)) is not None:
         return TimeConfig(field=name, unit=unit)
     formats = format_of(values)
@@ -71,7 +71,7 @@ def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
 
 
 def seconds_of_a_day(values: Sequence[str]) -> bool:
-    """True for numbers that increase from a midnight: the day they count from has to be configured."""
+    """True for increasing numbers that seem to be seconds since a midnight. Their day has to be configured."""
     if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
         return False
     return rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
@@ -90,7 +90,7 @@ def unit_of(values: Sequence[str]) -> str | None:
 
 
 def yearless(values: Sequence[str]) -> str:
-    """Returns the format of times that have no year, as classic syslog's; empty if they are no such times."""
+    """Returns the format of times without a year, as in classic syslog; empty for other values."""
     return next(
         (each for each in _YEARLESS if values and _all_read(PatternTime(each, year_of=_leap).from_text, values)), ""
     )

@@ -25,7 +25,7 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class OversizedRecord:
-    """A record longer than the limit: not returned as data, reported with its position."""
+    """The position of a record longer than the limit, which is not returned as data."""
 
     offset: int
     length: int

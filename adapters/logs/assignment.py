@@ -30,7 +30,7 @@ class Logs:
         sources: OpenFiles,
         problems: ProblemReporter,
     ) -> None:
-        """``touched``: identities examined by the next ``match``; files add to it too."""
+        """``touched``: identities that the next ``match`` examines; ``Files`` adds to it too."""
         self._sources = sources
         self._problems = problems
         self._touched = touched
@@ -62,7 +62,7 @@ class Logs:
         return reversed(self._of_record.get(record, {}))
 
     def read_whole(self, file: TrackedFile) -> Head | None:
-        """Implements ``read_whole`` for Files."""
+        """Returns the head of a final file that an earlier process read to its end; otherwise ``None``."""
         head = head_by_path(file.path)
         log = self.all.get(head.identity)
         if log is None or log.proof != proof_of_whole(file.key):
@@ -143,14 +143,14 @@ class Logs:
         self._problems.tell(ProblemKind.COPY, path, what)
 
     def tell_all_rivals(self) -> None:
-        """Reports all rivals: no later scan can explain them."""
+        """Reports all copies of other logs now, as no later scan can explain them."""
         for log in self.all.values():
             for path in log.rivals:
                 self._tell_rival(log, path)
 
     # -- files that are gone -----------------------------------------------------------------------------------------
     def _orphaned(self, log: TrackedLog) -> None:
-        """Handles a log without files. One that is open is read to its end, unless it was overwritten."""
+        """Handles a log whose files are gone. A file that is still open is read to its end, unless overwritten."""
         file = log.file
         assert file is not None
         source = self._sources.get(log.identity)

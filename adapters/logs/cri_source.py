@@ -7,8 +7,8 @@ line. A line that is not CRI is left unchanged, for the adapter to reject; one t
 made here gets a leading blank.
 
 This is a forward stream, like compressed files. Its bytes depend only on those of the file, so offsets stay valid
-over restarts. Parts without their end wait (``cut_short``). At most HELD_BYTES of them are kept in memory for each
-stream; the parts of a longer record are read again once its last one has arrived.
+over restarts. Parts wait until the part marked F arrives (``cut_short``). At most HELD_BYTES of them are kept in
+memory for each stream; the parts of a longer record are read again once its last one has arrived.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLANK = (b"\n", b"\r\n")
 
 
 class Fragment(NamedTuple):
-    """A line, or a part of one that is longer than the data read."""
+    """A line, or a piece of a line that is longer than the data read at once."""
 
     at: int  # offset of its line, -1: it continues the previous fragment
     label: bytes  # time and stream
@@ -52,7 +52,7 @@ class Cutter:
         self.rest = b""  # start of a line whose head is incomplete
 
     def feed(self, data: bytes) -> list[Fragment]:
-        """Returns the lines and parts of lines up to the end of the data, except ``rest``."""
+        """Returns the lines and pieces of lines in ``data``. A last line with half a head stays in ``rest``."""
         data, begin, base = self.rest + data, 0, self.at
         self.rest = b""
         found = []
@@ -128,7 +128,7 @@ class Again:
 
 
 class CriSource(ForwardBytes):
-    """The records of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the records of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 
@@ -166,7 +166,7 @@ class CriSource(ForwardBytes):
     def _next(self) -> bytes:
         """Returns the file's next bytes.
 
-        If the bytes before them have changed, the file has been replaced: then it returns nothing, which makes the
+        Returns nothing if the bytes before them have changed, because the file has been replaced; this makes the
         follower look again.
         """
         known = self._before
@@ -180,7 +180,7 @@ class CriSource(ForwardBytes):
         return data
 
     def _lines(self, data: bytes) -> bytes:
-        """Converts data; fast if all lines are records, as in most blocks except for their first and last line."""
+        """Converts data to lines. Fast if all its lines are whole records, as in most blocks except at their ends."""
         begun = self._cutter.inside or self._cutter.rest
         begin = (data.find(b"\n") + 1 or len(data)) if begun else 0
         end = max(data.rfind(b"\n") + 1, begin)

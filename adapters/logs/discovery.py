@@ -1,4 +1,4 @@
-"""Finds the files of a directory that are logs: names, patterns, and one stat each."""
+"""Finds the logs in a directory by their names and patterns, with one stat per file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Enter = Callable[[str], None]
 
 
 class SeenFiles(NamedTuple):
-    """The files currently at some paths."""
+    """Files found at the paths that were looked at, and the paths where there was none."""
 
     found: list[FoundFile]
     missing: list[str]
@@ -45,7 +45,7 @@ class Patterns(NamedTuple):
 
 
 def compile_patterns(patterns: Sequence[str]) -> Patterns:
-    """Compiles glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` in one part, ``[...]``.
+    """Compiles glob patterns for relative paths: ``**/`` matches any directories; ``*`` and ``?`` match no slash.
 
     Raises UsageError.
     """
@@ -61,7 +61,7 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 def _above(pattern: str) -> list[str]:
-    """Returns patterns of the parent directories of matching files."""
+    """Returns patterns that match the parent directories of the files that ``pattern`` matches."""
     if re.search(r"\[[^\]]*/", pattern):  # a class that may contain the separator
         return ["**"]
     parts = pattern.split("/")
@@ -97,7 +97,7 @@ def _translate(pattern: str) -> str:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises LogDirectoryError if it is not a directory that can be listed."""
+    """Raises LogDirectoryError if ``directory`` does not exist or cannot be listed."""
     there = elsewhere(directory)
     try:
         os.listdir(directory) if there is None else there.check()
@@ -125,7 +125,7 @@ def discover(
     A link that matches represents the log it leads to, including rolled files next to the target. ``links``: the
     directories that it may lead into, or the object that has already followed links of this directory.
 
-    Raises OSError when the directory itself cannot be listed.
+    Raises OSError if the directory itself cannot be listed.
     """
     if (there := elsewhere(directory)) is not None:
         return sorted(file for file in there.files() if _is_wanted(file.path, patterns, problems))
@@ -195,7 +195,7 @@ def look_at(
     enter: Enter = _enter_nothing,
     links: Links | None = None,
 ) -> SeenFiles:
-    """Returns the logs at, or in directories below, these paths. Raises OSError if one cannot be examined."""
+    """Looks for logs at these paths and, for directories, below them. Raises OSError if one cannot be examined."""
     links = Links(directory) if links is None else links
     links.begin(whole=False)
     seen = _seen(directory, patterns, problems, paths, enter, links)
@@ -255,7 +255,7 @@ def _is_log(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
 
 
 def _is_readable(path: str, problems: ProblemReporter) -> bool:
-    """True for a name that log directories do not ignore."""
+    """True unless the file is ignored because of its name or its compression; reports the latter."""
     return _is_named(path.rpartition("/")[2], path, problems) and _is_supported(path, problems)
 
 

@@ -1,4 +1,4 @@
-"""Logs that are not files of this machine: the interface of their storage.
+"""The interface to storage of logs that are not files of this machine.
 
 A log directory is a ``Path``; one elsewhere (``s3://BUCKET/PREFIX``) is a class of its own. Code that follows, looks
 up or slices logs gets the list of files and their bytes through this module.
@@ -36,9 +36,9 @@ class StoredFile(Protocol):
     key: tuple[int, int]  # device, inode
 
     def read(self, offset: int, length: int) -> bytes:
-        """Returns fewer bytes, or none, only at the end.
+        """Reads ``length`` bytes at ``offset``; fewer, or none, only at the end.
 
-        Raises OSError; BlockingIOError if they are being fetched and the caller should come back.
+        Raises OSError; BlockingIOError if the bytes are still being fetched: try again later.
         """
         ...
 
@@ -58,7 +58,7 @@ class Elsewhere(Protocol):
     final: bool
 
     def files(self) -> Iterator[FoundFile]:
-        """Yields all files known now. Raises OSError; BlockingIOError like ``StoredFile.read``."""
+        """Yields all files known now. Raises OSError, and BlockingIOError as ``StoredFile.read`` does."""
         ...
 
     def version(self) -> int:
@@ -70,17 +70,17 @@ class Elsewhere(Protocol):
         ...
 
     def whole_ns(self) -> int:
-        """Returns a wall clock time; files that existed at that moment are among ``files``."""
+        """Returns the wall clock time up to which ``files`` is complete: it has every file that existed then."""
         ...
 
     def check(self) -> None:
-        """Raises OSError if there is nothing to list."""
+        """Raises OSError if the directory cannot be listed."""
         ...
 
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Limits all waiting for remote bytes in this context to a moment (BlockingIOError)."""
+    """Within this context, reads of remote bytes raise BlockingIOError instead of waiting for long."""
     patience.until = time.monotonic() + HURRIED_S
     try:
         yield
@@ -99,12 +99,12 @@ def is_final(directory: Path | LogPath) -> bool:
 
 
 def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
-    """Opens a stored file. ``places``: it is not read sequentially. Raises OSError."""
+    """Opens a stored file. ``places``: for random access, not sequential reading. Raises OSError."""
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
 
 def key_of(directory: Path, path: str) -> tuple[int, int]:
-    """Returns a log's current (device, inode), as in ``StoredFile.key``. Raises FileNotFoundError, OSError."""
+    """Returns the (device, inode) of the file now at ``path``, as in ``StoredFile.key``. Raises OSError."""
     if isinstance(place := directory / path, ObjectPath):
         return open_object(place).key
     st = stat_log(directory, path)
@@ -112,7 +112,7 @@ def key_of(directory: Path, path: str) -> tuple[int, int]:
 
 
 def size_and_time(path: Path | LogPath) -> tuple[int, int]:
-    """Returns the current size and last write (ns). Raises FileNotFoundError, OSError."""
+    """Returns a file's current size and time of last write (ns). Raises OSError, such as FileNotFoundError."""
     if isinstance(path, ObjectPath):
         meta = bucket_of(path).meta(path.key)
         return meta.size, meta.modified_ns

@@ -32,9 +32,9 @@ AT_REST_MIN_S = 1.0
 
 
 def ends_in_middle(path: str) -> str:
-    """Describes a file whose source is ``cut_short``."""
+    """Describes the end of a file whose source is ``cut_short``."""
     if path.endswith(COMPRESSED_SUFFIXES):
-        return "the compressed stream ends in its middle, or in the middle of a record"
+        return "the compressed stream is incomplete, or ends in the middle of a record"
     return "the file ends in the middle of a record"
 
 
@@ -56,10 +56,10 @@ class Files:
         others: Callable[[str], bool] | None = None,
         by_path: bool = False,
     ) -> None:
-        """``read_whole``: the head of a final file that an earlier process read to its end.
+        """``read_whole`` returns the head of a final file that an earlier process read to its end.
 
-        ``by_path``: see ``Follower``. ``known_as``: the identity of the log that a file holds, under any name.
-        ``others``: True for logs that another process reads; ``None`` means that there are none.
+        ``by_path``: see ``Follower``. ``known_as`` returns the identity of the log that a file holds, under any name.
+        ``others`` returns True for logs that another process reads; ``None`` means that there are none.
         """
         self._others = others
         self._others_grown: dict[tuple[int, int], None] = {}  # files of such logs that grew, the longest ago first
@@ -91,19 +91,19 @@ class Files:
         return reversed(self._of_record.get(record, {}))
 
     def another(self, identity: str, file: TrackedFile) -> TrackedFile | None:
-        """Another file that claims this log."""
+        """Returns another file that claims this log."""
         return next((each for each in self._claims.get(identity, {}).values() if each is not file), None)
 
     def at(self, path: str) -> TrackedFile | None:
-        """The file that the last scan saw at this path."""
+        """Returns the file that the last scan saw at this path."""
         return self._paths.get(path)
 
     def known(self, key: tuple[int, int]) -> TrackedFile | None:
-        """The file with this inode."""
+        """Returns the file with this (device, inode)."""
         return self._files.get(key)
 
     def take_all(self, found: Sequence[FoundFile]) -> None:
-        """Replaces all known files."""
+        """Replaces the table of files by the result of a whole scan."""
         seen = {each.key for each in found}
         for file in [file for key, file in self._files.items() if key not in seen]:
             self.gone(file)
@@ -150,7 +150,7 @@ class Files:
             self._others_grown[file.key] = None
 
     def look_at_others(self, most: int) -> None:
-        """Identifies again up to ``most`` grown files of logs read by others."""
+        """Identifies again up to ``most`` files that grew and whose logs other processes read."""
         for key in list(islice(self._others_grown, most)):
             del self._others_grown[key]
             if (file := self._files.get(key)) is not None:
@@ -239,7 +239,7 @@ class Files:
         return not why
 
     def is_at_rest(self, file: TrackedFile) -> bool:
-        """True if a record that only a next line would end is complete, as nothing was written for long.
+        """True if nothing was written for so long that a record counts as complete which only a next line would end.
 
         Call it after reading the record.
         """
@@ -255,7 +255,7 @@ class Files:
         return file.mtime_ns
 
     def hold(self, file: TrackedFile, identity: str) -> None:
-        """Assigns the file, whose head is known, to this log, which begins like the log identified by the head."""
+        """Assigns a file to the log ``identity``, which begins like the log that the file's head identifies."""
         assert file.head is not None
         self._claim(file, replace(file.head, identity=identity))
 
@@ -277,7 +277,7 @@ class Files:
             self._changed(head.identity)
 
     def _read_head_bytes(self, file: TrackedFile, *, settled: bool = False) -> tuple[bytes, str, bool] | None:
-        """Returns the first bytes, the damage, and True if it is cut short; ``None`` if it cannot be read now."""
+        """Returns (the first bytes, the damage, True if the file is cut short); ``None`` if it cannot be read now."""
         if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
             self.later.add(file.key)
             return None

@@ -63,11 +63,11 @@ class Follower:
         """``positions``: where reading of each known log resumes.
 
         ``enter`` is called with each directory before it is listed, and with each link to a file (relative paths).
-        ``mine``: True for identities of logs that are read here, the same for all logs that begin with one record;
-        ``None`` means all. ``rest``: when a last line without line end counts at the end (``poll``); ``None`` means
-        always. ``hurried``: bytes fetched from elsewhere are returned by a later ``poll``. ``links``: directories
-        that links may lead into. ``by_path``: each path is permanently one log, also if it begins like another one.
-        Raises LogDirectoryError.
+        ``mine``: True for identities of logs to read here, the same for all logs that begin with the same record;
+        ``None`` means all. ``rest``: decides if a last line without line end counts as complete (``poll``); ``None``
+        means always. ``hurried``: bytes fetched from elsewhere are returned by a later ``poll``. ``links``:
+        directories that links may lead into. ``by_path``: each path is permanently one log, also if it begins like
+        another one. Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:
@@ -128,7 +128,7 @@ class Follower:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes on disk that existed and were never read (vanished files)."""
+        """Bytes on disk that were lost before they were read, because their files vanished."""
         return self._logs.lost_bytes
 
     def seen_ns(self, scanned_ns: int) -> int:
@@ -137,7 +137,7 @@ class Follower:
 
     @property
     def moves(self) -> int:
-        """A number that grows whenever the ``path_of`` some log may have changed."""
+        """A number that grows whenever the ``path_of`` any log may have changed."""
         return self._logs.moves
 
     @property
@@ -156,7 +156,7 @@ class Follower:
         return self._problems.unsolved(kinds)
 
     def speak(self) -> None:
-        """Reports logs that begin alike, now that events without an id of their own have been read."""
+        """Reports logs that begin alike. Call it once events without an id of their own have been read."""
         self._problems.speak()
 
     def positions(self) -> list[LogPosition]:
@@ -219,9 +219,9 @@ class Follower:
         return self._alike.recognise(file, head) if ours else head.identity
 
     def look_at_others(self) -> None:
-        """Examines the first bytes of some grown files that others read: a log of ours may have replaced theirs.
+        """Examines the first bytes of some grown files of other readers: a log of ours may have replaced theirs.
 
-        Readers of a file notice at once if a longer one replaced it on the same inode. Final files are never
+        A file's own reader notices at once if a longer one replaced it on the same inode. Final files are never
         replaced.
         """
         if self._mine is None or self._final:
@@ -235,10 +235,10 @@ class Follower:
 
     # -- scan ------------------------------------------------------------------------------------------------------
     def scan(self, changed: Collection[str] | None = None, deleted: Collection[str] = ()) -> bool:
-        """Looks for new, renamed, grown, shrunk and vanished files. True if it scanned all of the directory.
+        """Looks for new, renamed, grown, shrunk and vanished files. Returns True if it scanned the whole directory.
 
         ``changed``: only these paths (for directories: and all below them) have changed since the last scan;
-        ``deleted``: names known to be removed for good. If in doubt, scans the whole directory, with one stat per
+        ``deleted``: names known to be removed permanently. If in doubt, scans the whole directory, with one stat per
         file.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
@@ -273,7 +273,7 @@ class Follower:
         return True
 
     def _discovered(self, settled: bool) -> list[FoundFile] | None:
-        """Returns the files; ``None`` if nothing changed. ``settled``: skips unchanged ones. Raises OSError."""
+        """Returns the files; ``None`` if the listing is unchanged. ``settled``: checks that first. Raises OSError."""
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
                 self._there.version()  # waits until all were listed
@@ -285,7 +285,7 @@ class Follower:
         return discover(self._directory, self._patterns, self._problems, self._enter, self._links)
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:
-        """Returns False if in doubt; nothing has been changed then."""
+        """Scans only these paths. Returns False, without having changed anything, if a full scan is needed."""
         try:
             seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter, self._links)
         except OSError:
@@ -306,7 +306,7 @@ class Follower:
         return True
 
     def _one_name_each(self, seen: SeenFiles) -> list[FoundFile]:
-        """Drops second names of a file: it keeps its current name unless that is gone."""
+        """Keeps one name for each file: its current one, unless that is gone."""
         now = {each.path: each.key for each in seen.found}
         taken: dict[tuple[int, int], FoundFile] = {}
         for each in sorted(seen.found, key=lambda f: (f.rank, f.path)):
@@ -361,13 +361,13 @@ class Follower:
             log.queued = True
 
     def _place(self, log: TrackedLog) -> tuple[str, str, int]:
-        """Sort key: the path, but a log that begins like another comes after it, when its bytes are known."""
+        """Returns a sort key: the path, but a log that begins like another comes after it, to be compared."""
         first, _, number = log.identity.partition(ALIKE_MARK)
         return self._logs.all.get(first, log).path, first, int(number or 0)
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """Returns the next blocks, about ``max_bytes`` of them (at least one block); empty when all has been read.
+        """Returns the next blocks, about ``max_bytes`` in total (at least one block); empty when all has been read.
 
         Logs take turns. ``final``: nothing more will be appended, so last lines without line end are whole if their
         files are at rest (``unended``). Only valid when ``caught_up``.

@@ -1,4 +1,4 @@
-"""Compressed files read sequentially: a window of uncompressed bytes, and restarts for reading back."""
+"""Reads compressed files sequentially: keeps a window of uncompressed bytes, and restarts to read earlier ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK_SPACING_BYTES = 1 << 18  # between two of them at first; doubled whenever M
 
 
 class ForwardBytes(ABC):
-    """A stream by offsets (see ``reader.Source``) that can only be made sequentially. Reading back restarts it.
+    """A stream read by offset (``reader.Source``) that can only be produced sequentially; reading back restarts it.
 
     A subclass sets ``_buffer`` and ``_start`` in ``_restart`` and returns the stream's bytes in order.
     """
@@ -73,7 +73,7 @@ class Marks:
         self._spacing = MARK_SPACING_BYTES
 
     def before(self, offset: int) -> tuple[int, int, bytes]:
-        """Returns the last place at or before this ``offset`` of the lines."""
+        """Returns the last of these points at or before ``offset``, which counts the lines' bytes."""
         return self._places[bisect.bisect_right(self._places, (offset, 1 << 62)) - 1]
 
     def add(self, made: int, taken: int, state: bytes = b"") -> None:

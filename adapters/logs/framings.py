@@ -1,4 +1,4 @@
-"""Applies a side's framing between the bytes of a file and blocks of records."""
+"""Turns the bytes of a file into records, according to its side's framing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def as_lines(source: Source, framing: Framing, *, settled: bool = False) -> Sour
 
 
 def open_anywhere(path: Path | LogPath, framing: Framing, max_record: int = 1 << 20) -> Source:
-    """Opens a file as lines for reading at any place. Raises OSError."""
+    """Opens a file as lines, for random access. Raises OSError."""
     source = as_lines(open_source(path), framing, settled=True)
     return QuotedSource(source, framing, max_record) if framing.kind == "quoted" else source
 
@@ -57,7 +57,7 @@ class Lines:
 
 
 def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[Block]:
-    """Returns a piece of a Zeek log as blocks, each under its header. Raises OSError.
+    """Splits a piece of a Zeek log into blocks, each with its header. Raises OSError.
 
     If the header in force is unknown (the log was not read up to here), it is found in the log's bytes before the
     piece.
@@ -74,7 +74,7 @@ def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[
 
 
 def headed_pieces(source: Source, offset: int, data: bytes, framing: Framing, header: bytes) -> list[Headed]:
-    """Returns whole records, each run under its header. Raises OSError."""
+    """Splits whole records into runs that share a header. Raises OSError."""
     piece = Piece(offset, data, offset + len(data))
     if framing.kind != "zeek":
         return [Headed(piece, header)]

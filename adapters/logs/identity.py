@@ -1,8 +1,9 @@
 """Identifies the log that a file holds: pure functions of its name and its first bytes.
 
-An identity is 32 hex digits: 16 of the first data record, and 16 of that and the log name (the path without its
-rotation suffix). It names a log in a reader's own state, and event ids do not depend on it (``place_ids``). Files of
-another name with the same first record are compared with the bytes already read: ``same_beginnings``.
+An identity is 32 hex digits: a 16-digit hash of the first data record, and one of that record and the log name (the
+path without its rotation suffix). It names a log in a reader's own state; event ids do not depend on it
+(``place_ids``). Files of another name with the same first record are compared with the bytes already read:
+``same_beginnings``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[
 
 
 def log_name(path: str) -> str:
-    """Returns the relative path without rotation suffixes: that of a compression, one number, one date."""
+    """Returns the relative path without rotation suffixes: at most one compression, one number and one date."""
     directory, slash, name = path.rpartition("/")
     name = _strip(name, re.compile(r"\.(?:gz|zstd?|bz2|xz)$"))
     before = ""
@@ -141,7 +142,7 @@ def read_head(
 
 
 def proof_of(before: bytes) -> bytes:
-    """Returns 16 bytes that identify the log that was read up to a position; empty at its start.
+    """Returns 16 bytes that prove that a file holds the log read up to a position; empty at the log's start.
 
     ``before``: the PROOF_BYTES before the position, or fewer at the start. Line ends inside quotes count the same
     whether they are marked or not, as in a log's identity.
@@ -162,16 +163,16 @@ def head_by_path(path: str, header: bytes = b"", data_start: int = 0, at: int = 
 
 
 def may_be_copies(one: bytes, other: bytes) -> bool:
-    """True if two files with these first bytes are equal up to the shorter one: one may be a copy of the other."""
+    """True if two files with these first bytes may be copies: the bytes are equal up to the end of the shorter."""
     common = min(len(one), len(other))
     return one[:common] == other[:common]
 
 
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
-    """True if two files are equal from ``begin`` up to the shorter one, and ``preference`` takes the longer one.
+    """True if two files are equal from ``begin`` to the end of the shorter, and ``preference`` selects the longer.
 
-    ``taken``: True if that is ``one``; ``None`` means that both are plain, so their sizes decide. The size of a
-    compressed file does not tell how many bytes it holds.
+    ``taken``: True if ``preference`` selects ``one``; ``None`` means that both are plain, so their sizes decide. The
+    size of a compressed file does not tell how many bytes it holds.
     """
     while True:
         data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
@@ -185,15 +186,16 @@ def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bo
 
 
 def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
-    """Returns which of two files (path, size) with the same first bytes ``preference`` takes; see ``are_copies``."""
+    """Returns the argument ``taken`` of ``are_copies`` for two files (path, size) with the same first bytes."""
     if not any(path.endswith(COMPRESSED_SUFFIXES) for path, _ in (one, other)):
         return None
     return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])
 
 
 def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:
-    """Returns the logs that these files hold, by identity, each with its file and its copies under any name. Files
-    are taken in order; the first of several copies determines the identity, with a number if another log has it.
+    """Returns the logs that these files hold: identity -> the log's file and its copies, under any names.
+
+    The first file of several copies determines the identity, with a number appended if another log has it.
     """
     logs: dict[str, list[T]] = {}
     of_record: dict[str, list[str]] = {}
@@ -216,14 +218,14 @@ def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, 
 
 
 def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, int, str]:
-    """Sort key for copies; the least is read: the one that goes furthest, as far as first bytes tell; a plain one
-    before its compressed twin; the largest; the shortest name.
+    """Returns a sort key for copies, of which the least is read: the longest head first, then a plain file before a
+    compressed one, then the largest, then the shortest name.
     """
     return -head_length, path.endswith(COMPRESSED_SUFFIXES), -size, len(path), path
 
 
 def numbered(first: str, number: int) -> str:
-    """Returns the identity of a log that begins like the one identified by ``first``; 0 is that log itself."""
+    """Returns the identity of log ``number`` among the logs that begin like ``first``; 0 is ``first`` itself."""
     return f"{first}{ALIKE_MARK}{number}" if number else first
 
 

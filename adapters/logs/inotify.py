@@ -33,7 +33,7 @@ MOVED_FROM, MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 
 
 class _Behind(NamedTuple):
-    """A directory on the path of links."""
+    """A watched directory through which links in the log directory lead."""
 
     path: str  # relative to the log directory
     links: dict[str, set[str]]  # name of a log in it -> paths of the links that lead there
@@ -43,7 +43,7 @@ class InotifyWatcher:
     """Implements watching.Watcher. Raises OSError if no further inotify instance is available."""
 
     def __init__(self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False) -> None:
-        """``foreign``: true for types of file systems that change unnoticed; the watcher fails when it meets one."""
+        """``foreign``: True for types of file systems without notification. The watcher fails if it meets one."""
         self._directory = directory
         self._foreign = foreign
         self._inotify = INotify(nonblocking=True)
@@ -120,7 +120,7 @@ class InotifyWatcher:
         return None if anywhere or moves else found
 
     def _places(self, event: Event, moves: set[int]) -> list[str] | None:
-        """Returns the paths that an event is about, its own first; ``None`` means anywhere."""
+        """Returns the paths that an event concerns, its own first; ``None`` means that they can be anywhere."""
         wd, mask, cookie, name = event
         if mask & ANYWHERE:
             return None

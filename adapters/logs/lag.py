@@ -15,7 +15,7 @@ WORST = 10
 
 @dataclass(frozen=True, slots=True)
 class LogLag:
-    """One log with bytes that have not been returned. A last line without line end is no lag."""
+    """One log with bytes that have not been returned. A last line without line end does not count."""
 
     path: str
     bytes: int  # on disk
@@ -105,13 +105,13 @@ class ReadTo:
     """The moment up to which all lines of the logs have been returned by their follower."""
 
     def __init__(self, logs: _Logs, read_ns: int | None = None) -> None:
-        """``read_ns``: as known before a start."""
-        self.read_ns, self.why = read_ns, ""  # ``why``: the reason that it does not move, for people
+        """``read_ns``: the moment known from an earlier process."""
+        self.read_ns, self.why = read_ns, ""  # ``why``: shown: the reason that it does not move
         self._logs = logs
         self._mark: tuple[int, Unread] | None = None
 
     def scanned(self, at_ns: int) -> None:
-        """Notes that a scan begun at this time is over."""
+        """Notes that the scan that began at ``at_ns`` has ended."""
         self.look()
         if self._mark is None:
             unread = self._logs.unread_now()
@@ -120,7 +120,7 @@ class ReadTo:
                 self._mark = (at_ns, unread)
 
     def look(self) -> bool:
-        """Updates the time; True if it has been reached."""
+        """Advances the moment if everything that the noted scan saw has been returned. Returns True if so."""
         if self._mark is None:
             return False
         at_ns, unread = self._mark

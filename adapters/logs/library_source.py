@@ -1,7 +1,7 @@
 """bz2 and xz files by uncompressed offset, through Python's own libraries. Reading back starts a file again.
 
-Several streams make one, with zeros between them. A failing library keeps the output of its last input, so input is
-passed in small pieces; xz files that need more than MEMORY_MAX are refused.
+Several streams, with zeros allowed in between, are read as one. If a library fails, the output of its last input is
+lost, so input is passed in small pieces; xz files that need more than MEMORY_MAX are refused.
 """
 
 from __future__ import annotations

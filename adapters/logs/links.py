@@ -2,7 +2,8 @@
 
 Users who may write to a log directory can put a link there to any file that the reading process may read. So a file
 is read only if it is really below the log directory, or below a directory listed in its side's ``follow_links``.
-Scans leave out other links. The opened descriptor decides, because a file may be replaced by a link in between.
+Scans skip other links. The check is made on the opened descriptor, because a file may be replaced by a link
+between a path check and the open.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class LinkOutside(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class LogPath:
-    """A log file by its path in a log directory of this machine."""
+    """A log file, given by its path in a log directory of this machine."""
 
     directory: Path
     path: str
@@ -75,7 +76,7 @@ def stat_log(directory: Path, path: str) -> os.stat_result:
 
 
 def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
-    """Opens a log's path. If nothing is there, tries ``web.log.1`` next to the target of the link ``web.log``."""
+    """Calls ``use`` with a log's path. If a rolled log (``web.log.1``) is missing, looks next to a link's target."""
     try:
         return use(f"{directory}/{path}")
     except FileNotFoundError:
@@ -86,7 +87,7 @@ def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
 
 
 def rolled_path(link: str, target: str, name: str) -> str:
-    """Returns the path, named after the link, of a file of the same log next to the link's target.
+    """Returns the path that ``name``, a rolled file next to a link's target, has in the log that the link names.
 
     Empty if the link or the target is itself named like a rolled file.
     """
@@ -105,7 +106,7 @@ def relative(real: str, directory: str) -> str:
 def is_below(real: str, directories: Iterable[str]) -> bool:
     """True if a real path is below one of these directories.
 
-    A directory given with links or ``..`` contains nothing.
+    No path is below a directory that is given with links or ``..``.
     """
     return any(real.startswith(each.rstrip("/") + "/") for each in directories)
 
@@ -122,7 +123,7 @@ def really(directories: Iterable[str]) -> list[str]:
 
 
 def _real(place: str) -> str:
-    """Resolves a path by the kernel, which bounds the number of consecutive links. Raises OSError."""
+    """Lets the kernel resolve a path, as it limits the number of links. Raises OSError."""
     fd = os.open(place, _PATH_ONLY)
     try:
         return _real_of(fd, place)
@@ -216,7 +217,7 @@ class Links:
         return None
 
     def unreadable(self, path: str, why: str) -> None:
-        """Notes that a link may be followed but cannot be."""
+        """Notes that a link may be followed, but that its target cannot be examined."""
         self._refused[path] = f"its target cannot be examined ({why}); make it readable for this user"
 
     def gone(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds a directory's current logs by identity, for callers that read at given places and follow nothing."""
+"""Finds a directory's current logs by identity, for callers that read at known offsets and do not follow logs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _first_bytes(log: LogFound, opened: Opened) -> bytes:
 
 
 def hold_the_same(one: LogFound, other: LogFound, opened: Opened) -> bool | None:
-    """True if one is a complete or partial copy of the other; ``None`` means that one cannot be read."""
+    """True if one is a complete or partial copy of the other; ``None`` if one of them cannot be read."""
     taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
     try:
         with closing(opened(one.file.path)) as source, closing(opened(other.file.path)) as other_source:
@@ -103,7 +103,7 @@ class LogFinder:
         Logs that begin alike are numbered from the oldest; a follower that met them one by one may have numbered them
         differently.
 
-        Raises OSError when the directory cannot be listed; files that cannot be read are listed in ``unread``.
+        Raises OSError if the directory cannot be listed; files that cannot be read are listed in ``unread``.
         """
         problems = ProblemReporter(None)
         logs: list[LogFound] = []
@@ -172,7 +172,7 @@ def find_logs(
 
 
 def holding(logs: Mapping[str, LogFound], identity: str) -> list[LogFound]:
-    """Returns the logs that may hold the log of this identity: itself, then those with the same first record."""
+    """Returns the files that may hold this log: first its own, then those of logs with the same first record."""
     same = logs.get(identity)
     relatives = [log for each, log in logs.items() if each != identity and record_of(each) == record_of(identity)]
     return relatives if same is None else [same, *relatives]

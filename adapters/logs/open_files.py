@@ -1,4 +1,4 @@
-"""The open files of a directory: bounded, the least recently read one is closed first."""
+"""The open files of a directory, limited in number: the least recently read file is closed first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDLE_NS = 600 * 10**9  # age, relative to the newest, at which a file read to it
 
 
 class OpenFiles:
-    """Sources by the identity of the log that is read from them."""
+    """Open sources, by the identity of the log that is read from each."""
 
     def __init__(
         self, directory: Path, problems: ProblemReporter, framing: Framing = LINES, links: Sequence[str] = ()
@@ -37,14 +37,14 @@ class OpenFiles:
         self._missed_before, self.missed = self.missed, set()
 
     def look_elsewhere(self, path: str) -> bool:
-        """Notes that a different log than expected is there. True if a scan must first find the expected one."""
+        """Notes that ``path`` holds another log than expected. True if a scan must first find the expected log."""
         if path in self._missed_before:
             return False
         self.missed.add(path)
         return True
 
     def get(self, identity: str) -> Source | None:
-        """Returns the source of an open log."""
+        """Returns a log's open source; ``None`` if it is not open."""
         source = self._sources.get(identity)
         if source is not None:
             self._sources.move_to_end(identity)
@@ -64,7 +64,7 @@ class OpenFiles:
     def open(self, file: TrackedFile) -> Source | None:
         """Opens a file that the caller closes.
 
-        ``None`` if it cannot be opened now: renamed, deleted or replaced since the scan; the next scan tells.
+        ``None`` if it cannot be opened now. It may have been renamed, deleted or replaced; the next scan will show.
         """
         why = "is a different file each time it is opened"
         try:
@@ -89,10 +89,10 @@ class OpenFiles:
             source.close()
 
     def close_idle(self, logs: Mapping[str, TrackedLog]) -> None:
-        """Closes files that were read to their ends and not written to for long.
+        """Closes files that have been read to their ends and have not been written to for a long time.
 
-        The newest open file is the clock, so in a directory without activity files stay open. A file without a name
-        stays open until it is abandoned: it could not be opened again.
+        Idle time counts up to the last write of the newest open file, so in a directory without activity files stay
+        open. So does an unlinked file, until it is abandoned: it could not be opened again.
         """
         known = [log for identity in self._sources if (log := logs.get(identity)) is not None]
         newest = max((log.file.mtime_ns for log in known if log.file is not None), default=0)

@@ -1,4 +1,4 @@
-"""Files cut by a user's framing (``Framing.cut``), as lines addressed by offsets of those lines.
+"""Converts files to lines with a user's framing (``Framing.cut``). Offsets count the bytes of these lines.
 
 This is a forward stream, like compressed files: the position of a line depends on all bytes before it. After a
 restart they are processed again; reading back begins at the nearest remembered place, with the state there.
@@ -19,12 +19,12 @@ STATE_BYTES_MAX = 64 << 10
 
 
 class OwnSource(ForwardBytes):
-    """The records of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the records of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 
     def __init__(self, inner: Source, framing: Framing, *, settled: bool = False) -> None:
-        """``settled``: a last record without its end is a line without its end."""
+        """``settled``: treat an unfinished last record as complete; its line has no line end."""
         self._inner = inner
         self._settled = self._always = settled
         self._framing = framing
@@ -77,7 +77,7 @@ class OwnSource(ForwardBytes):
         return made.text
 
     def _rest(self, data: bytes) -> bytes:
-        """Returns a line of the file's last bytes, an unfinished record."""
+        """Returns the file's last bytes, an unfinished record, as a line; empty if they are not a record."""
         whole = self._framing.ended(data, self._state) if self._unused and not self._ended else b""
         made = cut_checked(self._framing, whole, self._state) if whole else ""
         if isinstance(made, str) or made.used != len(whole):
@@ -140,7 +140,7 @@ def settle(source: Source) -> bool:
 
 
 def waits_for_its_end(source: Source) -> bool:
-    """True if the file ends in the middle of a line, like any text still being written."""
+    """True if the file ends in the middle of a record that can still be completed."""
     return isinstance(source, OwnSource) and source.waits_for_its_end()
 
 

@@ -1,4 +1,4 @@
-"""Ids of events whose records have none: a pure function of the log's bytes. Pure.
+"""Makes ids for events whose records have none. An id is a pure function of the log's bytes.
 
 The id of a record is a digest of the record, of the bytes directly before it, and of its offset in the uncompressed
 log. Neither the file's name nor the reader's history is part of it. So renaming, linking, moving, compressing and
@@ -24,7 +24,7 @@ def place_ids(
     """Returns the ids of some records of a block.
 
     ``data``: the block's bytes, from offset ``begin`` of the log. ``before``: the CONTEXT_BYTES before them, or fewer
-    at the start of the log. ``records`` without their line ends, ``offsets`` of their starts in the log.
+    at the start of the log. ``records``: without their line ends. ``offsets``: where they begin in the log.
     """
     if len(before) < min(CONTEXT_BYTES, begin):
         raise ValueError(f"an id by place needs the bytes before offset {begin}, but only {len(before)} were given")

@@ -26,7 +26,7 @@ class LogDirectoryError(UsageError):
 
 
 class ProblemKind(enum.StrEnum):
-    """A problem the operator should know of; following continues."""
+    """A problem that the operator should know about. The log directory is followed all the same."""
 
     # A file is a copy of a log that is read, so it is left out until they differ.
     COPY = "copy"
@@ -51,7 +51,7 @@ KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)  # kinds of problems bou
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One line for the operator."""
+    """A problem of one file, with a line for the operator."""
 
     kind: ProblemKind
     path: str
@@ -72,8 +72,8 @@ class ProblemReporter:
         self._quiet: dict[tuple[ProblemKind, str], Problem] | None = {}
 
     def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False, aloud: bool = True) -> None:
-        """Counts and reports a problem. ``again``: even if this path had one of this kind before. Unless ``aloud``,
-        it is reported after ``speak`` only.
+        """Counts a problem and reports it. ``again``: reports it even if the path had one of this kind before.
+        Unless ``aloud``, it is reported only after ``speak``.
         """
         if (kind, path) in self._told and not again:
             return
@@ -101,7 +101,7 @@ class ProblemReporter:
         self._told.pop((kind, path), None)
 
     def only(self, kind: ProblemKind, now: Mapping[str, str]) -> None:
-        """Replaces all problems of this kind by these (path -> message)."""
+        """Replaces all problems of this kind by those in ``now`` (path -> message)."""
         for problem in self.unsolved((kind,)):
             if now.get(problem.path) != problem.message:
                 self.solved(kind, problem.path)
@@ -114,5 +114,5 @@ class ProblemReporter:
             self.solved(kind, path)
 
     def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """Returns the problems of these kinds that still hold."""
+        """Returns the problems of these kinds that are not solved."""
         return [problem for problem in self._told.values() if problem.kind in kinds]

@@ -3,7 +3,7 @@
 Each such line end becomes LINE_END_MARK, also one byte, so offsets are those of the file; the format restores it.
 A quote that opens a field and is never properly closed must not swallow the log: where no well-formed record of
 allowed length begins, a line is a record by itself (which the format rejects), and the next line begins the next one.
-So a reader that begins at a wrong line is right again after that record.
+So a reader that begins at a wrong line recovers after that record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARK_SPACING_BYTES = 1 << 20
 
 
 class QuotedLines:
-    """Marks line ends for one quote and delimiter."""
+    """Marks line ends inside quoted fields, for one quote and delimiter."""
 
     def __init__(self, framing: Framing, max_record: int) -> None:
         self._quote = framing.quote
@@ -46,7 +46,7 @@ class QuotedLines:
     def marked(self, data: bytes, *, final: bool = False) -> bytes:
         """Returns ``data``, which begins with a record, with the line ends inside fields marked.
 
-        All line ends of an incomplete last record are marked, so that it waits, unless it is ``final``.
+        All line ends of an incomplete last record are marked, so that the record waits, unless ``final``.
         """
         data = data.replace(LINE_END_MARK, NO_MARK)
         if self._quote not in data or b"\n" not in data:
@@ -67,13 +67,13 @@ class QuotedLines:
         return b"".join([*parts, data[done:]]) if parts else data
 
     def has_record(self, data: bytes) -> bool:
-        """True if ``data`` begin with a whole record, or with a line that is a record of its own."""
+        """True if ``data`` begins with a whole record, or with a line that is a record of its own."""
         if b"\n" not in data or self._open.match(data) is None:
             return b"\n" in data
         return self._end(data, 0, False) != 0
 
     def _doubtful(self, data: bytes) -> list[int]:
-        """Returns starts of lines whose quotes do not simply open after a delimiter and close before one."""
+        """Returns the starts of lines in which a quote neither opens after a delimiter nor closes before one."""
         array, starts, ends = cut_lines(data)
         quotes = np.flatnonzero(array == self._quote[0])
         doubtful = ~in_order(array, starts, ends, quotes, self._delimiter[0])
@@ -98,7 +98,7 @@ class QuotedLines:
 
 
 class QuotedSource(ForwardBytes):
-    """``inner`` with the line ends inside fields marked; of the same length.
+    """A source with the bytes of ``inner``, in which line ends inside fields are marked, one byte for one.
 
     For readers that begin anywhere (skipping, replay); the follower reads from record to record and does not need it.
 

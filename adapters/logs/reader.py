@@ -32,7 +32,7 @@ class Source(Protocol):
     def size(self) -> int: ...
 
     def consumed(self) -> int:
-        """Returns the bytes on disk read so far, for progress only; 0 if unknown."""
+        """Returns the number of bytes on disk read so far, to show progress; 0 if unknown."""
         ...
 
     def damage(self) -> str:
@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def cut_short(self) -> bool:
-        """True if the last read met the end of the file in the middle of a compressed stream: more may come."""
+        """True if the last read reached the end of the file in the middle of a compressed stream: more may come."""
         ...
 
     def unlinked(self) -> bool:
@@ -124,7 +124,7 @@ class PlainObject:
 
 
 class GzipSource(ForwardSource):
-    """A gzip file, possibly of several members, possibly still growing. Reading back starts it again."""
+    """A gzip file, possibly of several members, possibly still growing. Reading backwards starts it again."""
 
     def _restart(self, offset: int) -> None:
         self._taken = 0  # compressed bytes
@@ -170,7 +170,7 @@ class GzipSource(ForwardSource):
         return piece
 
     def _up_to_damage(self, inflate: zlib._Decompress, why: str) -> bytes:
-        """Returns the output before the damage: an inflater that fails keeps the output of the good bytes before."""
+        """Returns the output before the damage. Inflates byte by byte, as a failing call loses its output."""
         out = []
         at = 0
         try:

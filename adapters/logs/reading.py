@@ -47,7 +47,7 @@ class ReadBytes:
 
 
 class LogReader:
-    """Reads logs from the files assigned by ``Logs``. ``ready`` receives logs that got another file."""
+    """Reads logs from the files assigned by ``Logs``. ``ready`` is called when a log gets another file."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LogReader:
         touch: Callable[[str], None],
         whole_files: bool = False,
     ) -> None:
-        """``touch``: the next scan has to match this log. ``whole_files``: no file is appended to."""
+        """``touch``: makes the next scan match a log. ``whole_files``: files are never appended to."""
         self._whole_files = whole_files
         self._files = files
         self._logs = logs
@@ -135,7 +135,7 @@ class LogReader:
         return framed.pieces, not at_end
 
     def blocks(self, log: TrackedLog, piece: Piece) -> list[Block]:
-        """Returns the blocks made of a piece that was read."""
+        """Converts a piece of a log to blocks."""
         if not self._headed:
             proof = log.proof if piece.end == log.next else self._last.proof(piece.end)
             return [log.block(piece, proof, self._last.ahead_of(piece.offset))]
@@ -161,12 +161,12 @@ class LogReader:
 
     @staticmethod
     def _waits(framed: Framed, log: TrackedLog, data: bytes) -> bool:
-        """True if the last record is incomplete."""
+        """True if the data ends in a record that is incomplete."""
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Returns bytes from ``log.next``, and True if the file's end (as scanned) was met. ``None`` means that the
-        file's bytes are not the log's.
+        """Returns bytes from ``log.next``, and True if the file's end (as scanned) was reached. ``None`` means that
+        the file's bytes are not the log's.
 
         The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.
@@ -206,7 +206,7 @@ class LogReader:
         return read, at_end
 
     def _grown_line(self, log: TrackedLog, source: Source, read: ReadBytes) -> ReadBytes:
-        """Returns the last line again, whole, if it was returned without its line end and has grown since."""
+        """Extends ``read`` back to the start of a last line that was returned as complete and has grown since."""
         data = read.data
         end = next((e for e in (b"\n", b"\r\n") if data.startswith(e)), b"")
         if end or not data or data == b"\r":
@@ -220,7 +220,7 @@ class LogReader:
         self._problems.tell(
             ProblemKind.REWRITTEN,
             log.path,
-            f"the line at byte {start} continued after it had been taken for complete",
+            f"the line at byte {start} was returned as complete, and then continued",
             again=True,
         )
         front = min(PROOF_BYTES, start)
@@ -229,9 +229,9 @@ class LogReader:
         return ReadBytes(start, again[:front], again[front:] + data)
 
     def _replaced(self, log: TrackedLog, file: TrackedFile) -> bool:
-        """Handles a log's file that holds other bytes than before: truncated, rewritten, or another log by now.
+        """Handles a log's file that no longer holds the log's bytes: truncated, rewritten, or holding another log.
 
-        True if reading the log can continue in its current state.
+        Returns True if reading the log can continue in its current state.
         """
         self._sources.close(log.identity)
         old_size, old_head = file.size, file.head

@@ -2,11 +2,11 @@
 
 A log's name and first record are its identity, and two logs may share both: if a writer begins each file with the
 same line, say. And one log may have many names: rotated, moved, linked, copied. The bytes before a position prove
-that a file is the log that was read. For two existing files, the first bytes, and the last ones that both have, tell
+that a file is the log that was read. For two existing files, the first bytes, and the last ones that both have, show
 whether one may be a copy of the other; if they differ, one of them is another log.
 
 So a file is read unless it is known to hold only bytes that another one holds. A mistake costs time but no record:
-event ids are made of bytes (``place_ids``), so bytes that are read twice are recognised.
+event ids are made from the bytes (``place_ids``), so bytes that are read twice are recognised.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Alike:
         self.unsure: dict[str, int] = {}
 
     def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
-        """Makes each file that holds another log than it seems to claim that log. Call it before these logs are
-        assigned files.
+        """Compares files that seem to hold the same log, and assigns each to the log that it really holds. Call it
+        before these logs are assigned files.
 
         ``final``: files that are being compressed will not grow any more.
         """
@@ -85,7 +85,7 @@ class Alike:
             self._measure(self._files.claims(identity))
 
     def recognise(self, file: TrackedFile, head: Head) -> str:
-        """Returns the identity of the log that a file holds, by name, or by bytes if they are a known log's."""
+        """Returns the identity of the log that a file holds: a known log with its bytes, or a log of its name."""
         if head.identity in self._logs.all or self._files.another(head.identity, file) is not None:
             return head.identity
         before, file.head = file.head, head  # for the comparison
@@ -125,12 +125,12 @@ class Alike:
                 self._problems.tell(ProblemKind.ALIKE, log.path, what, aloud=False)
 
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
-        """Returns another known log with the same beginning that the file holds, if it does not hold its own."""
+        """Returns another known log that begins like ``log`` and whose bytes ``file`` holds, if there is one."""
         names = (name for name in self._relatives(record_of(log.identity)) if not self._files.claims(name))
         return next((name for name in names if self._holds(self._logs.all.get(name), file)), None)
 
     def _relatives(self, record: str) -> list[str]:
-        """Returns identities of logs that begin with this record, those in sight first."""
+        """Returns identities of logs that begin with this record, first those that files hold now."""
         in_sight = islice(self._files.claimed(record), RELATIVES_MAX // 2)
         return list(dict.fromkeys((*in_sight, *islice(self._logs.of_record(record), RELATIVES_MAX))))
 
@@ -176,7 +176,7 @@ class Alike:
                 file.measured = file.size, file.mtime_ns
 
     def _keeper(self, log: TrackedLog | None, files: Sequence[TrackedFile]) -> TrackedFile:
-        """Returns the file that is the log; prefers plain files, as compressed ones are expensive to open."""
+        """Returns the file that keeps the log's identity; prefers plain files, which are cheap to open."""
         undecided = []
         followed = log.file if log is not None else None
         for file in sorted(files, key=lambda file: (file.packed, file is not followed)):
@@ -217,7 +217,7 @@ class Alike:
         self._files.hold(file, name)
 
     def _holds(self, log: TrackedLog | None, file: TrackedFile) -> bool | None:
-        """True if the file holds the bytes that were read of the log; ``None`` if that cannot be told, or not yet."""
+        """True if the file holds the bytes that were read of the log; ``None`` if that is not known (yet)."""
         if log is None or not log.proof:
             return None
         front = min(PROOF_BYTES, log.next)
@@ -237,7 +237,7 @@ class Alike:
             source.close()
 
     def _differ(self, one: TrackedFile, other: TrackedFile, *, at_rest: bool = False) -> bool:
-        """True if neither can be a complete or partial copy of the other, by the first and last common bytes.
+        """True if neither can be a complete or partial copy of the other, by their first and last common bytes.
 
         All bytes are compared once ``other`` is at rest, or unchanged since the last comparison: reading a growing
         copy at each of its changes would cost too much.

@@ -52,7 +52,7 @@ def sample(
 ) -> Sampled:
     """Returns about ``size`` bytes, at most ``records`` records. ``before``: share of each window before its place.
 
-    Raises OSError when the directory cannot be listed; files that cannot be read are listed in ``unread``.
+    Raises OSError if the directory cannot be listed; files that cannot be read are listed in ``unread``.
     """
     problems = ProblemReporter(None)
     found = discover(directory, patterns, problems, links=links)

@@ -43,7 +43,7 @@ READ_BYTES = 1 << 20  # bytes read at a time; a block is at most this long, or o
 
 @dataclass(frozen=True, slots=True)
 class StandingLog:
-    """A log as it was found: one stream of bytes."""
+    """A log as it was found at the start of a job: one stream of bytes."""
 
     path: str  # relative to the log directory
     identity: str
@@ -65,7 +65,7 @@ class Slice:
 
 @dataclass(slots=True, eq=False)
 class LogUnreadable(PhotonError):
-    """A log cannot be read from ``offset`` on. ``str()`` is one line."""
+    """A log cannot be read from ``offset``. ``str()`` is one line."""
 
     path: Path
     offset: int
@@ -73,7 +73,7 @@ class LogUnreadable(PhotonError):
 
     @property
     def is_whole(self) -> bool:
-        """True if only a checksum is wrong: all its records were returned."""
+        """True if only a checksum is wrong: all records of the log were returned."""
         return self.why.endswith(CHECKSUM_WRONG)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class LogUnreadable(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The settings for reading a directory's logs."""
+    """Settings with which a directory's logs are read."""
 
     patterns: Sequence[str] = ("**/*",)
     has_header: bool = False
@@ -95,9 +95,9 @@ class Reading:
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
     """Returns every log below a directory that has a whole record, by path.
 
-    Copies are one log under any name; the one that the follower takes is read (``identity.preference``).
+    Copies under any names are one log; it is read from the file that the follower would use (``preference``).
 
-    Raises LogDirectoryError; OSError when the directory cannot be listed.
+    Raises LogDirectoryError, and OSError if the directory cannot be listed.
     """
     check_directory(directory)
     if (there := elsewhere(directory)) is not None:
@@ -129,7 +129,7 @@ def _standing(log: LogFound, identity: str, reading: Reading) -> StandingLog:
 
 
 def _tell_copies(read: str, others: Sequence[str], problems: ProblemReporter) -> None:
-    what = f"has the same bytes as {read} up to the shorter one's end: only {read} is read"
+    what = f"has the same bytes as {read}, up to the end of the shorter file: only {read} is read"
     for path in others:
         if path.endswith(COMPRESSED_SUFFIXES) == read.endswith(COMPRESSED_SUFFIXES):
             problems.tell(ProblemKind.COPY, path, what)
@@ -176,7 +176,7 @@ def rests(directory: Path, path: str, reading: Reading) -> bool:
 
 
 def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
-    """Cuts a log, if possible, into slices of at most ``bytes_max``. Bytes written later belong to the last."""
+    """Cuts a log, if possible, into slices of at most ``bytes_max``. Bytes written later belong to the last slice."""
     if not log.splittable or log.size - log.data_start <= bytes_max:
         return [Slice(log, log.data_start, log.size if log.splittable else None)]
     begins = range(log.data_start, log.size, bytes_max)
@@ -280,7 +280,7 @@ class _SliceReader:
         return lines, frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
 
     def _cut_short(self) -> str:
-        """Describes a compressed file that ends in the middle of a record; a plain one is still being written."""
+        """Describes the end of a compressed file that is cut short; empty for a plain one, which may still grow."""
         path = self._part.log.path
         return ends_in_middle(path) if path.endswith(COMPRESSED_SUFFIXES) and self._source.cut_short() else ""
 

@@ -53,8 +53,8 @@ class Tail:
         idle_s: float = IDLE_S,
         gather_s: float = 0.0,
     ) -> None:
-        """``gather_s``: least time between two scans, in which changes gather. A change after a quiet time is seen at
-        once.
+        """``gather_s``: minimum time between two scans, so that changes are batched. A change after a quiet time is
+        seen at once.
 
         The caller closes the follower; ``close`` closes the watcher. ``report`` receives the watcher's failure."""
         self.follower = follower
@@ -73,7 +73,7 @@ class Tail:
 
     @property
     def native(self) -> bool:
-        """True if the system notifies of changes."""
+        """True if the kernel notifies this process of changes."""
         return self._watcher is not None
 
     # -- when ------------------------------------------------------------------------------------------------------
@@ -129,12 +129,12 @@ class Tail:
 
     # -- being woken -----------------------------------------------------------------------------------------------
     def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Makes the loop call ``wake`` as soon as something has changed, once until the next scan."""
+        """Makes the loop call ``wake`` as soon as something has changed, at most once before the next scan."""
         self._loop, self._wake = loop, wake
         self._listen()
 
     def detach(self) -> None:
-        """Stops wake-ups."""
+        """Stops the calls that ``attach`` requested."""
         if self._loop is not None and self._watcher is not None and self._listening:
             self._loop.remove_reader(self._watcher.fileno())
         self._loop, self._listening = None, False
@@ -168,7 +168,7 @@ class Tail:
             poll.poll(left * 1000)
 
     def close(self) -> None:
-        """Ends notification, if any; from now on the directory is polled."""
+        """Stops notification, if there is any. From now on the directory is polled."""
         self.detach()
         if self._watcher is not None:
             self._watcher.close()

@@ -1,4 +1,4 @@
-"""The follower's knowledge of files and logs between two calls."""
+"""The state of files and logs that the follower keeps between two calls."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class TrackedFile:
 
     @property
     def packed(self) -> bool:
-        """True if the name says that it is compressed."""
+        """True if the file's name has the suffix of a compressed file."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     def all_of_it(self, of: int) -> bytes:
-        """Returns the known bytes of its records if they cover a small plain file or its first ``of`` bytes."""
+        """Returns the known bytes of its records; empty if they do not cover the file, or its first ``of`` bytes."""
         head = self.head
         if head is None or self.compressed or head.fingerprint_at + len(head.begin) < min(self.size, of):
             return b""
         return head.begin
 
     def reach(self) -> tuple[int, bool, int]:
-        """Sort key for copies; the least is read: the one that goes furthest, as far as first bytes tell; a plain one
-        before its compressed twin; the largest.
+        """Returns a sort key for copies, of which the least is read: the longest known beginning first, then a plain
+        file before a compressed one, then the largest.
         """
         head_length = self.head_length if self.packed else min(self.size, HEAD_BYTES)
         return -head_length, self.packed, -self.size
 
     @property
     def compressed(self) -> bool:
-        """True if offsets of its stream are not those of its bytes."""
+        """True if offsets in its log differ from offsets in the file."""
         return self.forward or self.packed
 
 
@@ -91,7 +91,7 @@ class TrackedLog:
         return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
     def block(self, piece: Piece, proof: bytes, before: bytes) -> Block:
-        """Returns the next block."""
+        """Converts a piece of this log to a block."""
         file = LogFile(self.path, self.header)
         rewritten, self.rewritten = self.rewritten, False
         return Block(

@@ -1,7 +1,7 @@
-"""Decides if a last line without its line end counts when reading ends (``--once``): it may be incomplete.
+"""Decides if a last line without a line end counts as complete when reading ends (``--once``).
 
 Half a line of CSV, TSV, logfmt or a pattern may be readable, with a different id or key. So it
-counts only when it will not be continued: its file is compressed or rolled, or has not been written to for some time.
+counts only if it will not be continued: its file is compressed or rolled, or has not been written to for some time.
 Otherwise it waits for the next run, which reads the complete line; until then it is undecided.
 """
 
@@ -23,7 +23,7 @@ class RestRule:
 
 
 class Writing(NamedTuple):
-    """Observations of a file that ends without a line end. Last writes are ns, by the clock of its file system."""
+    """A file that ends without a line end, as observed. Times of writes are in ns, by its file system's clock."""
 
     packed: bool  # its name says that it is compressed
     written_ns: int

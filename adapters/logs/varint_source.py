@@ -5,8 +5,8 @@ record's length and resuming refer to this text. It is a forward stream like com
 depends on all messages before it. After a restart they are processed again; reading back begins at the nearest
 remembered message.
 
-An incomplete message waits, like a last line; only its length tells when it is complete, so at the final end it is
-reported (``cut_short``). An empty message is the line ``=``.
+An incomplete message waits, like a last line; only its length tells when it is complete, so if reading ends
+there, it is reported (``cut_short``). An empty message is the line ``=``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMPTY_LINE = b"=\n"
 
 
 class VarintSource(ForwardBytes):
-    """The messages of ``inner`` as lines; ``inner`` may be compressed."""
+    """A source that converts the messages of ``inner``, which may be compressed, to lines."""
 
     compressed = True
 
@@ -45,11 +45,11 @@ class VarintSource(ForwardBytes):
         self._buffer = bytearray()
 
     def _position(self) -> int:
-        """Returns the offset of the next byte of the messages."""
+        """Returns the offset in ``inner`` of the next byte to decode."""
         return self._taken - len(self._waiting) + self._at
 
     def _fill(self, count: int) -> bool:
-        """True if the next ``count`` bytes are available."""
+        """Reads until the next ``count`` bytes are available. Returns False if the file ends earlier."""
         while len(self._waiting) - self._at < count:
             more = self._inner.read(self._taken, max(READ_BYTES, count))
             if not more:

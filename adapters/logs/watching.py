@@ -1,4 +1,4 @@
-"""Notification of changes below a log directory, where the file system supports it: the interface, and its choice."""
+"""Notification of changes below a log directory: the interface, and the choice between it and polling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Watch(enum.StrEnum):
 
 
 class Watcher(Protocol):
-    """Notes changes in registered directories. Paths are relative to the log directory."""
+    """Collects changes in the directories that were entered. Paths are relative to the log directory."""
 
     failed: str  # why it may miss changes, in one line; then close it. Empty if all is well
 
@@ -31,11 +31,11 @@ class Watcher(Protocol):
         ...
 
     def end(self) -> None:
-        """Ends a pass: directories entered before ``begin`` and not since no longer exist."""
+        """Ends a pass: directories that were not entered since ``begin`` no longer exist."""
         ...
 
     def enter(self, path: str) -> None:
-        """Notes changes in this directory, or in the log behind this link, from now on."""
+        """From now on, collects changes in this directory, or of the log that this link leads to."""
         ...
 
     def changed(self) -> Changes | None:

@@ -19,7 +19,7 @@ _KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_fie
 
 
 class Headed(NamedTuple):
-    """Records and the header in force for them."""
+    """Records, and the header that applies to them."""
 
     piece: Piece
     header: bytes
@@ -41,7 +41,7 @@ def after_lines(header: bytes, lines: bytes) -> bytes:
 
 
 def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
-    """Returns the records between header lines, each run under its header; and the header after the piece."""
+    """Splits a piece at its header lines. Returns each run of records with its header, and the last header."""
     data = piece.data
     if not data.startswith(b"#") and b"\n#" not in data:
         return [Headed(piece, header)], header
@@ -59,7 +59,7 @@ def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
 
 
 def _header_lines(data: bytes, end: int) -> Iterator[re.Match[bytes]]:
-    """Yields each run of header lines complete in ``data`` up to ``end``; by bytes.find, as most logs have few."""
+    """Yields each run of header lines that ends in ``data[:end]``. Uses bytes.find, as most logs have few."""
     at = 0 if data.startswith(b"#") else data.find(b"\n#") + 1
     while (at or data.startswith(b"#")) and at < end:
         match = _HEADER_LINES.match(data, at, end)

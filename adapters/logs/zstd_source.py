@@ -32,7 +32,7 @@ _RLE, _RESERVED = 1, 3
 
 
 class NotZstd(Exception):
-    """Bytes that are not a readable frame; the text follows the name of a place."""
+    """Bytes are not a readable frame. ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class ZstdSource(ForwardSource):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Two uncompressed offsets: reads from the first on re-enter no frame, reads up to the second inflate
-        nothing."""
+        """Returns two uncompressed offsets: reading from the first or later re-enters no frame, and reading up to the
+        second inflates nothing."""
         return self._start, self._made
 
     def enter(self, made: int, taken: int) -> None:
@@ -124,7 +124,7 @@ class ZstdSource(ForwardSource):
         return self._waiting[self._at : self._at + count]
 
     def _more(self, limit: int) -> bytes:
-        """See ForwardSource; returns one block's content, regardless of the limit."""
+        """Returns one block's content, regardless of ``limit``; empty at the current end."""
         try:
             while not self._damage:
                 before = self.consumed()
@@ -173,7 +173,7 @@ class ZstdSource(ForwardSource):
             self._spacing *= 2
 
     def _content(self) -> bytes:
-        """Returns the next block's content; empty where the call after the last block checks the checksum."""
+        """Returns the next block's content. The call after the last block verifies the checksum instead."""
         frame = self._frame
         assert frame is not None
         if self._checksum_follows:
@@ -208,7 +208,7 @@ class ZstdSource(ForwardSource):
         return self._damage
 
     def cut_short(self) -> bool:
-        """As in Source. Call it after a read that met the end: an incomplete header or block is left over."""
+        """As in Source: True if an incomplete header or block is left. Call it after a read that reached the end."""
         return not self._damage and (self._frame is not None or self._skip > 0 or len(self._waiting) > self._at)
 
 

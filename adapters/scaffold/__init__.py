@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def package_files(name: str) -> dict[str, str]:
-    """Returns path in the package -> text. Raises AdapterError for an invalid name."""
+    """Returns the text of each file, by its path in the package. Raises AdapterError for an invalid name."""
     check_name(name)
     words = {
         "@NAME@": name,

@@ -1,4 +1,4 @@
-"""All answers of an adapter for sample records, as text that can be compared: over runs, orders and processes."""
+"""An adapter's answers for sample records, as text that can be compared between runs, orders and processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(side: str, sample: Sample) -> str:
 
 
 def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
-    """Returns the answer, a BadRecord that was raised, or a Fault for anything else."""
+    """Returns the answer of ``ask``, the BadRecord that it raised, or a Fault for any other exception."""
 
     def answer() -> object:
         try:
@@ -39,7 +39,7 @@ def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
 
 
 def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
-    """Returns the methods for one record of a ``primary`` or ``foreign`` log, those for its names first."""
+    """Returns the methods that read a ``primary`` or ``foreign`` record: its key or header, then its payload."""
     if side == "primary":
         return (
             Method("primary_key", adapter.primary_key, key_fault),
@@ -52,7 +52,7 @@ def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
 
 
 def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
-    """Returns each foreign record whose primary record is among the samples; the first one with a key counts."""
+    """Pairs each foreign record with the first primary record that has its key, if the samples hold one."""
     first: dict[bytes, Sample] = {}
     for each in samples.primary:
         key = asked(adapter, partial(adapter.primary_key, each.record, each.file))
@@ -104,7 +104,7 @@ def differing(one: Answers, other: Answers, most: int = 3) -> list[str]:
 
 
 def by_file(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Groups neighbours of one file and header, which methods for many records get in one call."""
+    """Groups consecutive samples of one file and header. Methods for many records get one group per call."""
     return [list(group) for _, group in groupby(samples, key=lambda each: each.file)]
 
 
@@ -132,7 +132,7 @@ def joining_fault(adapter: Adapter, pair: Pair) -> str:
 
 
 def result_fault(result: object) -> str:
-    """Describes an invalid result of ``join``; ``None`` if it is valid."""
+    """Describes an invalid result of ``join``; empty if it is valid."""
     if isinstance(result, Joined):
         return joined_fault(result) or ""
     if isinstance(result, Filtered | Unpaired):

@@ -1,4 +1,4 @@
-"""Lines as broken logs have them: an adapter reads or rejects each, and does nothing else."""
+"""Tries lines such as those of broken logs: an adapter must read or reject each, and do nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ODD: tuple[bytes, ...] = (
 
 
 def bad_records(samples: Sequence[Sample]) -> list[bytes]:
-    """Returns garbage, truncated records, NUL bytes, invalid UTF-8, an empty record, and overlong records."""
+    """Returns bad records: garbage, truncated, with NUL bytes, of invalid UTF-8, empty and overlong ones."""
     found = [b"", *RUBBISH, *_ODD, b"a" * LONG_BYTES, b"[" * NESTED, b'{"a":' * NESTED]
     for sample in samples[:SAMPLES_CUT]:
         record = sample.record
@@ -39,7 +39,7 @@ def bad_records(samples: Sequence[Sample]) -> list[bytes]:
 
 
 def bad_line_findings(adapter: Adapter, samples: Samples) -> list[str]:
-    """Returns one line for each outcome of bad records other than being read or rejected."""
+    """Returns one line for each bad record that is neither read nor rejected."""
     found: dict[str, tuple[str, list[bytes]]] = {}
     batches: list[str] = []
     for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
@@ -58,7 +58,7 @@ def _first_of(records: Sequence[bytes]) -> str:
 
 
 def shown(record: bytes) -> str:
-    """Returns a record's beginning and length, for people."""
+    """Returns a record's beginning and length, for display."""
     if len(record) <= SHOWN_BYTES:
         return repr(record)
     return f"{record[:SHOWN_BYTES]!r}… of {len(record)} bytes"

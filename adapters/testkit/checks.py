@@ -1,4 +1,4 @@
-"""The adapter contract as checks over sample records: each returns one line for each breach."""
+"""Checks of the adapter contract, made with sample records. Each returns one line per breach."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ LOCAL_TIME = (
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One method. ``per_s``: records a second on one core."""
+    """The speed of one method. ``per_s``: records a second on one core."""
 
     method: str
     per_s: float
 
 
 def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) -> list[Speed]:
-    """Measures the methods that a running join calls; those of a side without samples are left out."""
+    """Measures the methods that a running join calls. Leaves out a side without samples."""
     found: list[Speed] = []
     for group in by_file(samples.primary)[:1]:
         block, file = b"".join(each.record + b"\n" for each in group), group[0].file
@@ -103,7 +103,7 @@ def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], objec
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
     """Checks that the adapter is written for this version of the contract."""
     written = adapter.api_version
-    return [] if written in API_SPOKEN else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
+    return [] if written in API_SPOKEN else [f"api_version is {written!r}; this Photon has {API_VERSION}"]
 
 
 def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
@@ -130,7 +130,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
         return [f"asked twice: {each}" for each in found]
     fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape, adapter.within)
     if adapter.rule() != fresh.rule():
-        return ["rule() differs between two adapters of the same options"]
+        return ["rule() differs between two adapters with the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):
         return [f"from another adapter, in reverse order: {each}" for each in found]
     return []
@@ -148,7 +148,7 @@ def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks that neither the options nor the passed lists are changed."""
+    """Checks that the adapter changes neither its options nor the lists that are passed to it."""
     before = repr(adapter.options)
     found = []
     forms = [
@@ -159,11 +159,11 @@ def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
     for name, side, form in forms:
         for group in by_file(side):
             if _is_changed(adapter, partial(form, file=group[0].file), [each.record for each in group]):
-                found.append(f"{name} changes the list of records that it is given")
+                found.append(f"{name} changes the list of records that is passed to it")
                 break
     together = list(zip(*((*_placed(one), *_placed(other)) for one, other in pairs(adapter, samples)), strict=True))
     if together and _is_changed(adapter, lambda *columns: adapter.join_columns(Pairs(*columns)), *together):
-        found.append("join_columns changes the lists that it is given")
+        found.append("join_columns changes the lists that are passed to it")
     answers(adapter, samples)
     if repr(adapter.options) != before:
         found.append("its options have changed while it read records")
@@ -205,8 +205,8 @@ def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks that the adapter's own framing makes the same records of the start of a file, wherever its bytes are
-    cut."""
+    """Checks that the adapter's own framing cuts the start of a file into the same records, however the bytes are
+    divided among calls."""
     found = []
     for side, path, data in samples.begins:
         framing, _ = framing_of(adapter, side)
@@ -216,7 +216,7 @@ def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def _cutting_fault(framing: Framing, data: bytes) -> str:
-    """Compares cutting ``data`` at once, in two parts at every position, and byte by byte."""
+    """Compares the results of cutting ``data`` at once, in two parts at every position, and byte by byte."""
     whole = _cut_in(framing, [data])
     if isinstance(whole, str):
         return whole
@@ -229,7 +229,7 @@ def _cutting_fault(framing: Framing, data: bytes) -> str:
 
 
 def _cut_in(framing: Framing, parts: Sequence[bytes]) -> Cut | str:
-    """Returns the result of passing the parts in turn; a line if the framing fails."""
+    """Returns the result of passing the parts in turn; a line that says why if the framing fails."""
     text, state, rest, used = b"", b"", b"", 0
     for part in parts:
         rest += part
@@ -244,7 +244,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
     if isinstance(parts, str):
         return f"{how}, {parts}"
     if parts.text == whole.text:
-        return f"{how}, the text is the same, but {parts.used} bytes are used, not {whole.used}, or the state differs"
+        return f"{how}, the text is the same, but the bytes used ({parts.used}, not {whole.used}) or the state differ"
     first, second = (each.text.split(b"\n") for each in (whole, parts))
     at = next(row for row, pair in enumerate(zip_longest(first, second)) if pair[0] != pair[1])
     one, other = (repr(rows[at][:80]) if at < len(rows) else "nothing" for rows in (first, second))
@@ -252,7 +252,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
 
 
 def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
-    """Checks for at least a thousand records a second on one core."""
+    """Checks that each method handles at least a thousand records a second on one core."""
     return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
 
 
@@ -323,7 +323,7 @@ def _join_columns_findings(adapter: Adapter, samples: Samples) -> list[str]:
     handed = Pairs(*(list(column) for column in columns))  # type: ignore[arg-type]
     own = [foreign for foreign, _ in together]
     found = _compared(adapter, "join_columns", own, singles, lambda: adapter.join_columns(handed).rows())
-    return [*found, "join_columns changes the columns that it is given"] if handed != columns else found
+    return [*found, "join_columns changes the columns that are passed to it"] if handed != columns else found
 
 
 def _compared(

@@ -1,4 +1,4 @@
-"""The contract's checks as tests: derive a class of pytest or unittest from ``AdapterTests``."""
+"""The contract's checks as tests for pytest or unittest: derive a class from ``AdapterTests``."""
 
 from __future__ import annotations
 

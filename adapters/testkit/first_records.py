@@ -17,12 +17,12 @@ FIRST = 20
 
 
 class FirstRecords:
-    """The first foreign records of a run, computed here and in another process."""
+    """The first foreign records of a run, whose headers are computed here and in another process."""
 
     def __init__(self, adapter: Adapter, records: Sequence[tuple[int, bytes]], file: LogFile) -> None:
         """``records``: offset and bytes of each. Computes FIRST of them here, or fewer if they take too long.
 
-        Only those that have a header are compared: a failure costs its record, here or there.
+        Compares only records that have a header here: a record without one fails by itself.
         """
 
         def ask(record: bytes) -> ForeignHeader | BadRecord:

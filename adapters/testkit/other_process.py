@@ -1,4 +1,4 @@
-"""Asks the same questions in another process: another hash seed, time zone, language and working directory.
+"""Computes the same answers in another process, with another hash seed, time zone, language and directory.
 
 Run as ``python -m photon.adapters.testkit.other_process``; reads JSON from standard input and writes it to standard
 output.
@@ -50,7 +50,7 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 class NotThere(Exception):
-    """The other process could not create the adapter, or ended; ``str()`` says why in a line."""
+    """The other process could not create the adapter, or died. ``str()`` says why in a line."""
 
 
 def answers_elsewhere(adapter: Adapter, samples: Samples, *, strange: bool = True) -> Answers:
@@ -87,10 +87,10 @@ def _asked(task: bytes, strange: bool) -> Answers:
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise NotThere(f"it had not answered after {TIMEOUT_S:g} s") from None
+            raise NotThere(f"it did not answer within {TIMEOUT_S:g} s") from None
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise NotThere(" ".join(last) or f"it ended with {done.returncode}")
+        raise NotThere(" ".join(last) or f"it exited with status {done.returncode}")
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Answers)
 
 
@@ -99,7 +99,7 @@ def _records(samples: Any) -> list[_Record]:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes ``base``, the start of relative paths, absolute: it must mean the same in another working directory."""
+    """Makes ``base``, the directory of relative paths, absolute: the other process has another working directory."""
     if "base" not in options:
         return dict(options)
     return {**options, "base": str(Path(str(options["base"])).resolve())}
@@ -108,7 +108,7 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 def made_again(
     cls: type[Adapter], options: dict[str, Any], shape: Mapping[str, Any] | None, within: Mapping[str, int] | None
 ) -> Adapter:
-    """Returns another adapter of this class, within the same bounds and in the same shape."""
+    """Creates an adapter of this class, with the given shape and bounds."""
     return _as_told(cls(options), shape, within)
 
 

@@ -29,7 +29,7 @@ class Sample:
 
 @dataclass(slots=True)
 class SampleFile:
-    """One file. ``fault``: why nothing after the records can be read; empty if all is well."""
+    """The samples from one file. ``fault``: why nothing after them can be read; empty if all is well."""
 
     path: str
     samples: list[Sample] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The records an adapter reads from the start of a file of each side, and the reasons for those it rejects."""
+"""Tries an adapter on the first records of a file of each side: which it reads, and why it rejects others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SKIPPED_MAX = 2000  # one kind of event may be rare in its log
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One record. ``reason``: why it is rejected; empty if it is read."""
+    """The trial of one record. ``reason``: why it is rejected; empty if it is read."""
 
     line: int  # of the uncompressed file, from 1; in a binary log the number of the message
     offset: int
@@ -39,7 +39,7 @@ class Tried:
 
 @dataclass(slots=True)
 class Trial:
-    """One file. ``fault``: why nothing after the records can be read; empty if all is well."""
+    """The trial of one file. ``fault``: why nothing after the records can be read; empty if all is well."""
 
     path: str
     records: list[Tried] = field(default_factory=list)
@@ -115,7 +115,7 @@ def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
 
 
 def report_json(report: Report | None) -> dict[str, Any]:
-    """The report for ``-o json``; empty without one."""
+    """Returns the report for ``-o json``; empty if there is no report."""
     if report is None:
         return {}
     return {"checks": report.findings, "speed": {each.method: round(each.per_s) for each in report.speeds}}
@@ -128,7 +128,7 @@ def matches(primary: Trial, foreign: Trial) -> int:
 
 
 def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tried, str]]:
-    """Returns foreign records that are not a pair with the first primary record of their key, and why."""
+    """Returns the foreign records that cannot be joined with the first primary record of their key, and why."""
     files = {each.offset: each.file for each in foreign.samples}
     first = {each.key: each for each in reversed(primary.read)}
     records = {each.offset: each for each in primary.samples}
@@ -145,7 +145,7 @@ def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tri
 
 
 def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
-    """Returns, for each key of several primary records, the first two that differ, in the order of the file."""
+    """Returns, for each key that several primary records have, the first two that differ, in file order."""
     first: dict[bytes, Tried] = {}
     found: dict[bytes, tuple[Tried, Tried]] = {}
     for each in primary.read:
@@ -155,7 +155,7 @@ def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
 
 
 def as_json(trial: Trial) -> dict[str, Any]:
-    """The trial for ``-o json``."""
+    """Returns the trial for ``-o json``."""
     return {
         "file": trial.path,
         "fault": trial.fault or None,

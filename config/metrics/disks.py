@@ -10,7 +10,7 @@ from photon.config.metrics.readings import Readings, Source
 
 
 def free_space(directories: Mapping[str, Path]) -> Source:
-    """Returns a source of the free bytes of ``directories`` (purpose -> path), without those that do not exist."""
+    """Returns a source of the free bytes in each of ``directories`` (purpose -> path) that exists."""
 
     def read(into: Readings) -> None:
         for name, path in directories.items():

@@ -1,4 +1,4 @@
-"""Metrics as processes exchange them: values, which only ``/metrics`` formats as Prometheus text."""
+"""The form in which processes exchange metrics: values. Only ``/metrics`` formats them as Prometheus text."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _BOUNDS_NS = np.array([round(bound * 1e9) for bound in BOUNDS_S], np.int64)
 
 
 class Histogram:
-    """Counts since the process start. Not thread-safe."""
+    """Counts values since the process started. Not thread-safe."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(len(BOUNDS_S) + 1, np.int64)

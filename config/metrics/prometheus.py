@@ -13,7 +13,7 @@ from photon.config.metrics.table import Kind, Metric
 
 
 def family(metric: Metric) -> Family:
-    """Returns the family without samples."""
+    """Returns a metric's family, without samples."""
     if metric.kind is Kind.COUNTER:
         return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
     if metric.kind is Kind.GAUGE:
@@ -38,5 +38,5 @@ class _Collected(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Family]:
-        """The method that prometheus_client calls on a collector."""
+        """Returns the families. prometheus_client calls this method of a collector."""
         yield from self._families

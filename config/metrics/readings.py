@@ -21,13 +21,13 @@ log = get_logger(__name__)
 
 
 class Readings:
-    """Metric values at one moment. Only metrics in the table can be put, each with its labels."""
+    """Metric values at one moment. Only metrics in the table can be set, each with its labels."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Puts a counter or a gauge. Raises KeyError or ValueError if the table does not define it like this."""
+        """Sets the value of a counter or gauge. Raises KeyError or ValueError if the table does not define it so."""
         self._family(name).add_metric(self._values(name, labels), value)
 
     def put_all(self, prefix: str, values: Mapping[str, float], **labels: str) -> None:
@@ -35,7 +35,7 @@ class Readings:
             self.put(f"{prefix}_{name}", value, **labels)
 
     def put_histogram(self, name: str, histogram: Histogram, **labels: str) -> None:
-        """Puts a histogram. Raises KeyError or ValueError like ``put``."""
+        """Sets the value of a histogram. Raises KeyError or ValueError as ``put`` does."""
         self._family(name).add_metric(
             self._values(name, labels), buckets=histogram.buckets(), sum_value=histogram.sum_s
         )
@@ -114,7 +114,7 @@ class ProcessMetrics:
         return [*readings.families(), *of_process()]
 
     async def details(self) -> bytes:
-        """Returns JSON; an empty object if there are no details, or they cannot be read."""
+        """Returns the process's details as JSON; an empty object if there are none, or they cannot be read."""
         if self._details is None:
             return b"{}"
         try:

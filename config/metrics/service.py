@@ -19,7 +19,7 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 class MetricsService:
     def __init__(self, metrics: ProcessMetrics, address: str) -> None:
-        """``address``: as in the deployment file; for a part of a shared server, with its health name."""
+        """``address``: as in the deployment file; for a part of a shared server, its health name is added."""
         self._metrics = SERVED[address] = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802

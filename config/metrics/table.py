@@ -1,7 +1,7 @@
 """All metrics: name, kind, labels and meaning, in one place. The site makes its page of metrics from it.
 
 Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for values that only grow.
-Labels are bounded: joins, datacentres, shards, kinds and directories are those of the deployment. The status process
+Labels are bounded: they name joins, datacentres, shards, kinds and directories of the deployment. The status process
 adds ``datacentre``, ``service`` and ``process`` to each sample.
 """
 
@@ -68,7 +68,7 @@ _DISPATCHER = [
         arrived="Retries of events whose primary event had arrived, since the start.",
     ),
     *_counters("photon_dispatcher", ("join", "verdict"), events="Events with a verdict, by verdict."),
-    *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems met in log files, by kind."),
+    *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems found in log files, by kind."),
     *_gauges(
         "photon_dispatcher",
         _EVENT_PARTS,
@@ -82,7 +82,7 @@ _DISPATCHER = [
         batches_in_flight="Batches sent to joiners and not yet answered.",
         retry_store_events="Events in the retry store.",
         retry_store_bytes="Size of the retry store, as counted against limits.retry_store.",
-        retry_store_oldest_seconds="Time since the event longest in the retry store was first read.",
+        retry_store_oldest_seconds="Time since the first read of the event that has been in the retry store longest.",
         retry_store_limit_bytes="limits.retry_store.",
         joiners_failing="Joiners that are temporarily ejected.",
         waiting_for_home_events="Events currently left to their home datacentre.",
@@ -141,7 +141,7 @@ _COPIES = [
         "photon_copies",
         (),
         received_bytes="Bytes of output received and durable.",
-        refused="Requests refused, by reason: a wrong place, an earlier incarnation, a seal, or damage.",
+        refused="Requests refused, by reason: wrong place, earlier incarnation, seal or damage.",
     ),
 ]
 
@@ -152,7 +152,7 @@ _EVENT_STORE = [
         events="Primary events indexed.",
         duplicates="Second occurrences of a primary id.",
         bad_records="Primary records that cannot be read.",
-        ambiguous_keys="Keys that look-ups have found several different primary events for.",
+        ambiguous_keys="Keys for which look-ups have found several different primary events.",
         cache_hits="Keys found in the cache, since the start.",
         cache_misses="Keys in primary logs and not in the cache, since the start.",
         cache_evictions="Cache segments dropped to make room.",
@@ -164,7 +164,7 @@ _EVENT_STORE = [
     *_gauges(
         "photon_eventstore",
         _EVENT_PARTS,
-        lag_seconds="Time since all primary bytes were last read; 0: the logs are complete.",
+        lag_seconds="Time since the last moment when no primary bytes were unread; 0: the logs are complete.",
         lag_bytes="Unread bytes of primary logs on disk.",
         logs="Primary logs in the file map.",
         cache_bytes="Size of the cache, including cache nodes as last reported.",
@@ -280,7 +280,7 @@ _RELAY = [
 
 _SINK = [
     *_counters("photon_sink", (), bytes="Bytes of output delivered, since the start."),
-    *_gauges("photon_sink", (), stalled_seconds="Time for which delivery has been blocked; 0: it is not."),
+    *_gauges("photon_sink", (), stalled_seconds="Time for which delivery has been blocked; 0: not blocked."),
 ]
 
 _COMPUTE = [
@@ -353,17 +353,17 @@ TABLES = [
         "photon_tables",
         (),
         commits="Transactions committed, since the start.",
-        conflicts="Transactions that conflicted and were repeated.",
+        conflicts="Transactions that conflicted and were retried.",
         rolled_back="Locks of dead clients rolled back.",
         rolled_forward="Locks of dead clients rolled forward.",
         reads="Reads of the store, each a round trip for any number of rows.",
         mutates="Calls that lock or commit cells.",
         round_trips="Round trips to HBase's Thrift servers and to the registry; 0 for SQLite.",
-        scans="Looks for notifications.",
-        locks_met="Reads that met a lock.",
+        scans="Scans for notifications.",
+        locks_met="Reads that encountered a lock.",
         observed="Runs of observers that committed.",
-        observers_met="Rows skipped because another worker was at them.",
-        observers_failed="Runs of observers that raised.",
+        observers_met="Rows skipped because another worker was processing them.",
+        observers_failed="Runs of observers that raised an exception.",
         collected="Old versions removed.",
     ),
     *_gauges(
@@ -371,7 +371,7 @@ TABLES = [
         (),
         store_up="1: the store answered the last request.",
         dirty_cells="Cells waiting for observers, at most 10,000 per table.",
-        oldest_dirty_seconds="Time for which the same change has been the oldest waiting one; 0: none waits.",
+        oldest_dirty_seconds="Time for which the same change has been the oldest waiting one; 0: none is waiting.",
         safe_point_age_seconds="Time since the safe point last moved, or since this process began.",
     ),
 ]
@@ -387,7 +387,7 @@ _SPARK = [
         "photon_spark",
         _EVENT_PARTS,
         batch_seconds="Duration of the newest batch.",
-        waiting_bound_events="The most events that may wait: patience times the events per second since the start.",
+        waiting_bound_events="Maximum number of waiting events: patience times events per second since the start.",
     ),
 ]
 

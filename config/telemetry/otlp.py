@@ -67,7 +67,7 @@ class _Span:
 
 
 class OtlpTracer:
-    """Implements spans.Tracer."""
+    """Implements ``spans.Tracer`` with OpenTelemetry's library."""
 
     def __init__(self, share: float, resource: Resource, ended: SpanProcessor) -> None:
         self.share = share
@@ -90,10 +90,10 @@ def _named(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Otlp:
-    """Everything that a process sends. ``tracer`` and ``log_line`` are thread-safe."""
+    """Sends a process's spans, log lines and metrics. ``tracer`` and ``log_line`` are thread-safe."""
 
     def __init__(self, endpoint: str, share: float, attributes: Mapping[str, str]) -> None:
-        """``endpoint``: http://HOST:PORT of a collector; ``attributes``: those of the resource."""
+        """``endpoint``: http://HOST:PORT of a collector. ``attributes``: attributes of the resource."""
         self._resource = Resource.create(dict(attributes))
         base = endpoint.rstrip("/")
         self._problems = _Problems(endpoint)
@@ -122,7 +122,7 @@ class Otlp:
             exporter.shutdown()  # interrupts the wait before another attempt
 
     def log_line(self, logger: object, method: str, fields: Fields) -> Fields:
-        """A structlog processor that sends each line; it comes after those that bound a line."""
+        """A structlog processor that sends each line. It comes after the processors that limit a line's length."""
         level = str(fields.get("level", method))
         attributes: dict[str, Any] = {name: _plain(v) for name, v in fields.items() if name not in NOT_ATTRIBUTES}
         if "exception" in fields:
@@ -140,7 +140,7 @@ class Otlp:
         return fields
 
     def metrics(self, metrics: Sequence[Metric]) -> None:
-        """Sends a reading without waiting; drops it if the previous one is still being sent."""
+        """Sends a reading of metrics without waiting; drops it if the previous one is still being sent."""
         if not self._reading.is_alive():
             data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
             self._reading = threading.Thread(target=self._metric_exporter.export, args=(data,), daemon=True)
@@ -148,7 +148,7 @@ class Otlp:
 
 
 def _plain(value: object) -> str | bool | int | float:
-    """Converts a value to one that can be encoded: numbers have 64 bits, texts are UTF-8."""
+    """Converts a value to one that OTLP can encode: numbers have 64 bits, text is UTF-8."""
     if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
         return value
     return str(value).encode("utf-8", "backslashreplace").decode()

@@ -27,7 +27,7 @@ Labels = Mapping[str, str]
 
 
 def metrics_of(said: Iterable[tuple[Iterable[Family], Labels]], now_ns: int) -> list[Metric]:
-    """Converts ``said``, readings of this process's services; each one's labels are added to all of its points."""
+    """Converts ``said``, readings of this process's services. The labels of a reading are added to all its points."""
     same: dict[str, list[tuple[Family, Labels]]] = {}
     for families, labels in said:
         for family in families:
@@ -51,7 +51,7 @@ def _metric(several: Sequence[tuple[Family, Labels]], now_ns: int) -> Metric:
 
 
 def _histograms(samples: Iterable[Sample], labels: Labels, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Converts Prometheus's samples, which are cumulative and one for each bound, to points."""
+    """Converts Prometheus's samples (one per bound, cumulative) to points."""
     series: dict[tuple[tuple[str, str], ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for each in samples:

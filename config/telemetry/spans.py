@@ -1,4 +1,4 @@
-"""Spans: a room's part in a sampled batch.
+"""Spans: they record a room's part in a sampled batch.
 
 Whether a batch is traced is decided once, at its start (``root``). From there the current span follows the task, and
 over gRPC as W3C's ``traceparent`` (config/rpc.py). For untraced batches ``span`` and ``begin`` create nothing: they
@@ -31,7 +31,7 @@ class Tracer(Protocol):
     share: float  # share of batches that are traced
 
     def begin(self, name: str, parent: Span | None, attributes: dict[str, Any]) -> Span:
-        """Starts a span; in a new trace if ``parent`` is ``None``."""
+        """Starts a span; if ``parent`` is ``None``, in a new trace."""
         ...
 
     def elsewhere(self, header: str) -> Span | None:
@@ -49,20 +49,20 @@ _UNTRACED: _Traced = contextlib.nullcontext()
 
 
 def root(name: str, number: int, **attributes: Any) -> _Traced:
-    """Returns the span of the ``number``-th batch (from 1), if that is in the traced share."""
+    """Starts the span of batch ``number`` (from 1) if the batch is in the traced share."""
     if tracer is None or int(number * tracer.share) == int((number - 1) * tracer.share):
         return _UNTRACED
     return _Current(tracer.begin(name, None, attributes))
 
 
 def span(name: str, **attributes: Any) -> _Traced:
-    """Makes a child of the current span the current one inside the context; yields ``None`` if nothing is traced."""
+    """Within the context, a new child of the current span is current. Yields ``None`` if nothing is traced."""
     begun = begin(name, **attributes)
     return _UNTRACED if begun is None else _Current(begun)
 
 
 def begin(name: str, **attributes: Any) -> Span | None:
-    """Starts a child of the current span that is ended elsewhere."""
+    """Starts a child of the current span; the caller ends it."""
     parent = current.get()
     return None if parent is None or tracer is None else tracer.begin(name, parent, attributes)
 
@@ -76,7 +76,7 @@ def received(metadata: Iterable[tuple[str, Any]]) -> None:
 
 
 class _Current:
-    """Makes a span the current one, and ends it."""
+    """A context in which a span is current; the span ends with it."""
 
     def __init__(self, begun: Span) -> None:
         self._span = begun

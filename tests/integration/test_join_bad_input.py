@@ -192,12 +192,12 @@ def test_debug_shows_the_traceback(logs: Logs) -> None:
 def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
     (logs.foreign / "clicks.log").write_text("nothing\nthat\nis known\n")
     for said in (
-        "the foreign logs are text, whose lines share no shape",
+        "the foreign logs are plain text without a common layout",
         "the foreign logs hold no records yet",
     ):
         result = logs.once(config=False)
         line, example = result.err.split("\n", 1)
-        one_line(Result(result.code, result.out, line + "\n"), USAGE, said, "name it with --config")
+        one_line(Result(result.code, result.out, line + "\n"), USAGE, said, "pass it with --config")
         assert "join" in tomllib.loads(example)  # below it a file to begin with
         (logs.foreign / "clicks.log").unlink(missing_ok=True)
     assert not (logs.output / ".photon" / "inferred.toml").exists()

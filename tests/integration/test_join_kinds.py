@@ -160,11 +160,11 @@ def test_pairs_out_of_bounds_are_unmatched_at_once_and_counted(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('before = "1h", after = "5m"', "", "join.views.within: has no width"),
+        ('before = "1h", after = "5m"', "", "join.views.within: before and after are both 0"),
         ('"1h"', '"-1h"', "join.views.within.before = '-1h': a duration is"),
         ('within = {', 'unmatched_after = "1m"\nwithin = {', "is longer than join.views.unmatched_after = 60 s"),
         ('format = "jsonl"\nkey = "k"\ntime = { field = "t", unit = "s" }', 'format = "jsonl"\nkey = "k"',
-         "join.views: within compares event times; the primary needs a time too"),
+         "join.views: within compares event times; give the primary a time too"),
         ('key = "k"\ntime', 'key = ["k", "l"]\ntime', "join.views: key has 2 fields in primary and 1 in foreign"),
     ],
 )  # fmt: skip

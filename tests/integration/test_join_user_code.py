@@ -165,4 +165,4 @@ def test_columns_in_another_order_join_no_wrong_pairs(tmp_path: Path) -> None:
     logs(tmp_path)
     code, said, pairs, _ = joined(tmp_path, "Reverses")
     assert (code, pairs) == (0, list(range(RECORDS)))
-    assert "changes the lists that it is given" in said
+    assert "must not change the lists that are passed to it" in said

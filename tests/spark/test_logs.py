@@ -139,7 +139,7 @@ def test_a_primary_log_that_is_damaged_fails_the_job(spark: SparkSession, tmp_pa
     packed = gzip.compress(b"".join(b'{"q": "q%d"}\n' % n for n in range(100_000)))
     (tmp_path / "a.log.gz").write_bytes(packed[: len(packed) // 2])
     source = LogSource(datacentre="east", directory=str(tmp_path))
-    with pytest.raises(PySparkException, match=r"a\.log\.gz: the compressed stream ends in its middle"):
+    with pytest.raises(PySparkException, match=r"a\.log\.gz: the compressed stream is incomplete"):
         primary(spark, join_source(tmp_path), [source]).count()
     (row,) = foreign(spark, join_source(tmp_path), [source]).filter("key is null and record = ''").collect()
-    assert row.unreadable.startswith("the log is damaged: the compressed stream ends in its middle")
+    assert row.unreadable.startswith("the log is damaged: the compressed stream is incomplete")

@@ -69,7 +69,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Billing(ConfiguredAdapter):
-    """Bills clicks at the price of the slot; clicks of bots, of tests and long after the search are filtered."""
+    """Bills clicks at the price of the slot. Filters clicks by bots, clicks in tests, and late clicks."""
 
     api_version = 1
 

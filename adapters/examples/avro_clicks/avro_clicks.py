@@ -32,7 +32,7 @@ _SIDES: Mapping[str, Any] = {
 
 
 class Avro(Framing):
-    """Whole blocks of a container file, of any codec that fastavro reads. ``state`` is the file's header."""
+    """Converts whole blocks of a container file, with any codec that fastavro reads. ``state``: the file's header."""
 
     def cut(self, data: bytes, state: bytes) -> Cut:
         begin = 0
@@ -51,7 +51,7 @@ class Avro(Framing):
 
 
 class AvroClicks(ConfiguredAdapter):
-    """Searches and the clicks that name them. Give the options of both sides if your records have other fields."""
+    """Joins each click with the search that it names. Set the options of both sides if your fields differ."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({**_SIDES, **options})
@@ -79,7 +79,7 @@ def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
         value, at = found
     end = at + value + SYNC_BYTES
     if value < 0:
-        raise ValueError(f"a block of {value} bytes")
+        raise ValueError(f"a block has {value} bytes")
     if end > len(data):
         return None
     if data[end - SYNC_BYTES : end] != sync:
@@ -88,7 +88,7 @@ def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int] | None:
-    """Reads a zigzag varint. Returns it and the offset after it."""
+    """Reads a zigzag varint. Returns the number and the offset after it."""
     value = shift = 0
     while at < len(data):
         byte = data[at]

@@ -19,7 +19,7 @@ _SAMPLE = struct.Struct("<QQqd")  # id, session, time in ns UTC, buffered second
 
 
 class LengthCrc(Framing):
-    """Records become lines of base64. One with a wrong CRC is marked, so that only that record is lost.
+    """Converts records to lines of base64. Marks a record with a wrong CRC, so that only that one is lost.
 
     An impossible length ends the log, because the start of the next record is unknown.
     """
@@ -29,7 +29,7 @@ class LengthCrc(Framing):
         while at + _HEAD.size <= len(data):
             length, crc = _HEAD.unpack_from(data, at)
             if length > RECORD_BYTES_MAX:
-                raise ValueError(f"a record of {length} bytes, at most {RECORD_BYTES_MAX} are possible")
+                raise ValueError(f"a record has {length} bytes; at most {RECORD_BYTES_MAX} are possible")
             end = at + _HEAD.size + length
             if end > len(data):
                 break
@@ -61,7 +61,7 @@ class PlayerSamples(Adapter):
 
 
 def _fields(layout: struct.Struct, line: bytes) -> tuple[Any, ...]:
-    """The fields of a record. Raises BadRecord."""
+    """Returns the fields of a record. Raises BadRecord."""
     if line.startswith(WRONG):
         raise BadRecord("its CRC is wrong")
     try:

@@ -27,10 +27,11 @@ _SIDES: Mapping[str, Any] = {
 
 
 class Traces(Framing):
-    """A record begins with a line whose first byte is a digit, that of its date; other lines belong to it.
+    """A record begins with a line that starts with a digit (its date); the lines after it, up to the next such line,
+    belong to it.
 
-    Only the next record's first byte shows that a record is complete, so its line end is returned with that byte;
-    until then ``state`` holds it.
+    A record is complete only when the next one starts, so its line end is returned then; until then ``state`` holds
+    the line end.
     """
 
     def cut(self, data: bytes, state: bytes) -> Cut:
@@ -45,7 +46,7 @@ class Traces(Framing):
 
 
 class StackTraces(ConfiguredAdapter):
-    """Requests (lines) and the errors that name them (over several lines)."""
+    """Joins each error, which spans several lines, with the request that it names (one line)."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({**_SIDES, **options})

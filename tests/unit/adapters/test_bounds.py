@@ -125,7 +125,7 @@ class Timed(Own):
 
 
 def test_a_written_adapter_says_the_primarys_time_or_is_refused() -> None:
-    with pytest.raises(AdapterError, match=r"join\.x: within compares event times; the primary needs a time too"):
+    with pytest.raises(AdapterError, match=r"join\.x: within compares event times; give the primary a time too"):
         bounded_adapter(Own({}), Bounds(5, 5), "join.x")
     it = bounded_adapter(Timed({}), Bounds(5, 5), "join.x")
     assert it.join(b"10", FILE, b"5", FILE) == Joined(b"10", b"5")
@@ -148,8 +148,8 @@ def test_it_is_made_again_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("within", "more", "said"),
     [
-        ({}, {}, "join.x.within: has no width"),
-        ({"before": "0s", "after": 0}, {}, "join.x.within: has no width"),
+        ({}, {}, "join.x.within: before and after are both 0"),
+        ({"before": "0s", "after": 0}, {}, "join.x.within: before and after are both 0"),
         ({"before": "-1h"}, {}, "before = '-1h': a duration is a number of seconds or text"),
         ({"after": -1}, {}, "after = -1: a duration is at least 0"),
         ({"before": "1h", "beforee": "2h"}, {}, "beforee: unknown key; did you mean 'before'?"),
@@ -168,5 +168,5 @@ def test_the_primary_needs_a_time() -> None:
     untimed = Join(
         primary={"format": "jsonl", "key": "k"}, foreign=SIDES["foreign"], within=settings().join["x"].within
     )
-    with pytest.raises(AdapterError, match=r"join\.x: within compares event times; the primary needs a time"):
+    with pytest.raises(AdapterError, match=r"join\.x: within compares event times; give the primary a time"):
         adapter_of_join(untimed, "x", Path())

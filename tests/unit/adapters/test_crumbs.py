@@ -121,7 +121,7 @@ def starts(directory: Path, how: str, *ended: str) -> list[Start]:
     [
         ("segv", "signal 11", "crashed: signal 11"),
         ("exit", "exit 0", "crashed: exit 0"),
-        ("hang", "", "crashed: the adapter did not return within 0.1 s, and catches the exception that ends it"),
+        ("hang", "", "crashed: the adapter did not return within 0.1 s, and catches the exception that stops it"),
         ("close", "exit 70", f"crashed: {CLOSED}"),
         ("replace", "exit 70", f"crashed: {CLOSED}"),
         ("open", "exit 70", f"crashed: {FULL}"),

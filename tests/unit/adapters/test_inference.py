@@ -96,15 +96,15 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
     ("foreign", "problem"),
     [
         ([], "hold no records yet"),
-        ([b"10.0.0.1 - - GET /", b"x"], "are text, whose lines share no shape that has a time"),
+        ([b"10.0.0.1 - - GET /", b"x"], "are plain text without a common layout that has a time"),
         ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
         ([b"k,l", b"m,n"], "hold CSV with ',' and 2 columns, and it is unclear whether the first line"),
-        ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
+        ([b'{"query_id":"1","ts":34200.5}'], "ts may be the event time, but have no known unit"),
         ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-27"}'], "the event time may be a_at, b_at"),
         ([b'{"query":"1","ts":1588206048}'], "may be chance"),
-        ([b'{"user":"u1","ts":1588206048}'], "no foreign value is among the values of a field that is unique"),
+        ([b'{"user":"u1","ts":1588206048}'], "no foreign field has a value in common with a field that is unique"),
         ([b'{"query_id":"1","twin_id":"1","ts":1588206048}'], "the key may be 'query_id' or 'twin_id'"),
-        ([b'{"word":"z","ts":1588206048}'], "no foreign value is among the values of a field that is unique"),
+        ([b'{"word":"z","ts":1588206048}'], "no foreign field has a value in common with a field that is unique"),
         ([b'{"id":"1","ts":1588206048}'], "may be chance"),
     ],
 )
@@ -147,7 +147,7 @@ def test_delimiters() -> None:
 def test_keys_that_do_not_meet_are_not_told_by_their_name_alone() -> None:
     primary = {"p.log": [b'{"order_id":"a%d","w":"w%d"}' % (i, i) for i in range(5)]}
     foreign = {"f.log": [b'{"order_id":"b%d","w":"v%d","ts":1588206048}' % (i, i) for i in range(5)]}
-    assert "no foreign value is among" in unclear(primary, foreign)
+    assert "no foreign field has a value in common" in unclear(primary, foreign)
     found = infer(primary, foreign)
     assert isinstance(found, Unclear)
     assert tomllib.loads(found.example)["join"]["join"]["primary"] == {"format": "jsonl", "key": "order_id"}
@@ -215,7 +215,7 @@ def test_the_example_for_lines_of_any_shape_reads_the_lines_beside_it() -> None:
     lines = {"a.log": [b"Mar  1 host%d kernel: something happened a=%d" % (i, i) for i in range(9)]}
     found = infer(lines, lines)
     assert isinstance(found, Unclear)
-    assert "share no shape" in found.problem
+    assert "without a common layout" in found.problem
     request, error = (line.partition("# ")[2].encode() for line in found.example.splitlines() if line[:1] == "[")
     adapter = ConfiguredAdapter(tomllib.loads(found.example)["join"]["errors"])
     assert adapter.primary_key(request, LogFile("a")) == b"7f3a"
@@ -409,7 +409,7 @@ def events(count: int = 30, **fields: str) -> list[bytes]:
         ({"payment_id": "{x}", "type": "t{m}"}, "payment_id", ""),
         ({"event_id": "{x}", "status": "paid"}, "event_id", ""),
         ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, judging by 'version'"),
-        ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' may both be one"),
+        ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' could each be the id"),
         ({"session_id": "{x}"}, None, "If session_id identifies an event, give --id session_id"),
     ],
 )
@@ -492,7 +492,7 @@ def test_fields_that_are_left_out_are_named_with_the_reason() -> None:
     foreign = {"f.log": [orjson.dumps({"started_at": at, "ts": 1_700_000_000 + i}) for i, at in enumerate(times)]}
     problem = unclear({"p.log": [orjson.dumps({"started_at": at}) for at in times]}, foreign)
     assert (
-        "'started_at' could be the key, but 'started_at' looks like a time or a measure in the foreign records"
+        "'started_at' could be the key, but 'started_at' looks like a time or a measurement in the foreign records"
         in problem
     )
     counted = {"f.log": [line.replace(b'"ts"', b'"n":%d,"ts"' % (i % 5)) for i, line in enumerate(foreign["f.log"])]}
@@ -577,7 +577,7 @@ def test_a_day_and_a_time_of_day_are_read_together() -> None:
         ("Fri Mar  1 08:05:09 2024", TimeConfig(field="timestamp", format="%a %b %e %H:%M:%S %Y")),
         ("133537539091234560", TimeConfig(field="timestamp", unit="filetime")),
         ("638448699091234560", TimeConfig(field="timestamp", unit="ticks")),
-        ("Dec 31 23:59:59", 'timestamp has no year; name that of each file\'s first line, or "name"'),
+        ("Dec 31 23:59:59", 'timestamp has no year; name the year of each file\'s first line, or "name"'),
         ("@4000000065e18c7f075bca00", "timestamp looks like TAI64N"),
     ],
 )
@@ -823,7 +823,7 @@ def test_a_refusal_has_the_options_that_say_it_or_none() -> None:
     of_day = {"f.log": [orjson.dumps({"q": name, "at": 34200.5 + 3 * i}) for i, name in enumerate(names)]}
     found = infer(primary, of_day)
     assert isinstance(found, Unclear)
-    assert (found.words, "name it with --config" in found.todo) == ((), True), "nobody knows which day"
+    assert (found.words, "pass it with --config" in found.todo) == ((), True), "nobody knows which day"
     several = {"f.log": [orjson.dumps({"q": n, "a_at": 1_700_000_000 + i, "b_at": i}) for i, n in enumerate(names)]}
     found = infer(primary, several, told=Told(id="b_at", time="b_at"))
     assert isinstance(found, Unclear)

@@ -82,11 +82,11 @@ def test_photon_own_adapter_has_no_code() -> None:
         ("x = 1", "x.py:Mine", "x.py: has no class Mine; write one that derives from Adapter"),
         ("class Mine: pass", "x.py:Mine", "x.py: Mine is not a subclass of photon.adapters.contract.Adapter"),
         (GOOD, "x.py:Row", "x.py: Row is not a subclass of photon.adapters.contract.Adapter; use a class of this"),
-        (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99, this Photon has 1"),
+        (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99; this Photon has 1"),
         (GOOD.replace("def primary_key", "def other"), "x.py:Mine", "x.py:9: Mine does not define primary_key; add"),
         (GOOD + "    def __init__(self, options):\n        raise KeyError('rate')\n", "x.py:Mine",
          "x.py:20: Mine cannot be created with its options: KeyError: 'rate'; correct the adapter"),
-        (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "leaves out its base class"),
+        (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "does not call its base class"),
         (GOOD + "    def rule(self):\n        return 1 / 0\n", "x.py:Mine",
          "x.py:20: Mine.rule failed: ZeroDivisionError: division by zero; correct the adapter"),
         (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "Mine.rule returns str, not bytes"),
@@ -134,7 +134,7 @@ def test_versions_that_are_not_spoken(tmp_path: Path, written: str, says: str) -
     (tmp_path / "x.py").write_text(GOOD + f"    api_version = {written}\n")
     with pytest.raises(AdapterError) as caught:
         load_adapter("x.py:Mine", {}, tmp_path)
-    assert f"is written for contract version {written}, this Photon has 1; {says}" in str(caught.value)
+    assert f"is written for contract version {written}; this Photon has 1; {says}" in str(caught.value)
 
 
 def test_an_older_version_that_is_spoken_is_loaded_with_a_warning(
@@ -192,7 +192,7 @@ def test_a_package_may_not_bring_an_adapter_of_photons_own_name(monkeypatch: pyt
     point = EntryPoint("configured", "photon.adapters.configured:ConfiguredAdapter", entry_points.GROUP)
     monkeypatch.setattr(entry_points, "_entry_points", lambda name=None: [point])
     (listed,) = entry_points.installed()
-    assert "has an adapter with the name of Photon's own; rename its entry point" in listed.fault
-    with pytest.raises(AdapterError, match=r"adapter configured: .* has an adapter with the name of Photon's own"):
+    assert 'registers an adapter under the reserved name "configured"; rename its entry point' in listed.fault
+    with pytest.raises(AdapterError, match=r"adapter configured: .* registers an adapter under the reserved name"):
         adapter_of_join(Join(adapter="configured", options=OPTIONS), "x", Path())
     adapter_of_join(Join(**OPTIONS), "x", Path())  # type: ignore[arg-type]

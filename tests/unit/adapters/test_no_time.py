@@ -22,15 +22,15 @@ def settings(**more: Any) -> Settings:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"registry": {"retention": "3d"}}, "join.x.foreign: time is missing, and registry.retention is set; leave"),
+        ({"registry": {"retention": "3d"}}, "join.x.foreign: time is missing, and registry.retention is set; remove"),
         (
             {"join": {"within": {"before": "1h"}}},
-            "join.x: time is missing in foreign, and within compares",
+            "join.x: time is missing in foreign, but needed for within",
         ),
-        ({"join": {"written_within": "1h"}}, "time is missing in foreign, and written_within compares event times"),
+        ({"join": {"written_within": "1h"}}, "time is missing in foreign, but needed for written_within"),
         (
             {"join": {"match": "latest", "primary": TIMED}},
-            'in foreign, and match = "latest" compares event times',
+            'in foreign, but needed for match = "latest"',
         ),
     ],
 )

@@ -181,7 +181,7 @@ def test_each_setting_is_part_of_the_rule(name: str) -> None:
         (CSV, b"k,k\n1,2\n", "key column 'k' occurs twice"),
         ({"format": "jsonl"}, '{"k":1}\n'.encode("utf-16"), 'its file is UTF-16 text: write encoding = "utf-16"'),
         ({"format": "regex", "pattern": "(?P<k>.)x"}, "1x\n".encode("utf-16"), "UTF-16"),
-        ({"format": "w3c"}, b"#Fields: n\n1\n", "key column 'k' is missing; there are 'n'"),
+        ({"format": "w3c"}, b"#Fields: n\n1\n", "key column 'k' is missing; the file has 'n'"),
         ({"format": "w3c"}, b"1 2\n", "no header"),
     ],
 )

@@ -21,7 +21,7 @@ def test_telemetry_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as refused:
         check_extras(settings)
     assert str(refused.value) == (
-        "[telemetry]: opentelemetry is not installed; pip install 'photon-join[otlp]', or leave the table out"
+        "[telemetry]: opentelemetry is not installed; pip install 'photon-join[otlp]', or remove the table"
     )
 
 

@@ -141,7 +141,7 @@ def test_parts_that_call_an_adapter_of_users_are_apart() -> None:
 
 def test_a_join_on_spark_says_where_its_application_runs() -> None:
     raw = {"join": "clicks", "primary": "p", "foreign": "f", "address": "h:7100", "pipeline": "spark"}
-    with pytest.raises(ConfigError, match=r"^f: datacentre\.east\.apart\.spark: is missing, .* as apart = .*7200"):
+    with pytest.raises(ConfigError, match=r"^f: datacentre\.east\.apart\.spark: is missing, .* apart = .*7200"):
         convert({**GOOD, "datacentre": {"east": raw}}, "f")
     found = convert({**GOOD, "datacentre": {"east": {**raw, "apart": {"spark": "h:7200"}}}}, "f")
     assert found.datacentre["east"].at("spark") == ["h:7200"]
@@ -271,7 +271,7 @@ def test_logs_that_are_another_joins_output_have_a_directory_of_their_own_unless
          "datacentre.east.foreign: is missing; it names the directory of the foreign logs"),
         ({"datacentre": {"east-purchases": {"apart": {"relay": "127.0.0.1:7001"}}}},
          "address 127.0.0.1:7001: used twice, by datacentre.east.address and datacentre.east-purchases.apart.relay; "
-         "each process listens on its own"),
+         "each process needs its own"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
@@ -368,7 +368,7 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
         (
             {"b": {**one, "state": "b"}},
             "address 127.0.0.1:7901: used twice, by compute.a.address and "
-            "compute.b.address; each process listens on its own",
+            "compute.b.address; each process needs its own",
         ),
         ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
         (

@@ -160,7 +160,7 @@ def test_a_side_is_described_by_its_records() -> None:
         {"key": "who", "format": "csv", "delimiter": ";"},
         (),
     )
-    assert "share no shape" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
+    assert "without a common layout" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
     assert "give time a unit" in str(describe({"a": [b"?"]}, {"key": "k", "format": "regex"}, foreign=True))
     zeek = {"key": "k", "format": "zeek"}
     assert describe({"a": []}, zeek, foreign=True) == (zeek, ())

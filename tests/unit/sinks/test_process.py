@@ -193,7 +193,7 @@ def test_a_password_is_not_for_the_file(into: str) -> None:
 
 
 def test_two_sinks_do_not_write_to_one_place() -> None:
-    with pytest.raises(ConfigError, match=r"sink\.sea\.into: is also that of sink\.lake"):
+    with pytest.raises(ConfigError, match=r"sink\.sea\.into: sink\.lake has the same destination"):
         settings_of("s3://lake/x", sea={"into": "s3://lake/x/"})
 
 

@@ -64,7 +64,7 @@ def test_a_byte_that_would_be_a_mark_is_no_line_end(tmp_path: Path) -> None:
     (block,) = [block for block in scanned(follow(tmp_path)) if block.data]
     odd, good = block.data.split(b"\n")[:-1]
     assert ADAPTER.primary_keys(block.data, block.file) == [None, b"k2"]
-    with pytest.raises(BadRecord, match="has a byte 0xFE or 0xFF, as UTF-8 has not: name the log's encoding"):
+    with pytest.raises(BadRecord, match="has a byte 0xFE or 0xFF, never used in UTF-8: name the encoding"):
         ADAPTER.primary_payload(odd, block.file)
     assert orjson.loads(ADAPTER.primary_payload(good, block.file) or b"")["a"] == "a\nb"
     envelope = Envelope(adapter=ConfiguredAdapter({"primary": CSV, "foreign": {**CSV, "id": "b", "time": TIME}}))
