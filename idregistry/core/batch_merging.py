@@ -15,7 +15,7 @@ from photon.idregistry.core import commands as c
 
 
 def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int, c.ShardCommand]]:
-    """Yields (index, command), ascending, as fewer pairs: each has the index of the last command merged into it."""
+    """Merges consecutive batches. Yields (index, command), ascending: a merged batch has its last part's index."""
     run = Run()
     for index, command in commands:
         batch = command if isinstance(command, c.Batch) else None
@@ -38,7 +38,7 @@ class Run:
         self._cleared: set[bytes] = set()
 
     def takes(self, batch: c.Batch) -> bool:
-        """True if the batch may be merged with those collected so far."""
+        """True if the batch may be merged with the batches collected so far."""
         if self._ids + _ids(batch) > c.MAX_ENTRY_IDS or batch.config != self.batches[0].config:
             return False
         return not self._cleared or self._cleared.isdisjoint(split_digests(batch.digests))

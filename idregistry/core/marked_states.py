@@ -19,7 +19,7 @@ class Marked:
 
 
 class Marks:
-    """The last marked state of one machine; thread-safe.
+    """Keeps the last marked state of one machine. Thread-safe.
 
     Not part of the machine's own state: it is not in snapshots, and the server drops it if it is not fetched.
     """
@@ -33,7 +33,7 @@ class Marks:
             self._kept = marked
 
     def take(self, mark: bytes) -> Marked | None:
-        """Returns the state and forgets it."""
+        """Returns the state with this mark and forgets it; ``None`` if there is none."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.mark != mark:

@@ -62,7 +62,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """The result of a ClearBelow: the ids the shard owned below the batch, and True if they are cleared now."""
+    """The result of a ClearBelow: ``count`` and ``xor`` of the ids owned below the batch; ``applied`` if cleared."""
 
     applied: bool
     count: int
@@ -70,7 +70,7 @@ class Below:
     reason: str = ""
 
 
-# (bucket, first row, rows to look at) -> (selected rows, the row after the last one looked at).
+# (bucket, first row, rows to read) -> (selected rows, the row after the last one read).
 Select = Callable[[Bucket, int, int], tuple[I64, int]]
 
 
@@ -96,7 +96,7 @@ def owned_page(
 
 
 def reopened_page(table: IdTable, state: ShardState, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
-    """Returns the ids that were given up and not taken since. Looks only at ids that were ever reopened."""
+    """Returns the ids that were given up and not taken since. Reads only rows that were ever reopened."""
 
     def select(bucket: Bucket, start: int, rows: int) -> tuple[I64, int]:
         able = sorted(row for row in bucket.generations if row >= start)  # a reopened id has a generation
@@ -223,7 +223,7 @@ def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
 
 
 def known_token(state: ShardState, token: int) -> int:
-    """The token, or 0 if this shard does not know its owner."""
+    """Returns the token, or 0 if this shard does not know the token's owner."""
     return token if (token >> BATCH_BITS) in state.incarnations else 0
 
 
@@ -234,7 +234,7 @@ def is_retired(state: ShardState, token: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A shard's facts about one id, for people. The owner's fields are empty if there is no entry."""
+    """A shard's facts about one id, for display. The owner's fields are empty if there is no entry."""
 
     answer: Answer  # ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED
     shard: int = 0
@@ -250,7 +250,7 @@ class Traced:
 
 
 def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
-    """A shard's facts about an id with this event time; ``entry`` is ``None`` if there is no entry."""
+    """Returns a shard's facts about an id, from its entry if there is one, and its event time."""
     boundary = None if state.boundary == NO_BOUNDARY else state.boundary
     if entry is None:
         below = boundary is not None and time_ns < boundary

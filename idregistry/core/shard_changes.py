@@ -53,7 +53,7 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(sorted(shards_in(self.ranges) - {*self.removed}))
 
     def until(self, shard: int) -> int:
-        """End of a shard's last range, ns."""
+        """Returns the end of a shard's last range, ns."""
         return max((each.end_ns for each in self.ranges if shard in each.shards), default=-(2**63))
 
 
@@ -62,8 +62,8 @@ def set_up(ranges: tuple[c.Range, ...]) -> Changes:
 
 
 def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
-    """True if a configuration with these ranges belongs to this deployment: as first set up, or with its shards at
-    any time since.
+    """True if a configuration with these ranges belongs to this deployment: they are its ranges, or a single range
+    with as many shards as one of its ranges has.
     """
     if changes.ranges == ranges:
         return True
@@ -72,14 +72,14 @@ def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
 
 
 def new_shards(changes: Changes, count: int) -> tuple[int, ...]:
-    """The shards of a change to ``count``: the present ones in their order, then new ones."""
+    """Returns the shards after a change to ``count``: present shards in their order, then new ones."""
     kept = changes.named[:count]
     first = changes.last_shard + 1
     return (*kept, *range(first, first + count - len(kept)))
 
 
 def change(changes: Changes, command: c.Intend | c.Decide | c.Drop) -> tuple[Changes, str]:
-    """Returns (the state after the entry, the reason for a refusal, empty if accepted)."""
+    """Applies a command. Returns (the new state, the reason for a refusal or an empty string)."""
     if isinstance(command, c.Intend):
         return intend(changes, command)
     if isinstance(command, c.Decide):
@@ -136,7 +136,7 @@ def drop(changes: Changes, shard: int) -> tuple[Changes, str]:
 
 
 def _refusal(changes: Changes, command: c.Intend) -> str:
-    """Why a change must not begin; empty when it may."""
+    """Returns the reason why a change must not begin; empty if it may."""
     if not changes.ranges:
         return "the registry is not set up yet"
     if changes.pending is not None:

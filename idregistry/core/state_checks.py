@@ -32,7 +32,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """This replica's state after entry ``index`` is not the leader's."""
+    """A difference between this replica's state and the leader's after entry ``index``."""
 
     index: int
     ours: bytes
@@ -49,7 +49,7 @@ def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
 
 
 class Checks:
-    """Findings of one replica's machine; not part of its replicated state."""
+    """Keeps one replica's last hashes and the last difference found; not part of the replicated state."""
 
     def __init__(self) -> None:
         self._taken: OrderedDict[int, Checked] = OrderedDict()

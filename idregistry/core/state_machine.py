@@ -62,7 +62,7 @@ class BatchAnswers:
 
 
 class ShardMachine:
-    """StateMachine of one shard. ``apply`` runs on the driver's thread; look-ups come from others, under a lock."""
+    """The state machine of one shard. ``apply`` runs on the driver's thread; other threads look up, under a lock."""
 
     def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
         self._bucket_bits = bucket_bits
@@ -75,7 +75,7 @@ class ShardMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> BatchAnswers | scans.Below | Checked | U8 | int | str:
-        """Applies a committed command; a command of another release raises (the replica stops).
+        """Applies a committed command. Raises for a command of another release, which stops the replica.
 
         Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP); Boundary ->
         the boundary, ns; CheckState -> Checked; all others -> the reason for a refusal, empty if accepted.
@@ -117,13 +117,13 @@ class ShardMachine:
                     return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
 
     def snapshot(self) -> Iterable[bytes]:
-        """The state as of this call, even if read later: chunks of at most 1 MiB."""
+        """Returns the state as of this call, even if read later, in chunks of at most 1 MiB."""
         with self._lock:
             image = ShardImage(self.applied, self._bucket_bits, self._state, self._table.freeze())
             return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Replaces the state by that of a snapshot. Raises SnapshotError."""
+        """Replaces the state with a snapshot's. Raises SnapshotError."""
         self._replace(read_shard(chunks))
 
     def restoring(self) -> ShardReading:
@@ -136,7 +136,7 @@ class ShardMachine:
 
     # -- reads from other threads -------------------------------------------------------------------------------
     def look_up(self, digests: bytes, times: I64) -> Verdicts:
-        """A hint from local memory: PRESENT with owner, ABSENT or BELOW_BOUNDARY per id."""
+        """Looks ids up in local memory, as a hint: PRESENT with owner, ABSENT, BELOW_BOUNDARY or WRONG_SHARD."""
         lo, hi = digest_columns(digests)
         with self._lock:
             met = self._table.look_up(lo, hi)
@@ -147,13 +147,13 @@ class ShardMachine:
             return self._with_owners(answers, met, present)
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
-        """True for ids with an entry here, if the shard has any event times before ``before_ns``."""
+        """True for ids with an entry here; all False if no bucket starts before ``before_ns``."""
         with self._lock:
             return self._table.holds(*digest_columns(digests), before_ns)
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """The shard's standing and the ranges of the active config, as of one moment."""
+        """The shard's standing and its active config's ranges, read at one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
