@@ -131,7 +131,7 @@ class Registry(Protocol):
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Opens a slot by compare-and-set of its newest incarnation. ``None``: unknown, repeat with the same nonce."""
+        """Opens a slot by compare-and-set of its newest incarnation. ``None``: unknown; retry with the same nonce."""
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """Reads a slot's witness at the config group's leader; ``None`` means unknown."""

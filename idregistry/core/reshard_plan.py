@@ -124,9 +124,7 @@ def plan(
     ]
     if latest != NO_TIME and latest >= clock_ns:
         ahead = (latest - now_ns) / 1e9
-        why.append(
-            f"shard {holder} has entered an event {ahead:.1f} s ahead of the clock: the start must be later"
-        )
+        why.append(f"shard {holder} has entered an event {ahead:.1f} s ahead of the clock: the start must be later")
     begun = changes.ranges[-1].start_ns
     if begun >= max(clock_ns, latest):
         why.append("the last change has not taken effect yet, and changes take effect one at a time")

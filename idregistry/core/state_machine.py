@@ -158,7 +158,7 @@ class ShardMachine:
             return self._state.sharding.standing, self._state.sharding.ranges
 
     def trace(self, digest: bytes, time_ns: int) -> scans.Traced:
-        """Returns one id's entry with its owner's slot; for people."""
+        """Returns one id's entry and its owner's slot, for display."""
         with self._lock:
             return scans.traced(self._table.get(digest), self._state, time_ns)
 
@@ -168,7 +168,7 @@ class ShardMachine:
             return scans.owned_page(self._table, self._state, slot, upto, cursor, limit)
 
     def reopened_page(self, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
-        """Returns the ids that wait for a record with their generation. Raises CursorError."""
+        """Returns the reopened ids, which wait for a record with their generation. Raises CursorError."""
         with self._lock:
             return scans.reopened_page(self._table, self._state, cursor, limit)
 
@@ -177,7 +177,7 @@ class ShardMachine:
         return all(incarnation in known for incarnation in incarnations)
 
     def datacentre_of(self, incarnation: int) -> str:
-        """The datacentre of an incarnation's slot; empty if unknown here."""
+        """Returns the datacentre of an incarnation's slot; empty if unknown here."""
         slot = self._state.slots.get(self._state.incarnations.get(incarnation, ""))
         return self._state.datacentres[slot.datacentre] if slot is not None and slot.datacentre >= 0 else ""
 
@@ -215,7 +215,7 @@ class ShardMachine:
             return self._table.bucket_numbers()
 
     def misplaced(self, bucket: int) -> int:
-        """Returns the number of ids of a bucket that are not this shard's; more than 0 is a defect."""
+        """Counts a bucket's ids that do not belong to this shard; more than 0 is a defect."""
         with self._lock:
             rows = self._table.bucket_rows(bucket)
             return misplaced(rows, bucket << self._bucket_bits, self._state.sharding)
@@ -231,7 +231,7 @@ class ShardMachine:
             return len(self._table)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Returns (bucket, block) of all rows, for ``adds_up``."""
+        """Returns the (bucket, block) pairs of all rows, for ``adds_up``."""
         with self._lock:
             return self._table.blocks()
 
@@ -286,7 +286,7 @@ class ShardMachine:
         return self._with_owners(answers, met, owned_by & (met.tokens != 0))
 
     def _check_callers(self, callers: list[tuple[int, int]], tokens: U64) -> U8:
-        """Checks fence and incarnation: 0 for rows that pass both."""
+        """Checks each row's fence and incarnation; returns 0 for a row that passes, else its answer."""
         answers = np.zeros(len(tokens), np.uint8)
         start = 0
         for caller, count in callers:
@@ -314,7 +314,7 @@ class ShardMachine:
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
             entry = self._table.get(digest)
-            assert entry is not None, "a reopened id vanished within its entry"
+            assert entry is not None, "a reopened id has no entry"
             generation = 0 if ids.generations is None else int(ids.generations[i])
             if entry.state == REOPENED and entry.generation == generation:
                 self._table.put(digest, time, Entry(OWNED, token, int(ids.kinds[i]), int(ids.tags[i]), generation))
@@ -431,7 +431,7 @@ class ShardMachine:
 
     # -- owners -------------------------------------------------------------------------------------------------
     def _with_owners(self, answers: U8, met: Entries, where: Bools) -> Verdicts:
-        """Fills the owner columns for rows of ``where``, 0 elsewhere."""
+        """Returns verdicts with the owner columns of the rows in ``where``, and 0 for other rows."""
         tokens = np.where(where, met.tokens, 0).astype(np.uint64)
         datacentres = np.zeros(len(answers), np.uint8)
         rows = np.flatnonzero(where)
@@ -447,7 +447,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """True if the entry matches: owned, by token; cleared, on an operator's order, by token and generation."""
+    """True if an owned entry has the token; with ``operator``, a cleared one the token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -4,7 +4,7 @@
     group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
     group-00001/snapshot    shard 1; and so on
 
-It is built in ``DIR.partial`` and renamed, so a directory of that name is complete. The config group is taken last:
+It is built in ``DIR.partial`` and then renamed, so ``DIR`` is always complete. The config group is exported last:
 it must know every slot and incarnation that a shard knows.
 """
 
@@ -39,11 +39,11 @@ PARTIAL = ".partial"
 
 
 class BackupDamaged(PhotonError):
-    """An unreliable backup. One line: which file, and the fault."""
+    """A backup is damaged or incomplete. The message is one line with the file and the fault."""
 
 
 class BackupRefused(PhotonError):
-    """No backup can be made at this place or time. One line."""
+    """No backup can be made here or now. The message is one line."""
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of a group's state. ``facts`` returns the stream's own facts once the chunks were read."""
+    """A stream of a group's state. ``facts`` returns the stream's own facts, once all chunks have been read."""
 
     seed: GroupSeed
     facts: Callable[[], ExportFacts | None]
@@ -156,7 +156,7 @@ def damage_in(path: Path) -> Iterator[None]:
 
 
 def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]:
-    """A group's state, checked to its end against the manifest. Raises BackupDamaged."""
+    """Yields the chunks of a group's state, checked against the manifest. Raises BackupDamaged."""
     place = group_directory(directory, entry.group)
     if not disk.exists(place / "snapshot"):
         raise BackupDamaged(f"{place}/snapshot: is missing")
@@ -198,7 +198,7 @@ def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
 
 
 def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
-    """The config group's state. Raises BackupDamaged."""
+    """Reads the config group's state from a backup. Raises BackupDamaged."""
     machine = ConfigMachine()
     entry = next((each for each in manifest.groups if each.group == 0), None)
     if entry is None:
@@ -228,7 +228,7 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
 
 
 # -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
-# Up to this many incarnations may have been given out after the backup: the restored deployment skips them.
+# The restored deployment skips this many incarnations, as they may have been given out after the backup.
 INCARNATIONS_SINCE_MAX = 1 << 16
 
 
