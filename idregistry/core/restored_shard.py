@@ -44,7 +44,7 @@ def register_again(
     takes = state.sharding.takes(ids.digests, times, command.config)
     above = takes & (times >= state.boundary)
     if not (takes | (table.look_up(lo, hi).states != 0)).all():
-        return "not all ids are this shard's"
+        return "not all ids belong to this shard"
     met = table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, above)
     state.sharding.entered(times[met.added])
     if command.cleared:
