@@ -37,7 +37,7 @@ class Kind(enum.IntEnum):
 
 
 class Answer(enum.IntEnum):
-    """The registry's answer for one id. The table is in ``state_machine``."""
+    """The registry's answer for one id, as decided by ``state_machine``."""
 
     UNKNOWN = 0  # not known yet: ask again with the same token
     COMMITTED = 1  # yours: write it
@@ -137,12 +137,12 @@ class Registry(Protocol):
         """Reads a slot's witness at the config group's leader; ``None`` means unknown."""
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
-        """Moves the witness from ``end`` to ``to``; ``None`` means unknown: repeat the same call."""
+        """Moves a slot's witness from ``end`` to ``to``. ``None`` means unknown: repeat the same call."""
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
-        """Announces the incarnations whose tokens this process may send, its own last.
+        """Announces the incarnations whose tokens this process may send, with its own incarnation last.
 
-        Call before the first insert.
+        Call it before the first insert.
         """
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:

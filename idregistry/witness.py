@@ -68,8 +68,8 @@ def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witn
     if cell == to:
         return ""
     if cell != end:
-        return "the witness ends elsewhere"
-    return "" if extends(to, end) else "the witness would go back"
+        return "the witness does not end where the extension begins"
+    return "" if extends(to, end) else "the extension would move the witness backwards"
 
 
 def extends(longer: Witness, witness: Witness) -> bool:

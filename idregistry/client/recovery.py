@@ -105,7 +105,7 @@ class Recovery:
     async def clear_below(
         self, shard: int, incarnation: int, batch: int, count: int, xor: bytes, *, timeout: float
     ) -> Below | None:
-        """Clears by watermark (rule 8).
+        """Clears the ids owned by an incarnation's batches below ``batch`` (rule 8).
 
         ``None`` means unknown: ask again. If the answer is not ``applied``, clear by id.
         """

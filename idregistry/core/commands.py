@@ -1,4 +1,4 @@
-"""The commands that the Raft groups carry, as bytes: a version byte, then one tagged MessagePack map, validated.
+"""Encodes and checks the commands that the Raft groups carry: a version byte, then one tagged MessagePack map.
 
 Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts only output
 of ``encode``: wrong versions, types, sizes and limits raise CommandError with one clear line.
@@ -437,13 +437,13 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
 
 
 def check_number(ids: Ids) -> None:
-    """Raises CommandError for more ids than fit into one entry."""
+    """Raises CommandError if there are more ids than fit into one entry."""
     if len(ids) > MAX_ENTRY_IDS:
         raise CommandError(f"{len(ids)} ids; at most {MAX_ENTRY_IDS} fit into one entry")
 
 
 def check_inserts(ids: Ids) -> None:
-    """Checks number, kinds and tokens. Raises CommandError."""
+    """Checks the number of ids, their kinds and their tokens. Raises CommandError."""
     check_number(ids)
     if ids.kinds.tobytes().translate(None, _KINDS):
         raise CommandError(f"kinds: not all are from {int(min(Kind))} to {int(max(Kind))}")

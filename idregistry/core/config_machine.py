@@ -76,7 +76,7 @@ class ConfigMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
-        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> the reason for a refusal, empty if accepted."""
+        """Applies a command. OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> reason of a refusal, or ""."""
         decoded = c.decode_config(command)
         with self._lock:
             self._applied = index
@@ -138,7 +138,7 @@ class ConfigMachine:
             return sorted(name for name, slot in self._slots.items() if slot.retired)
 
     def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
-        """The datacentre of a slot, given by name or by one of its incarnations; empty if unknown here."""
+        """Returns the datacentre of a slot, given by name or by one of its incarnations; empty if unknown here."""
         with self._lock:
             known = self._slots.get(slot or self._holders.get(incarnation, ""))
             return known.datacentre if known is not None else ""
@@ -322,12 +322,12 @@ class ConfigMachine:
         if known.ranges and not shard_changes.fits(known, setup.ranges):
             ours, theirs = len(known.named), len(shards_in(setup.ranges))
             has = "was set up with" if known.config == 1 else "has"
-            return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
+            return f"this registry {has} {ours} shards, but the configuration says {theirs}: set it to {ours}"
         for join, rule in sorted(setup.id_rules.items()):
             before = self.id_rules.get(join, rule)
             if before != rule:
                 return (
-                    f"this registry was filled under the id rule {before.hex()[:16]} of join {join}, the "
+                    f"this registry was filled with id rule {before.hex()[:16]} of join {join}, but the "
                     f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
                     "events would be counted twice. Restore the old settings or start with a new registry and output"
                 )
@@ -427,7 +427,7 @@ def _read(
         elif isinstance(chunk, _Witnesses):
             for name, witness in chunk.items:
                 if name not in slots:
-                    raise SnapshotError(f"config snapshot: a witness of slot {name}, which is not in it")
+                    raise SnapshotError(f"config snapshot: has a witness of slot {name}, but not the slot")
                 slots[name].witness = witness
         elif isinstance(chunk, _Judged):
             judged[chunk.join] = chunk.rules

@@ -1,14 +1,14 @@
 """Finds the row of a digest among all rows of a shard: open addressing over 48-bit words, in segments that split.
 
-A word holds the row's place and 11 bits of the digest's second half, so a row is seldom read in vain. Places come in
-groups of GROUP, which fill from the first on: a group is compared at once, and only a full one sends an id on to its
-next (double hashing within the segment), so a batch takes only a few steps. One segment of up to SEGMENT_SLOTS places
-doubles while it is small; then it splits in two by the top bits of the hash (extendible hashing), and a directory
-says which segment a hash belongs to. So each growth moves some 20,000 words in a few milliseconds, regardless of
-their total. Segments split at different loads; otherwise all of them would split at once.
+A word holds its row's place and 11 bits of the digest's second half, so nearly every row read is the right one.
+Places come in groups of GROUP, which fill from the front. A whole group is compared at once, and only from a full one
+does probing go on to the next (double hashing within the segment), so a batch takes only a few steps. The first
+segment doubles up to SEGMENT_SLOTS places. Later, segments split in two by the top bits of the hash (extendible
+hashing), and a directory maps these bits to segments. So each growth moves some 20,000 words in a few milliseconds,
+regardless of their total. Segments split at different loads; otherwise all of them would split at once.
 
-Rows are stored in chunks and removed by whole chunks. Their words stay: they match nothing any more, and are purged
-when their segment is full.
+Rows are stored in chunks and removed by whole chunks. Words of removed rows match nothing, and are purged when their
+segment is full.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ def hashes_of(lo: U64) -> U64:
 
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
-        """Selects words whose chunk still exists."""
+        """True for words whose chunk still exists."""
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """Returns the first and last eight bytes of the digest of each living row."""
 
 
 class DigestIndex:
-    """Words by digest; the digests themselves stay in the rows. 0 is not a word.
+    """Finds words by digest; the digests themselves stay in the rows. 0 is never a word.
 
-    Groups are numbered through all segments.
+    Group numbers run through all segments.
     """
 
     def __init__(self, rows: RowsOfWords) -> None:
@@ -91,7 +91,7 @@ class DigestIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the places in use."""
+        """Bytes that the places in use take."""
         return len(self._depths) * self._groups * GROUP * 6
 
     # -- batches ------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Entries:
 
 
 def times_in(rows: Rows) -> I64:
-    """Returns the event times from the bucket's start, ns."""
+    """Returns the rows' event times, in ns after the bucket's start."""
     return rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
 
 
@@ -103,7 +103,7 @@ class Bucket:
 
     @property
     def rows(self) -> Rows:
-        """All rows and the spare room after them. Do not keep a reference."""
+        """All rows, followed by spare room. Do not keep a reference."""
         return self._rows.array
 
     @property
@@ -120,7 +120,7 @@ class Bucket:
 
     # -- rows ---------------------------------------------------------------------------------------------------
     def append(self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> int:
-        """Appends new rows; returns the first one's number. ``times`` are relative to the bucket's start."""
+        """Appends new rows; returns the first new row's number. ``times`` are relative to the bucket's start."""
         start = self.count
         self._reserve(start + len(lo))
         rows = self.rows[start : start + len(lo)]
@@ -130,7 +130,7 @@ class Bucket:
         return start
 
     def write(self, at: I64 | slice, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> None:
-        """Fills the columns other than the digest. ``times`` are relative to the bucket's start."""
+        """Fills all columns of rows except the digest. ``times`` are relative to the bucket's start."""
         rows = self.rows
         rows["token"][at], rows["tag"][at] = tokens, tags
         rows["time_low"][at], rows["time_high"][at] = times & 0xFFFFFFFF, times >> 32

@@ -150,7 +150,7 @@ class IdTable:
         return Entry(what & STATE_MASK, token, what >> KIND_SHIFT, tag, bucket.generations.get(row, 0))
 
     def put(self, digest: bytes, time: int, entry: Entry) -> None:
-        """Stores or replaces one id's entry. It keeps the event time of its first entry."""
+        """Stores or replaces one id's entry. The id keeps the event time of its first entry."""
         lo, hi = digest_columns(digest)
         word = self._index.find(lo, hi)
         one = np.zeros(1, np.int64)
@@ -289,7 +289,7 @@ class IdTable:
 
     # -- collection and snapshots -------------------------------------------------------------------------------
     def collect(self, boundary: int) -> int:
-        """Drops the cleared ids of the buckets wholly below ``boundary``; returns their number.
+        """Drops cleared ids from buckets that lie wholly below ``boundary``; returns the number of ids dropped.
 
         Touches only buckets with a cleared id. Owned and reopened ids stay (rule 9).
         """
@@ -373,7 +373,7 @@ def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
 
 
 def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
-    """Yields (key, positions) of a batch; positions keep the batch's order."""
+    """Groups the positions of a batch by key. Yields (key, positions in the batch's order)."""
     if not len(keys):
         return
     if len(keys) == 1 or (keys[0] == keys[-1] and (keys == keys[0]).all()):

@@ -1,4 +1,4 @@
-"""A state kept at one entry, so that all replicas can be compared at the same place in the log."""
+"""Keeps a state as of one log entry, so that all replicas can be compared at that entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MARK_BYTES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The state after entry ``applied``. ``chunks`` can be read only once."""
+    """A state as of log entry ``applied``. ``chunks`` can be read only once."""
 
     mark: bytes
     applied: int
@@ -19,9 +19,9 @@ class Marked:
 
 
 class Marks:
-    """Keeps the last marked state of one machine. Thread-safe.
+    """Keeps the last marked state of one state machine. Thread-safe.
 
-    Not part of the machine's own state: it is not in snapshots, and the server drops it if it is not fetched.
+    Not part of the machine's own state: it is not in snapshots, and the server drops it if nobody fetches it.
     """
 
     def __init__(self) -> None:

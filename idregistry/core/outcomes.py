@@ -30,7 +30,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reply without an answer. ``leader``: a replica's name, if known, for NOT_LEADER."""
+    """A reply without an answer. ``leader``: for NOT_LEADER, the leading replica's name if known."""
 
     status: Status
     reason: str = ""
@@ -45,7 +45,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One group as a replica sees it. ``leader`` is a replica's name, empty if unknown."""
+    """A replica's view of one group. ``leader``: a replica's name; empty if unknown."""
 
     group: int
     leader: str

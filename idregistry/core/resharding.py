@@ -1,4 +1,4 @@
-"""Operators' requests about the shards, and a replica's answers. Numbers as in registry.proto."""
+"""Operators' requests about the shards, and a replica's answers. Enum values are those of registry.proto."""
 
 from __future__ import annotations
 

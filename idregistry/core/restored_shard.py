@@ -33,7 +33,7 @@ def register_again(
     A string says why the whole command is refused.
     """
     if not state.held:
-        return "is open: only a restored shard that is closed takes ids again"
+        return "is open: ids can be registered again only in a restored shard that is still closed"
     ids = command.ids()
     times, tokens = ids.times, ids.tokens
     incarnations = np.unique(tokens >> np.uint64(BATCH_BITS)).tolist()

@@ -1,9 +1,9 @@
-"""A shard's other operations on ids: pages of owned ids; clearing by watermark (rule 8); a trace.
+"""A shard's less common operations on ids: pages of owned ids, clearing by watermark (rule 8), a trace.
 
-Pages are bounded in ids and rows read, so that no request blocks the shard for long: a page may be empty and
-yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a new
-boundary, closes the gaps between them: an older cursor starts its bucket again. So a scan sees every id that has the
-requested state from the first page to the last, some perhaps twice; actions on them compare in any case.
+The ids of a page and the rows read for it are limited, so that no request blocks the shard for long; so even an empty
+page need not be the last. A cursor is (bucket, row, boundary). Rows keep their order until a collection, which comes
+with a new boundary, closes gaps; with an older cursor, a scan starts the bucket again. So a scan sees every id that
+has the requested state throughout, some perhaps twice; actions on these ids compare their entries anyway.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_ROWS = np.empty(0, np.int64)
 
 
 class CursorError(ValueError):
-    """A cursor that did not come from a page."""
+    """The cursor did not come from a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
     """Clears the ids owned below a batch if count and XOR match them, and remembers the watermark (rule 8).
 
-    Reads the rows of the buckets that hold anything not cleared, about 10 ns per row, and takes a quarter of a
-    microsecond per id that it clears; at most MAX_CLEARED at once.
+    Reads all rows of the buckets with ids that are not cleared, at about 10 ns per row, and takes a quarter of a
+    microsecond per id cleared. Clears at most MAX_CLEARED ids at once.
     """
     incarnation, batch = command.incarnation, command.batch
     if incarnation not in state.incarnations:
@@ -208,7 +208,7 @@ def _xor_of(table: IdTable, found: Iterable[tuple[int, I64]]) -> bytes:
 
 
 def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
-    """True for tokens below their incarnation's watermark; ``None`` if there are none."""
+    """True for tokens below their incarnation's watermark; ``None`` if no token is."""
     if not state.watermarks or not len(tokens):
         return None
     owners = tokens >> np.uint64(BATCH_BITS)

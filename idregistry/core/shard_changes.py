@@ -49,7 +49,7 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Shards of the active config that are not removed, ascending."""
+        """The shards of the active config that are not removed, ascending."""
         return tuple(sorted(shards_in(self.ranges) - {*self.removed}))
 
     def until(self, shard: int) -> int:
@@ -100,7 +100,7 @@ def intend(changes: Changes, command: c.Intend) -> tuple[Changes, str]:
 
 
 def decide(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
-    """Ends a change. The first decision wins; repeating it is no error."""
+    """Ends a change. The first decision wins; repeating the same one is no error."""
     pending = changes.pending
     if pending is None or pending.config != command.config:
         last = changes.last
@@ -131,7 +131,7 @@ def drop(changes: Changes, shard: int) -> tuple[Changes, str]:
     if shard not in changes.live:
         return changes, f"there is no shard {shard}"
     if shard in changes.named:
-        return changes, f"shard {shard} takes new events"
+        return changes, f"shard {shard} still takes new events"
     return msgspec.structs.replace(changes, removed=tuple(sorted((*changes.removed, shard)))), ""
 
 

@@ -31,7 +31,7 @@ _INCARNATIONS_PER_ITEM = 65_536
 
 
 class SnapshotError(ValueError):
-    """Chunks that are not a whole snapshot."""
+    """The chunks are not a complete snapshot."""
 
 
 # -- the state ------------------------------------------------------------------------------------------------------

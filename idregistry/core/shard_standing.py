@@ -1,11 +1,11 @@
 """A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
 
-Invariants: ids are entered only if they belong to the shard under its active config; a shard prepares only while
-every time ever entered is below the change's start, and from then on enters no later id that does not belong to it
-under both configs: so all ids of others that it holds lie below the start; a new config comes from the shard's own
-Activate entry; no change at or below ``decided`` is prepared any more. The leader must know that no other shard holds
-an id before it proposes (``former_shards``); the entry names the config under which it knew this, which must be the
-shard's when the entry is applied.
+Invariants: ids are entered only if they belong to the shard under its active config. A shard prepares only while
+every event time it ever entered is below the change's start; afterwards it enters later ids only if they belong to it
+under both configs. So all ids that it holds for other shards lie below the start. A new config comes from the shard's
+own Activate entry; a change at or below ``decided`` is never prepared. Before a leader proposes an id, it must know
+that no other shard holds it (``former_shards``); the entry names the config under which it knew this, which must be
+the shard's when the entry is applied.
 
 ``latest`` is the latest event time ever entered, and never below the boundary.
 """
@@ -179,7 +179,7 @@ class Sharding:
             return f"the shard holds {ids} ids"
         until = self.until
         if boundary < until:
-            return f"the boundary is {boundary}, the shard's last range ends at {until}"
+            return f"the boundary is {boundary}, but the shard's last range ends at {until}"
         if self.standing.prepared is not None:
             return f"change {self.standing.prepared.config} has not ended here yet"
         self._replace(closed=True)

@@ -1,4 +1,4 @@
-"""One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol
+"""One shard's state machine: decides who owns which id (paper, section 2.1), by the protocol's table of answers
 (docs/idregistry.md, Protocol).
 
 An id is found by its digest alone, regardless of its event time; the time of its first entry stays. Order of checks:
@@ -83,7 +83,7 @@ class ShardMachine:
         return self._apply(index, c.decode_shard(command))
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody waits for, with consecutive batches merged."""
+        """Applies committed commands whose results nobody waits for; merges consecutive batches."""
         for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
             self._apply(index, decoded)
 
@@ -309,7 +309,7 @@ class ShardMachine:
         return answers
 
     def _insert_reopened(self, rows: I64, ids: Ids, answers: U8, met: Entries) -> None:
-        """Inserts ids one by one: rare, and an earlier row of the same batch may have taken the id."""
+        """Inserts reopened ids one by one, since an earlier row of the batch may have taken the id. Rare."""
         for i in rows.tolist():
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
@@ -374,7 +374,7 @@ class ShardMachine:
     def _open(self, boundary_ns: int | None) -> str:
         if not self._state.held:
             again = boundary_ns is None or self._state.boundary >= boundary_ns
-            return "" if again else f"shard {self._state.sharding.number} is open"
+            return "" if again else f"shard {self._state.sharding.number} is already open"
         self._state.held = False
         if boundary_ns is not None:
             self._raise_boundary(boundary_ns)

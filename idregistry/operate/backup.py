@@ -1,7 +1,7 @@
 """A backup: a directory with one snapshot per group, and a manifest with their checksums.
 
-    manifest.json           what is in it; written last
-    group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
+    manifest.json           the groups, with checksums; written last
+    group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, a CRC per frame)
     group-00001/snapshot    shard 1; and so on
 
 It is built in ``DIR.partial`` and then renamed, so ``DIR`` is always complete. The config group is exported last:
@@ -146,7 +146,7 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
 
 @contextmanager
 def damage_in(path: Path) -> Iterator[None]:
-    """Turns damage reported by raft and the machines into BackupDamaged."""
+    """Converts errors about damaged files and states to BackupDamaged."""
     try:
         yield
     except SnapshotError as error:
@@ -192,7 +192,7 @@ def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
     missing = sorted(shards_in(config.ranges) - numbers)
     if missing:
         raise BackupDamaged(
-            f"{directory}: shards {missing} are missing: they were added while it was made; make a new backup"
+            f"{directory}: shards {missing} are missing: they were added while the backup was made; make a new one"
         )
     return found
 
@@ -206,7 +206,7 @@ def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
     with damage_in(directory / entry.file):
         machine.restore(chunks_of(disk, directory, entry))
     if not machine.ranges:
-        raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when it was made")
+        raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when the backup was made")
     return machine
 
 
@@ -216,11 +216,11 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
     with damage_in(directory / entry.file):
         image = read_shard(chunks_of(disk, directory, entry))
     if image.state.sharding.number not in (0, entry.group):
-        raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.sharding.number}")
+        raise BackupDamaged(f"{directory}/{entry.file}: belongs to shard {image.state.sharding.number}")
     sharding = image.state.sharding
     if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
         raise BackupDamaged(
-            f"{directory}: the shards were being changed while it was made (shard {entry.group} has another "
+            f"{directory}: the shards were being changed while the backup was made (shard {entry.group} has another "
             "config): make a new one when photon status shards shows no change in progress"
         )
     boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
@@ -237,7 +237,7 @@ def restore_replica(
 ) -> None:
     """Writes one replica's data directory. Every replica of the deployment needs its own, from the same backup.
 
-    Raises SeedRefused, BackupDamaged, OSError; then no directory is left.
+    Raises SeedRefused, BackupDamaged, OSError; after an error no directory is left.
     """
     seed_directory(disk, directory, member, _seeds(disk, backup, manifest), entropy)
 

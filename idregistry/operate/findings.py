@@ -1,4 +1,4 @@
-"""Problems of a deployment's registry, and what to do about each. Pure: takes inspections and certificates."""
+"""Finds problems of a deployment's registry from inspections and certificates, and says what to do. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def findings(
 def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     silent = {name: each.why for name, each in found.items() if each.reply is None}
     for name, why in silent.items():
-        do = "start it, or look at its log; permanently lost: photon registry replace"
+        do = "start it, or look at its log; if it is lost for good: photon registry replace"
         yield Finding("error", f"replica {name}", why, do)
     left, needed = len(found) - len(silent), len(found) // 2 + 1
     if left < needed:
@@ -68,7 +68,7 @@ def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
         yield Finding("error", "registry", what, "first restart replicas")
     elif silent and left == needed:
         what = f"{left} of {len(found)} replicas answer: one more loss stops the registry"
-        yield Finding("warning", "registry", what, "restart the silent ones")
+        yield Finding("warning", "registry", what, "restart the replicas that do not answer")
 
 
 def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator
             what = f"has the membership {', '.join(sorted(reply.members))}"
             yield Finding("error", f"replica {name}", what, do)
         elif reply.epoch != epoch:
-            what = f"is in membership epoch {reply.epoch}, others in {epoch}"
+            what = f"is in membership epoch {reply.epoch}, but others are in {epoch}"
             yield Finding("error", f"replica {name}", what, do)
     versions = {reply.version for _, reply in _replies(found)}
     if len(versions) > 1:
@@ -123,7 +123,7 @@ def _group(row: GroupRow) -> Iterator[Finding]:
         yield Finding("error", where, "has no leader", "check which replicas answer; wait for an election")
     if row.closed:
         yield Finding(
-            "error", where, "was restored and is not open: inserts wait", "photon registry restore --help: step 2"
+            "error", where, "was restored and is not open: inserts wait", "photon registry restore --help, step 2"
         )
     for lag in row.lags:
         if lag.behind is not None and lag.behind > LAG_MAX:

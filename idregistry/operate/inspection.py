@@ -1,4 +1,4 @@
-"""A registry as seen by operators: one inspection per replica, and conclusions from all of them. Pure."""
+"""An operator's view of a registry: one inspection per replica, and conclusions from all of them. Pure."""
 
 from __future__ import annotations
 

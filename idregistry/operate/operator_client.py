@@ -1,4 +1,4 @@
-"""Operators' calls to the replicas of a registry: blocking, one channel per replica, one line per error."""
+"""Makes operators' calls to a registry's replicas: blocking, over one channel per replica, with one-line errors."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class OperatorClient:
         return self.marked(group).index
 
     def marked(self, group: int) -> Mark:
-        """Has every replica keep its state at one entry, for ``export``. Raises PhotonError."""
+        """Makes every replica keep its state at one entry, for ``export``. Raises PhotonError."""
         mark = b""
 
         def call(stub: Any) -> Any:
@@ -227,7 +227,7 @@ class OperatorClient:
         if code is grpc.StatusCode.PERMISSION_DENIED:
             return "refused: the presented certificate is not an operator's"
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return "is of another release of Photon"
+            return "runs another release of Photon"
         said = unreachable(error, tls=self._tls is not None)
         return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
 

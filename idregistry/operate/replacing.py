@@ -48,8 +48,8 @@ class Exchange:
 
 
 def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, str]:
-    """Returns name -> address of the remaining replicas, from the deployment file, which has the new replica in place
-    of the old one.
+    """Returns name -> address of the remaining replicas, from a deployment file that already lists the new replica
+    instead of the old one.
 
     Raises ReplaceRefused.
     """
@@ -62,31 +62,31 @@ def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, 
 
 
 def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) -> Exchange:
-    """Returns the present and the next membership of the survivors in ``found``. Raises ReplaceRefused."""
+    """Plans the exchange from the answers of the survivors in ``found``. Raises ReplaceRefused."""
     members: dict[str, str] = {}
     epoch = 0
     for name, each in found.items():
         if each.reply is None:
             raise ReplaceRefused(
                 f"{name} does not answer ({each.why}): every survivor, not only a majority, must have all "
-                "acknowledged entries before a new one may vote; restart it first"
+                "acknowledged entries before a new replica may vote; restart it first"
             )
         if members and (sorted(each.reply.members) != sorted(members) or each.reply.epoch != epoch):
             raise ReplaceRefused(
-                f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}, others in "
-                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first; for one that "
+                f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}; others are in "
+                f"{epoch} of {', '.join(sorted(members))}: restart replicas of the lower epoch first; for one that "
                 f"stays in it, write epoch = {epoch_of(found)} under [registry] in its file, and restart it"
             )
         members, epoch = dict(each.reply.members), each.reply.epoch
     if new in members:
         raise ReplaceRefused(
-            f"{new}: is already a member; the new one needs a name never used before, as votes of the old disk "
-            "must not count for it"
+            f"{new}: is already a member; the new replica needs a name never used before, as votes of the old "
+            "disk must not count for it"
         )
     if {*members} != {*found, old}:
         raise ReplaceRefused(
-            f"the members are {', '.join(sorted(members))}; the deployment file must have all of them but {old}, "
-            f"and {new}"
+            f"the members are {', '.join(sorted(members))}; the deployment file must list all of them except "
+            f"{old}, and {new}"
         )
     return Exchange(old, new, epoch + 1, members, address)
 

@@ -52,10 +52,10 @@ async def apply(
 ) -> Resharding:
     """Changes the number of shards and watches the change to its end; calls ``tell`` with each state seen.
 
-    ``timeout`` limits one request, ``limit`` the whole, in seconds; ``None`` means until AFTER_START_SECONDS after
-    the start. Tries up to ``tries`` times if a shard has a later event than the start (the next plan begins later),
-    or if the registry could not begin its own plan. The answer contains the last change, which is not settled if
-    ``limit`` was reached. Raises ReshardFailed.
+    ``timeout`` limits one request, ``limit`` the whole call, in seconds; ``None`` means until AFTER_START_SECONDS
+    after the start. Plans again, up to ``tries`` times, if a shard has an event after the start (the next plan starts
+    later), or if the registry could not begin its own plan. The answer contains the last change, which is not settled
+    if ``limit`` was reached. Raises ReshardFailed.
     """
     until = None if limit is None else clock.monotonic() + limit
     while True:
@@ -107,7 +107,7 @@ async def watch(
             break
         await sleep(WATCH_SECONDS)
     if last is None:
-        raise ReshardFailed(f"change {config} of the shards was begun, but its end is unknown: {reason}")
+        raise ReshardFailed(f"change {config} of the shards was begun, but its outcome is unknown: {reason}")
     return last
 
 
@@ -120,7 +120,7 @@ def ended(found: Resharding, config: int) -> bool:
 
 
 def refused(found: Resharding, config: int) -> bool:
-    """True if a change ended because a shard has a later event than its start: another try may begin later."""
+    """True if a change ended because a shard has an event after its start: another try may start later."""
     change = found.change
     if change is None or change.config != config or change.stage is not Stage.ABORTED:
         return False

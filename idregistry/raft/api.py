@@ -1,6 +1,6 @@
 """The Raft driver's contract: it replicates commands, and hosts any state machine over bytes.
 
-Nothing here depends on the IdRegistry; other replicated services will use it.
+Nothing here depends on the IdRegistry, so that other replicated services can use it.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class _Serializer:
     def __init__(
         self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]], failed: Callable[[], None]
     ) -> None:
-        """``failed`` is called if the disk was too full for a snapshot."""
+        """``failed``: called if the disk was too full for a snapshot."""
         self._store = store
         self._snapshot = snapshot
         self._failed = failed
@@ -114,7 +114,7 @@ class _Serializer:
 
 
 class Core(library.SyncObj):  # type: ignore[misc]
-    """One group's Raft state on one replica. All calls on one thread, inside ``library_time``."""
+    """One group's Raft state on one replica. Make all calls on one thread, inside ``library_time``."""
 
     def __init__(
         self,
@@ -233,8 +233,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
     def may_apply(self) -> bool:
         """True if there are committed entries to apply now.
 
-        In a stream of small entries a follower applies several as one, since nobody waits for its results. Entries
-        not yet committed here promise another message, with the next entries or a heartbeat.
+        In a stream of small entries, a follower waits to apply several together, since nobody waits for its results.
+        While entries are not yet committed here, another message will come: the next entries or a heartbeat.
         """
         first, committed, journal = self.applied() + 1, self.committed(), self._journal
         if self.leads() or not self.leader() or committed == journal.last:
@@ -275,7 +275,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._nodes[peer] in self._SyncObj__connectedNodes
 
     def append(self, command: bytes, callback: Callable[[Any, int], None]) -> None:
-        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever learns the
+        """Proposes at the leader. ``callback`` gets (result, library's FAIL_REASON) if the library ever learns the
         outcome."""
         index, term = self._journal.last + 1, self.term()
         self._journal.add(REGULAR + command, index, term)
@@ -336,7 +336,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = _NOW
 
     def wait_longer(self) -> None:
-        """Draws another random time until the election deadline."""
+        """Sets a new random election deadline."""
         self._SyncObj__raftElectionDeadline = _monotonic() + self._SyncObj__generateRaftTimeout()
 
     def learn(self, term: int) -> None:

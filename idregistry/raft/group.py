@@ -360,7 +360,7 @@ class RaftGroup:
         self._told_to_stand = -1
 
     def _let_lead(self, now: float) -> None:
-        """Tells the chosen replica to stand, once it has all entries and nothing is in flight."""
+        """Tells the chosen replica to stand for election, once it has all entries and nothing is in flight."""
         hand_over, core = self._hand_over, self._core
         if hand_over is None:
             return

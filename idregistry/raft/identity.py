@@ -216,7 +216,7 @@ class Identity:
             raise RaftStopped(f"{self._path} belongs to replica {record.name}, not {name}")
         if epoch < record.epoch or (epoch == record.epoch and members != record.members):
             raise RaftStopped(
-                f"{self._path} is of membership {record.epoch} {record.members}, started with {epoch} {members}: "
+                f"{self._path} is of membership {record.epoch} {record.members}, but started with {epoch} {members}: "
                 f"members change only together with a higher epoch"
             )
         for group in record.groups:

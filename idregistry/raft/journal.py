@@ -428,7 +428,7 @@ class Journal:
                 _, index = CUT.unpack_from(payload, at)
                 at += CUT.size
                 if not len(self._log) or index <= self.first:
-                    raise Damaged(f"a cut at entry {index} before its first")
+                    raise Damaged(f"a cut at entry {index}, before the first entry")
                 self.deleteEntriesFrom(index - self.first)
             else:
                 raise Damaged(f"record of unknown kind {kind}")

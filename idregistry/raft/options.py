@@ -80,7 +80,7 @@ class RaftOptions:
 
 
 class RaftStopped(PhotonError):
-    """The replica must stop: damaged files, a broken invariant. The message says what, where and what to do."""
+    """The replica must stop: damaged files, a broken invariant. The message says where, and what to do."""
 
 
 class DiskFull(PhotonError):

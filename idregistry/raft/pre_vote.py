@@ -14,7 +14,7 @@ _NEVER = float("inf")
 
 
 class Canvassing:
-    """The pre-vote of one group on one replica. All calls inside ``library_time``."""
+    """Runs the pre-vote of one group on one replica. Call all methods inside ``library_time``."""
 
     def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
         self._core = core

@@ -1,7 +1,7 @@
 """Stops heartbeats and timers of idle groups until something happens, so that they cost nothing.
 
 When everything in a group has been committed on all replicas for a while, its leader tells its followers to sleep
-(``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on only the
+(``Sleep``); once all connected followers have answered (``Asleep``), the leader rests, too. From then on only the
 leader's process must be alive: replicas hear from each other once a second, regardless of the groups they share,
 and a peer that falls silent, or comes back, wakes all groups. So does any message that is not part of going to sleep,
 and any proposal.

@@ -107,7 +107,7 @@ class Sender:
         transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
 
     def send(self, now: float, out: Out) -> None:
-        """Adds due messages to ``out``."""
+        """Adds the messages that are due to ``out``."""
         core = self._core
         due, core.sends_due = core.sends_due, False
         if not due or not core.leads():
@@ -158,7 +158,7 @@ class Sender:
     def _send_snapshot(self, peer: str, now: float, sending: _Sending, heartbeat: bool, out: Out) -> None:
         info = self._store.info
         if info is None:
-            raise RaftStopped(f"no snapshot to send to {peer}, and the log begins at {self._journal.first}")
+            raise RaftStopped(f"there is no snapshot to send to {peer}, but the log begins at {self._journal.first}")
         transfer = sending.transfer
         if transfer is None or transfer.index != info.index:
             transfer = sending.transfer = _Transfer(info.index)

@@ -132,7 +132,7 @@ def host_and_replica(
 
 
 class RegistryReplica:
-    """Serves requests on one event loop. Call ``start`` and ``stop`` on that loop; the Raft host lives outside."""
+    """Serves requests on one event loop. Call ``start`` and ``stop`` on that loop; start the Raft host separately."""
 
     def __init__(
         self,

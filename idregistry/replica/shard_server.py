@@ -236,7 +236,7 @@ class ShardServer:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
 
     def _pump_soon(self) -> None:
-        """Schedules ``_pump`` for when all handlers that are ready now have queued their requests."""
+        """Schedules ``_pump`` to run after all handlers that are ready now have queued their requests."""
         if not self._pump_scheduled and self.batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)

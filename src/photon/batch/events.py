@@ -86,7 +86,7 @@ class Events:
         )
 
     def of_file(self) -> list[LogFile]:
-        """The file of each row."""
+        """Returns the file of each row."""
         files = self.files
         return [files[at] for at in self.file_index.tolist()]
 

@@ -44,7 +44,7 @@ class Records:
         return PrimaryRecord(self.records[at], self.files[self.file_index[at]], int(self.offsets[at]))
 
     def of_file(self) -> list[LogFile]:
-        """The file of each row."""
+        """Returns the file of each row."""
         files = self.files
         return [files[at] for at in self.file_index.tolist()]
 

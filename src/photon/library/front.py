@@ -181,7 +181,7 @@ class Pairs(Records):
         return path.read_text() if path.exists() else ""
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of the join's messages: inferred settings, unreadable logs."""
+        """Returns the last lines that the join has printed: inferred settings, unreadable logs."""
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:

@@ -173,7 +173,7 @@ class Join:
         return read_ledger(Site(self.directory).state)
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of the join's messages: inferred settings, unreadable logs."""
+        """Returns the last lines that the join has printed: inferred settings, unreadable logs."""
         return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:

@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Record(Mapping[str, Any]):
-    """One record of an output; a joined one is a pair. Also a mapping of all its members (docs/output.md)."""
+    """One record of an output; a joined one is a pair. It is also a mapping of all its members (docs/output.md)."""
 
     __slots__ = ("_line", "_members", "kind")
 

@@ -57,7 +57,7 @@ class Objects(Protocol):
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
         """Overwrites an object if it is still version ``over``; with ``None``, writes it only if there is none.
-        Raises ObjectChanged otherwise, even if the change was an earlier attempt of this call."""
+        Raises ObjectChanged otherwise, even if an earlier attempt of this call made the change."""
         ...
 
     def delete(self, key: str) -> None:

@@ -74,7 +74,7 @@ class ObstoreBucket:
         if status == 412:
             return ObjectsFailed(errno.ESTALE, "has changed since it was listed")
         if _BAD_KEY in str(error):
-            return ObjectsFailed(errno.EINVAL, f"a key has a part that is empty, . or ..; move it ({_line(error)})")
+            return ObjectsFailed(errno.EINVAL, f"a key has a part that is empty, . or ..; rename it ({_line(error)})")
         again = not said or status >= 500 or status in (408, 429)
         return ObjectsFailed(errno.EIO, what or _line(error), again=again)
 
@@ -100,7 +100,7 @@ class ObstoreBucket:
         except self._failed as error:
             raise self._error(error, meta.key) from None
         if len(data) != end - begin:
-            raise ObjectsFailed(errno.EIO, f"sent {len(data)} of {end - begin} bytes", again=True)
+            raise ObjectsFailed(errno.EIO, f"the store sent {len(data)} of {end - begin} bytes", again=True)
         return data
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:

@@ -133,7 +133,7 @@ class UrlDisk(RealDisk):
 
 
 class _Upload:
-    """An object under construction: see AppendFile."""
+    """Implements AppendFile for an object: collects its parts until ``sync``."""
 
     def __init__(self, path: ObjectPath, disk: UrlDisk) -> None:
         self._path, self._disk = path, disk

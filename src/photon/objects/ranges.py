@@ -105,7 +105,7 @@ class Chunks:
 
 
 class ObjectFile:
-    """An object as an open file. One caller at a time."""
+    """Reads an object like an open file. One caller at a time."""
 
     def __init__(self, chunks: Chunks, meta: Meta, key: tuple[int, int], *, places: bool = False) -> None:
         """``key``: replaces device and inode. ``places``: reads will not be sequential."""

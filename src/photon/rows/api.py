@@ -94,7 +94,7 @@ class Rows(Protocol):
         every: bool = False,
     ) -> list[tuple[bytes, list[Cell]]]:  # fmt: skip
         """Returns, in order, up to ``limit`` rows in [``begin``, ``end``) (``None`` means no end) that have such
-        cells, each with the cells that ``read`` would return. Fewer rows mean that there are no more. The cost
+        cells, each with the cells that ``read`` would return. If it returns fewer, there are no more. The cost
         depends on the number of cells in these families. Raises RowsFailed."""
         ...
 

@@ -55,7 +55,7 @@ class _Pair(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Statements for a change by its first column."""
+    """Statements for a change, chosen by its first column."""
 
     name: bytearray
     added: str

@@ -113,7 +113,7 @@ class PostgresTarget:
                     went = f"{many(stored.records, 'record')} went there"
                     raise UsageError(
                         f"{where}: the table is gone, and {SINKS} says that {went}; "
-                        "restore it, or delete that row to begin once more"
+                        "restore it, or delete that row to start again"
                     )
             self._connection.commit()
         except self._psycopg.Error as error:
