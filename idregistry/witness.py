@@ -73,7 +73,7 @@ def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witn
 
 
 def extends(longer: Witness, witness: Witness) -> bool:
-    """True if ``longer`` may follow ``witness``: no log is shorter or missing; equal lengths have equal hashes."""
+    """True if ``longer`` may follow ``witness``: no log is shorter or missing; logs of equal length are equal."""
     return len(longer) >= len(witness) and all(map(_follows, longer, witness))
 
 

@@ -126,7 +126,7 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
-    """Gives up ids whose entries are still as exported: owned ids, or by an operator's order any (rules 13-15)."""
+    """Gives up ids whose entries are still as exported: owned ids; on an operator's order, others too (13-15)."""
 
     digests: bytes
     times: bytes
@@ -254,7 +254,7 @@ class Seed(Command, frozen=True, tag="seed"):
 
 class Prepare(Command, frozen=True, tag="prepare"):
     """Prepares a shard for a change, if every event time it ever entered is below ``starts_ns``. Afterwards it enters
-    later events only if they belong to it under both configs.
+    events from ``starts_ns`` on only if they belong to it under both configs.
     """
 
     config: ConfigNumber
@@ -280,7 +280,7 @@ class Close(Command, frozen=True, tag="close"):
 
 # -- config group ---------------------------------------------------------------------------------------------------
 class SetUp(Command, frozen=True, tag="setup"):
-    """Sets the deployment's shards, and each join's id rule. The first SetUp wins, as does a join's first rule."""
+    """Sets the shard config and each join's id rule. The first SetUp wins; for a rule, the first with the join."""
 
     ranges: Ranges
     id_rules: IdRules = {}

@@ -76,7 +76,7 @@ class ConfigMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
-        """Applies a command. OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> reason of a refusal, or ""."""
+        """Applies a command. OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> refusal reason, or ""."""
         decoded = c.decode_config(command)
         with self._lock:
             self._applied = index

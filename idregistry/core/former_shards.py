@@ -1,5 +1,5 @@
-"""Finds ids that another shard has held since before a change of the shards: only that shard answers for them and
-enters them.
+"""Finds ids that another shard has held since before a change of the shards: that shard answers for them, and no
+other shard enters them.
 
 An id is entered by the shard that the active config names, regardless of its event time; the shards that earlier
 configs name for it may still hold it. Those shards cannot take it any more once they have applied the change

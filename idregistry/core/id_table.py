@@ -262,7 +262,7 @@ class IdTable:
         del self._buckets[number]
 
     def _make_room(self, chunks: int) -> None:
-        """Makes sure that ``chunks`` more chunks can be numbered.
+        """Makes sure that there are numbers for ``chunks`` more chunks.
 
         If not, builds the index from all rows again, which frees the numbers of deleted chunks.
         """

@@ -23,7 +23,7 @@ SlotSeed = tuple[str, str, int, bool]  # (slot, datacentre, newest incarnation, 
 
 
 def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
-    """Returns what a shard's leader should propose next, or ``None``. The shard must be open and not removed."""
+    """Returns the next proposal for a shard's leader, or ``None``. The shard must be open and not removed."""
     known = shard.standing
     if known.decided < changes.config:  # it was prepared; otherwise the change would not have been activated
         return c.Activate(changes.config)
@@ -40,7 +40,7 @@ def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.Sha
 
 
 def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int) -> c.ConfigCommand | None:
-    """Returns what the config group's leader should propose next, or ``None``."""
+    """Returns the next proposal for the config group's leader, or ``None``."""
     pending = changes.pending
     if pending is None:
         gone = (number for number in changes.live if number in shards and shards[number].standing.closed)

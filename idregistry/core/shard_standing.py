@@ -127,7 +127,7 @@ class Sharding:
         return ""
 
     def prepare(self, command: c.Prepare) -> str:
-        """Prepares a change, or refuses if an event time at or after its start was entered, regardless of clocks."""
+        """Prepares a change. Refuses if an event time at or after its start was entered, so clocks need not agree."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"

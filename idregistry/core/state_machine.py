@@ -447,7 +447,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """True if an owned entry has the token; with ``operator``, a cleared one the token and generation."""
+    """True for an owned entry with this token or, if ``operator``, a cleared one with this token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -13,7 +13,7 @@ from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 DISK_SHARE_MIN = 0.05
-DISK_BYTES_MIN = 1 << 30  # with less free space than this, or than this share, there is a finding
+DISK_BYTES_MIN = 1 << 30  # less free disk space than this, or than DISK_SHARE_MIN of the disk, is a finding
 LAG_MAX = 1_000  # entries that a replica may be behind
 
 Level = Literal["error", "warning"]

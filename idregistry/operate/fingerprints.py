@@ -25,7 +25,7 @@ class Fingerprint:
 
 
 def fingerprint(group: int, export: ExportReader) -> Fingerprint:
-    """Reads an export to its end into a fingerprint. Raises ExportFailed, SnapshotError, RegistryUnreachable."""
+    """Reads a whole export; returns its fingerprint. Raises ExportFailed, SnapshotError, RegistryUnreachable."""
     if group == CONFIG_GROUP:
         summer = Summer()
         for chunk in export:

@@ -52,7 +52,7 @@ def check_free(directory: Path) -> None:
 def seed_directory(
     disk: Disk, directory: Path, member: Member, groups: Iterable[GroupSeed], entropy: Callable[[int], bytes]
 ) -> None:
-    """Fills a replica's data directory. On any error (SeedRefused, OSError, of reading) no replica is left there."""
+    """Fills a replica's data directory. Raises SeedRefused, OSError, errors of reading; then leaves no replica."""
     check_free(directory)
     made, building = not directory.exists(), directory / BUILDING
     _clear(directory)

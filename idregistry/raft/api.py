@@ -81,14 +81,14 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class NotLeader:
-    """The command was not proposed: this replica does not lead. ``leader``: its name, or ``None`` if unknown."""
+    """The command was not proposed: this replica does not lead. ``leader``: the leader's name, if known."""
 
     leader: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The command may or may not have been committed, or may still be: time-out, or leadership was lost."""
+    """The command may have been committed, or may be later: the deadline passed or leadership was lost."""
 
 
 ProposalOutcome = Applied | NotLeader | Unknown

@@ -43,7 +43,7 @@ class _Change:
 
 
 class RaftHost:
-    """All groups of one replica. Call ``start`` and ``stop``, or, in a simulation, ``open`` and ``pump``.
+    """Runs all groups of one replica. Call ``start`` and ``stop``, or, in a simulation, ``open`` and ``pump``.
 
     Groups can be added and removed while it runs. The caller knows which groups should exist; the groups present at
     the last stop are listed on disk (``identity.known_groups``), so that each is opened at the start, before anything

@@ -24,7 +24,7 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """``entries`` may be given to the library, to follow ``prev_index``; empty if there is nothing new.
+    """The library may append ``entries`` after ``prev_index``; they are empty if there is nothing new.
 
     The log then equals the leader's up to ``matched``, and is committed up to ``commit``.
     """

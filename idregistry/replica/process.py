@@ -114,8 +114,8 @@ def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], Kernel
     time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
     if settings.require_sync and not time.read().synchronised:
         raise ServeError(
-            f"registry {settings.name}: clock.require_sync is set, but this machine's kernel does not call its clock"
-            " as synchronised: start a time daemon (chronyd, ntpd, systemd-timesyncd), and wait until it has set it"
+            f"registry {settings.name}: clock.require_sync is set, but this machine's kernel does not call its clock "
+            "synchronised: start a time daemon (chronyd, ntpd, systemd-timesyncd) and wait until it has set the clock"
         )
     others = [name for name in settings.peers if name != settings.name]
     return ClockWatch(time, others, require_sync=settings.require_sync)

@@ -136,7 +136,7 @@ class Events:
         return ids + keys + records
 
     def parts(self, events_max: int, bytes_max: int) -> list[Events]:
-        """Splits the events, in order, into parts of at most ``events_max`` rows and ``bytes_max`` bytes."""
+        """Splits the events into parts of up to ``events_max`` rows and ``bytes_max`` bytes, at least one row."""
         n = len(self)
         ends = np.cumsum(self.sizes())
         parts = []

@@ -104,7 +104,7 @@ def join(
 
     ``follow``: continue with new records until it is closed; otherwise (``once``) end when all present events have a
     verdict. ``unmatched``: include events that have no primary event, with ``primary`` None; "inline": write them
-    among the joined records (docs/joins.md). ``kinds``: other kinds of records to yield. ``schema``, ``flatten``: as
+    among the joined records (docs/joins.md). ``kinds``: the kinds of records to yield. ``schema``, ``flatten``: as
     for ``photon.read``. ``keep_pending``, ``settings``: as for ``photon join``.
 
     Raises UsageError, here or while iterating; JoinStopped, while iterating, if the join has failed. Each message is

@@ -1,4 +1,4 @@
-"""Retries requests to object stores, with exponential back-off, full jitter and a limit. Nothing else retries."""
+"""Retries requests to object stores, with exponential back-off, full jitter and a limit. The only place that does."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _decoded(line: bytes, kind: type[_T], where: Path) -> _T:
 def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     """Returns the rolls, and the length of the complete lines: a last line without newline was torn by a crash.
 
-    Raises ManifestDamaged; UsageError if the manifest is of another form than ``wanted``.
+    Raises ManifestDamaged; UsageError if the manifest's form differs from ``wanted``.
     """
     whole = data[: data.rfind(b"\n") + 1]
     header = header_of(whole, where)

@@ -41,7 +41,7 @@ def test_refusals() -> None:
     assert refusal(GROWN, 2, 2, FIRST, GROWN) == ""  # asked again
     assert "not the newest" in refusal(FIRST, 3, 2, FIRST, GROWN)
     assert "not the newest" in refusal(GROWN, 3, 2, FIRST, GROWN)
-    assert "ends elsewhere" in refusal(ROLLED, 2, 2, FIRST, GROWN)  # a late one
+    assert "does not end where" in refusal(ROLLED, 2, 2, FIRST, GROWN)  # a late one
     assert "go back" in refusal(GROWN, 2, 2, GROWN, FIRST)
 
 

@@ -1,7 +1,7 @@
 """Stores rows in HBase through Thrift 2 servers, with ``checkAndPut``: it checks one column and writes any number.
 
 A version is HBase's timestamp. ``checkAndMutate`` is not used because it fails on the server with a
-NullPointerException if a column must be absent; happybase is not used because its checkAndPut writes one column only.
+NullPointerException if a column must be absent; happybase is not, because it has no checkAndPut of several columns.
 
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is skipped for a
 second. Reads and puts are repeated elsewhere; a change without an answer is not, as it may have been done.

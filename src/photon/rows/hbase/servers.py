@@ -145,7 +145,7 @@ class Servers:
         raise problem
 
     def _order(self) -> Iterable[int]:
-        """Returns the order in which to try servers: each in turn first, silent ones last."""
+        """Returns the servers in the order to try: each time another one first, silent ones last."""
         first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
         turn = [(first + step) % count for step in range(count)]
         return sorted(turn, key=lambda at: self._shunned[at] > now)

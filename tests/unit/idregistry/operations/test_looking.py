@@ -76,7 +76,7 @@ def test_each_trouble_is_found() -> None:
     assert any("one more loss stops the registry" in what for _, _, what in said(found))
     assert any("nothing can be registered" in what for _, _, what in said(found | {"r2": silent("r2")}))
     cases = [
-        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, others in 2"),
+        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, but others are in 2"),
         (replica("r3", group(0), group(1), members={"r3": "x"}), "has the membership r3"),
         (replica("r3", group(0), group(1), version="2"), "replicas run the releases 1, 2"),
         (replica("r3", group(0), group(1), ahead=3.0), "its clock is 3.0 s ahead of the others' median"),
