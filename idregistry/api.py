@@ -1,7 +1,7 @@
 """The IdRegistry's interface, with ids as columns; the gRPC client and the embedded registry implement it.
 
 Invariant (held by the state machine, argued in docs/architecture.md): an id acknowledged to a token is never
-acknowledged to another token, unless the protocol reopened it in between.
+acknowledged to another token, unless the protocol has reopened it since.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A batch costs some 250 us plus 1 us per id. Ids are independent of each other, and for one id only an insert after a
 clear depends on the order: a batch that inserts an id cleared earlier in the run begins a new run. The other inputs
 of inserts and clears (callers, watermarks, boundary, config) are changed only by other commands, and these end a run.
-Answers are those of the merged batch: use it only if nothing waits for the answers.
+Only the merged batch has a result: use this only if nothing waits for the results of single batches.
 """
 
 from __future__ import annotations

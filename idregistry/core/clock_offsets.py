@@ -1,12 +1,12 @@
-"""Compares a replica's clock with those of the others. Pure; all arithmetic is on intervals.
+"""Compares a replica's clock with its peers' clocks. Pure; all arithmetic is on intervals.
 
 A peer's clock is read with one request. The peer reads it between request and reply, so its offset from the asker's
 *monotonic* clock is known within one round trip, regardless of the two one-way delays (NTP's error bound without its
 assumption that they are equal). The offset from the asker's wall clock is computed when that clock is read: a step of
 the local wall clock shows at once, not at the next request.
 
-The *median* is over all replicas, including this one: while fewer than half of the clocks are wrong it lies between
-right ones. An unknown clock may show any time, so the median is an interval too.
+The *median* is over all replicas, including this one: while fewer than half of the clocks are wrong, it lies between
+correct ones. An unknown clock may show any time, so the median is an interval, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OWN = Offset(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One peer's wall clock, with the times of request and reply on the local monotonic clock, in seconds."""
+    """A reading of one peer's wall clock, with the local monotonic times of request and reply, in seconds."""
 
     wall_ns: int
     asked_s: float

@@ -198,7 +198,7 @@ class RegisterAgain(Command, frozen=True, tag="again"):
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def take(self, rows: I64, config: int) -> RegisterAgain:
-        """Returns a command for the given rows. ``config``: as in Reopen."""
+        """Returns a command for the given rows. ``config``: as in ``Reopen.take``."""
         return msgspec.structs.replace(self, **Ids.encode([self.ids().take(rows)]), config=config)
 
 

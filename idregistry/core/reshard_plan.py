@@ -104,7 +104,7 @@ def plan(
     if not changes.ranges:
         return "the registry is not set up yet"
     if changes.pending is not None:
-        return f"change {changes.pending.config} of the shards is under way: one at a time"
+        return f"change {changes.pending.config} of the shards is under way: only one is possible at a time"
     if not 1 <= count <= c.MAX_SHARDS:
         return f"shards: {count} is not from 1 to {c.MAX_SHARDS}"
     if count == len(changes.named):

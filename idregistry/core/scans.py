@@ -1,6 +1,6 @@
 """A shard's less common operations on ids: pages of owned ids, clearing by watermark (rule 8), a trace.
 
-The ids of a page and the rows read for it are limited, so that no request blocks the shard for long; so even an empty
+The ids of a page and the rows read for it are limited, so that no request blocks the shard for long; even an empty
 page need not be the last. A cursor is (bucket, row, boundary). Rows keep their order until a collection, which comes
 with a new boundary, closes gaps; with an older cursor, a scan starts the bucket again. So a scan sees every id that
 has the requested state throughout, some perhaps twice; actions on these ids compare their entries anyway.

@@ -1,8 +1,8 @@
 """The config group's side of a change of the shards (rule 16): intents, decisions, removals.
 
-Invariants: one change at a time; each has its own number and ends once, activated or aborted; a shard's number is
-given out once, and a change's shards are those that take new events now or new ones; a shard is dropped only when it
-takes no new events.
+Invariants: there is one change at a time; each has its own number and ends once, activated or aborted. A shard's
+number is given out once. A change names only shards that take new events now, and new shards. A shard is dropped only
+once it takes no new events.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _refusal(changes: Changes, command: c.Intend) -> str:
     if not changes.ranges:
         return "the registry is not set up yet"
     if changes.pending is not None:
-        return f"change {changes.pending.config} of the shards is under way: one at a time"
+        return f"change {changes.pending.config} of the shards is under way: only one is possible at a time"
     if command.config != changes.decided + 1:
         return f"the next change of the shards is number {changes.decided + 1}, not {command.config}"
     last = changes.ranges[-1]

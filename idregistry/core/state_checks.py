@@ -1,4 +1,4 @@
-"""Compares the states of replicas: one entry makes each hash its own state, another brings the leader's hash.
+"""Compares replicas' states: one entry makes each replica hash its state, another brings the leader's hash.
 
 Equal entries must give equal states, so at one index of the log all hashes are equal. The ids' part is updated with
 each change (``id_bucket``), so a check costs in proportion to a shard's buckets and slots. Pure.

@@ -4,7 +4,7 @@ An epoch's members are fixed, and each replica's directory lists them.
 
 Why the order matters: an acknowledged entry may exist only on the lost disk and on one less than a majority of the
 others. If a new, empty replica simply took the lost one's place, it could form a majority with replicas that lack the
-entry. So *every* survivor first applies all acknowledged entries (a barrier) and records the next membership; the new
+entry. So *every* survivor first applies all acknowledged entries (a barrier) and records the next membership. The new
 replica starts from a state after the barrier; and each replica begins the next epoch with a restart and then ignores
 messages of the previous one. A replica is in one epoch only, and once a survivor has noted the next membership it
 ignores the lost replica, even if that comes back. So there are never two majorities: an entry acknowledged after the

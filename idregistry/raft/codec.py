@@ -90,7 +90,7 @@ class WouldVote(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Stand(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=9):
-    """Tells a follower to stand for election now, without a pre-vote. From the leader of ``term`` (TimeoutNow)."""
+    """Tells a follower to stand for election now, without a pre-vote (TimeoutNow). Sent by ``term``'s leader."""
 
     term: Count
 

@@ -1,13 +1,13 @@
 """Identifies the replica that owns a directory, so that a wiped or swapped disk cannot rejoin under its old name.
 
 A replica that lost its log and vote, and votes again, can destroy acknowledged entries. So a new directory gets a
-random id; each peer notes it durably when it first hears it, and from then on refuses another id under the same name.
+random id; each peer records it durably when first hearing it, and then refuses another id under the same name.
 
-It also notes the groups that this replica has: a missing journal is noticed at the next start, groups added at
+The file also lists the groups that this replica has: a missing journal is noticed at the next start, groups added at
 run time are found again (``known_groups``), and a removed group is never opened again under its number.
 
 The membership is stored there, too: the deployment file only gives the membership of a new directory. ``follow``
-notes the next one, and the next start adopts it.
+records the next one, and the next start adopts it.
 
 File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``.
 """
@@ -90,7 +90,7 @@ def membership(disk: Disk, directory: Path, configured: Membership) -> Membershi
     members = {name: configured.members.get(name) or address for name, address in known.items()}
     missing = [name for name, address in members.items() if not address]
     if missing:
-        raise RaftStopped(f"{path} has the members {sorted(known)}: name the address of {', '.join(missing)}")
+        raise RaftStopped(f"{path} has the members {sorted(known)}: give the address of {', '.join(missing)}")
     return Membership(epoch, members)
 
 

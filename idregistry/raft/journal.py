@@ -417,7 +417,7 @@ class Journal:
                 if len(command) != length or not is_command(command):
                     raise Damaged(f"entry {index} is not a command")
                 if len(self._log) and index != self.last + 1:
-                    raise Damaged(f"entry {index} follows {self.last}")
+                    raise Damaged(f"entry {index} follows entry {self.last}")
                 self._log.add_placed(command, index, term, begin + at - length)
             elif kind == KIND_TERM:
                 _, self._term, length = TERM.unpack_from(payload, at)

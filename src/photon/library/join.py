@@ -30,7 +30,7 @@ from photon.outputs import OutputPlace
 from photon.supervision.zygote import begin_piped
 
 SAID_LINES = 200
-"""How many of the process's last lines are kept."""
+"""Number of the process's last lines that are kept."""
 OWN = "photon: "
 """Prefix of the process's own messages."""
 STOP_S = 60.0

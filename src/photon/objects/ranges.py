@@ -25,7 +25,7 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
 
 class _Patience(threading.local):
-    """How long this thread waits for chunks."""
+    """Limits how long this thread waits for chunks."""
 
     until: float | None = None  # monotonic seconds; None means WAIT_S for each
 
@@ -79,7 +79,7 @@ class Chunks:
                 coming = self._coming[chunk] = Future()
                 self._asked.put((chunk, meta, coming))
                 if len(self._threads) < min(FETCHES, len(self._coming)):
-                    # Not those of concurrent.futures: the process may end while a store does not answer.
+                    # Daemon threads, unlike those of concurrent.futures: the process may end while a store does not answer.
                     thread = threading.Thread(target=self._run, name="photon-objects", daemon=True)
                     self._threads.append(thread)
                     thread.start()

@@ -41,7 +41,7 @@ class _Refused(Exception):
 class _Query(NamedTuple):
     """A query of the newest cells."""
 
-    sql: str  # its arguments are those of ``where``, then ``names``
+    sql: str  # takes the arguments of ``where``, then ``names``
     names: tuple[bytearray, ...]
     families: tuple[bytes, ...]  # families whose (version, value) follow the row and the name in each result
     only: frozenset[bytes] | None  # columns to keep of the result; ``None`` means all

@@ -129,7 +129,7 @@ class KafkaTarget:
     def _found(self) -> Committed | None:
         """Reads the last commit under this name. Raises UsageError, KafkaException."""
         place = self._kafka.TopicPartition(self._cursors, 0)
-        # Beyond open transactions of other names: as a committed one of ours may follow them
+        # Reads beyond other names' open transactions, as one committed under this name may follow them
         end = self._end(place)
         consumer = self._kafka.Consumer({
             "fetch.wait.max.ms": 50, **self._base, "group.id": "photon-sink", "enable.auto.commit": False,
