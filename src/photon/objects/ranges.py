@@ -79,7 +79,7 @@ class Chunks:
                 coming = self._coming[chunk] = Future()
                 self._asked.put((chunk, meta, coming))
                 if len(self._threads) < min(FETCHES, len(self._coming)):
-                    # A daemon thread, unlike in concurrent.futures: the process may end while a store does not answer.
+                    # Daemon threads, unlike concurrent.futures: the process may end while a store does not answer.
                     thread = threading.Thread(target=self._run, name="photon-objects", daemon=True)
                     self._threads.append(thread)
                     thread.start()
