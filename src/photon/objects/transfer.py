@@ -74,7 +74,7 @@ def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
     ``last`` at the end. Raises UsageError if ``to`` already has that file, ObjectsUnavailable."""
     with told(to):
         if last in below(to):
-            raise UsageError(f"{to}: already exists: name a new one")
+            raise UsageError(f"{to}: already exists; name another place")
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         made = Path(temporary) / "made"
         yield made

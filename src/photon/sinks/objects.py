@@ -190,7 +190,7 @@ class ObjectSink:
         return shown is not None and shown.file in self._there and shown.uncompressed_bytes == file.length
 
     def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
-        """Keeps content that readers have seen valid until there is more of it, or its slot is retired. Final files
+        """Keeps all content valid that readers have seen, until there is more or its slot is retired. Final files
         stay valid: their ids are cleared, so retiring gives none up, and they may be the only copy."""
         retired = {slot.slot for slot in published if slot.retired}
         now = {each.plain: each for each in counting.values()}
