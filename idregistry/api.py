@@ -1,7 +1,7 @@
 """The IdRegistry's interface, with ids as columns; the gRPC client and the embedded registry implement it.
 
 Invariant (held by the state machine, argued in docs/architecture.md): an id acknowledged to a token is never
-acknowledged to another token, unless the protocol reopened it in between.
+acknowledged to another token, unless the protocol has reopened it since.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kind(enum.IntEnum):
 
 
 class Answer(enum.IntEnum):
-    """The registry's answer for one id. The table is in ``state_machine``."""
+    """The registry's answer for one id, as decided by ``state_machine``."""
 
     UNKNOWN = 0  # not known yet: ask again with the same token
     COMMITTED = 1  # yours: write it
@@ -57,7 +57,7 @@ class Answer(enum.IntEnum):
 
 
 def token_of(incarnation: int, batch: int) -> int:
-    """The 64-bit token of one batch of one incarnation."""
+    """Packs an incarnation and the number of one of its batches into a 64-bit token."""
     if not 0 < incarnation < 1 << INCARNATION_BITS or not 0 <= batch < 1 << BATCH_BITS:
         raise ValueError(f"token out of range: incarnation {incarnation}, batch {batch}")
     return incarnation << BATCH_BITS | batch
@@ -68,9 +68,9 @@ def incarnation_of(token: int) -> int:
 
 
 class Digester:
-    """Keyed BLAKE2b-128 of (join name, event id): what the registry stores in place of an id.
+    """Computes the digests that the registry stores in place of ids: keyed BLAKE2b-128 of (join name, event id).
 
-    The key belongs to the deployment: a forged id must not suppress a billable event.
+    Each deployment has its own secret key, so that a forged id cannot suppress a billable event.
     """
 
     def __init__(self, key: bytes, join: str) -> None:
@@ -83,7 +83,7 @@ class Digester:
         return self.digests([event_id])
 
     def fingerprint(self) -> bytes:
-        """A hash of key and join name, for comparison: with another key the registry would take every id for new."""
+        """Hashes the key and the join name. Processes compare it: under another key every id would look new."""
         return self.digest(KEY_PROOF)
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
@@ -105,7 +105,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The answer of ``open_slot``. An ``incarnation`` of 0 means refused; ``reason`` says why."""
+    """The result of ``open_slot``. An ``incarnation`` of 0 means refused; ``reason`` says why."""
 
     incarnation: int
     newest: int
@@ -116,7 +116,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Round trips and commit time of the registry now, in seconds."""
+    """The registry's current round-trip and commit times, in seconds."""
 
     round_trips_s: Mapping[str, float]  # median of the last few round trips to each replica that answered, by replica
     # Time from proposal to commit, measured by the leaders on their last entries: the median of the slowest group.
@@ -131,18 +131,18 @@ class Registry(Protocol):
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Opens a slot: compare-and-set of its newest incarnation. ``None``: unknown; repeat with the same nonce."""
+        """Opens a slot by compare-and-set of its newest incarnation. ``None``: unknown; retry with the same nonce."""
 
     async def read_witness(self, slot: str) -> Witnessed | None:
-        """A slot's witness as the config group's leader knows it; ``None`` means unknown."""
+        """Reads a slot's witness at the config group's leader; ``None`` means unknown."""
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
-        """Moves the witness from ``end`` to ``to``; ``None`` means unknown: repeat the same call."""
+        """Moves a slot's witness from ``end`` to ``to``. ``None`` means unknown: repeat the same call."""
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
-        """Announces the incarnations whose tokens this process may send, its own last.
+        """Announces the incarnations whose tokens this process may send, with its own incarnation last.
 
-        Call before the first insert.
+        Call it before the first insert.
         """
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:

@@ -1,9 +1,9 @@
-"""The witness of a slot's durable output, kept outside the slot (rule 6), so that a copied directory cannot fake it.
+"""Defines the witness of a slot's durable output. It is kept outside the slot: a copied directory cannot fake it.
 
-A slot writes several output logs, each a sequence of numbered files. The witness names, for each log in the slot's
-own order, the newest file with known durable bytes, their number, and a hash of just these. The config group keeps it
-in the slot's record, so that opening the slot, which fences every earlier incarnation, and reading the witness are
-one step.
+A slot writes several output logs, each a sequence of numbered files. For each log, in the slot's own order, the
+witness (rule 6) names the newest file with known durable bytes, the number of these bytes, and their hash. The config
+group keeps it in the slot's record, so that opening the slot, which fences every earlier incarnation, and reading the
+witness are one step.
 
 Invariants
 - Only the slot's newest incarnation extends it, and exactly from its end: a late or repeated message changes nothing.
@@ -27,20 +27,20 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
 
 
 class WitnessLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """One output log: the first ``length`` bytes of its file ``number`` have this hash; earlier files are whole."""
+    """One output log: the first ``length`` bytes of its file ``number`` have ``hash``; earlier files are complete."""
 
     number: Size
     length: Size
     hash: Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES_MAX)] = b""
 
 
-# One for each log of the slot. Empty means that nothing was ever witnessed.
+# One WitnessLog for each log of the slot. Empty means that nothing was ever witnessed.
 Witness = Annotated[tuple[WitnessLog, ...], msgspec.Meta(max_length=LOGS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """The config group's witness. ``reason`` says why an extension was refused; empty if it was not."""
+    """A slot's witness in the config group. ``reason`` says why an extension was refused; else it is empty."""
 
     newest: int  # the slot's newest incarnation; 0 if it was never opened
     witness: Witness
@@ -50,11 +50,11 @@ class Witnessed:
 
 @dataclass(frozen=True, slots=True)
 class KnownSlot:
-    """A slot in the config group."""
+    """The config group's facts about a slot."""
 
     name: str
     datacentre: str
-    address: str  # of the last process that opened it, for people: host:pid:start
+    address: str  # the last process that opened it, for display: host:pid:start
     newest: int
     openings: int
     retired: bool
@@ -62,18 +62,18 @@ class KnownSlot:
 
 
 def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witness) -> str:
-    """Why ``cell`` may not become ``to``; empty if it may, or if that extension was already made."""
+    """Returns why ``cell`` must not become ``to``; empty if it may, or if it already has become ``to``."""
     if incarnation != newest:
         return f"incarnation {incarnation} is not the newest one, {newest}"
     if cell == to:
         return ""
     if cell != end:
-        return "the witness ends elsewhere"
-    return "" if extends(to, end) else "the witness would go back"
+        return "the witness does not end where the extension begins"
+    return "" if extends(to, end) else "the extension would move the witness backwards"
 
 
 def extends(longer: Witness, witness: Witness) -> bool:
-    """True if one witness may follow another: no log shorter or missing; equal length means equal bytes."""
+    """True if ``longer`` may follow ``witness``: no log is shorter or missing; logs of equal length are equal."""
     return len(longer) >= len(witness) and all(map(_follows, longer, witness))
 
 

@@ -1,4 +1,4 @@
-"""The registry's services and one channel per replica, which notices a silent cut and reconnects after it."""
+"""The registry's gRPC services, and one channel per replica that notices a silent network cut and reconnects."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from photon.idregistry.core.outcomes import Refusal, Status
 MESSAGE_BYTES_MAX = 4 << 20  # largest request or reply; the largest batch of ids takes 720 KiB
 REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
 REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
-# Requests under way at one replica. Further ones wait within their time-out, without delaying other replicas.
+# Concurrent requests to one replica. Further ones wait within their time-out, without delaying other replicas.
 REQUESTS_OUTSTANDING_MAX = 64
 # A connection silent for this time is pinged, and given up after the same time without an answer.
 KEEPALIVE_MS = 2_000
 RECONNECT_MS_MIN = 100
 RECONNECT_MS_MAX = 1_000
-# Limit of one attempt to connect, a few round trips: the end of a cut is noticed within this and one back-off.
+# Time limit for one connection attempt, a few round trips: after a cut, reconnects within this plus one back-off.
 CONNECT_MS_MAX = 1_000
 
 _OPTIONS = (
@@ -43,7 +43,7 @@ _OPTIONS = (
 
 
 class Channels:
-    """One channel per replica, by its name. Lives on one event loop."""
+    """One channel per replica, by replica name. For use on one event loop."""
 
     def __init__(
         self, addresses: Mapping[str, str], tls: Tls | None = None, here: Mapping[str, object] | None = None
@@ -61,7 +61,7 @@ class Channels:
         self._gates = {name: asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX) for name in addresses}
 
     async def call(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
-        """Returns the reply, or after any failure a Refusal that says unknown; takes at most ``timeout`` seconds."""
+        """Sends a request; after any failure, returns a Refusal with UNKNOWN. Takes at most ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout), self._gates[name]:
                 return await self.ask(name, method, request, timeout=timeout)
@@ -77,7 +77,7 @@ class Channels:
             return Refusal(Status.UNKNOWN, f"registry replica {name} at {self._addresses[name]}: {why}")
 
     async def leading(self, group: int, *, timeout: float) -> tuple[str, pb.GroupStatus] | None:
-        """The replica that leads a group, and its status of the group; ``None`` if no replica claims to lead it."""
+        """Finds a group's leader; returns its name and group status, or ``None`` if no replica claims to lead."""
         asked = (self.ask(name, "Describe", pb.DescribeRequest(), timeout=timeout) for name in self._addresses)
         for name, reply in zip(self._addresses, await asyncio.gather(*asked), strict=True):
             for status in () if isinstance(reply, Refusal) else reply.groups:
@@ -86,7 +86,7 @@ class Channels:
         return None
 
     def connected(self, name: str) -> bool:
-        """True if a connection is open, as far as is known."""
+        """True if the replica is in this process, or its channel is connected."""
         channel = self._channels.get(name)
         return name in self._here or (channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY)
 

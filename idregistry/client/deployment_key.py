@@ -1,4 +1,4 @@
-"""The key that a deployment's digests are made with: a file, the same in every datacentre."""
+"""Reads the secret key of a deployment's digests from a file, which is the same in every datacentre."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ KEY_BYTES = (16, 64)
 
 
 def key_path(settings: Settings, base: Path) -> Path:
-    """The path of the deployment's key. Raises UsageError."""
+    """Returns the path of the deployment's key file. Raises UsageError."""
     if settings.key_file is None:
         raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
     return base / settings.key_file
 
 
 def deployment_key(settings: Settings, base: Path) -> bytes:
-    """The deployment's key. Raises UsageError."""
+    """Returns the deployment's key. Raises UsageError."""
     return read_key(key_path(settings, base))
 
 

@@ -1,4 +1,4 @@
-"""A group's state on the wire: a head with magic and version, checked chunks of 1 MiB at most, a checksum at the end.
+"""The wire format of a group's exported state: a head with magic and version, chunks of at most 1 MiB, a checksum.
 
 The chunks are those of the group's snapshot (``shard_snapshot``, ``config_machine``). Pure: parts in, parts out.
 """
@@ -22,12 +22,12 @@ CHECKSUM_BYTES = 32
 
 
 class ExportFailed(PhotonError):
-    """An incomplete export, or a replica that refuses one. One line."""
+    """An export was incomplete, or refused by the replica. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFacts:
-    """Facts about an export, known once all of it was read."""
+    """Facts about an export, known once it has been read to its end."""
 
     chunks: int
     size: int  # bytes
@@ -70,7 +70,7 @@ def end(summer: Summer, applied: int) -> pb.ExportPart:
 
 
 class ExportReader:
-    """Chunks of a stream of parts, checked. ``facts`` is set after the last one."""
+    """Reads the chunks of an export from its parts. ``facts`` is set after the last chunk."""
 
     def __init__(self, parts: Iterable[pb.ExportPart], where: str) -> None:
         self._parts = parts
@@ -78,7 +78,7 @@ class ExportReader:
         self.facts: ExportFacts | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the chunks, checked. Raises ExportFailed."""
+        """Yields each chunk after checking it. Raises ExportFailed."""
         summer = Summer()
         began = False
         for each in self._parts:

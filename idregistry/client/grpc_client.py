@@ -1,10 +1,10 @@
-"""The registry over gRPC. ``routing`` does routing and retries; this module makes one try at the most likely replica.
+"""The registry over gRPC: makes one try at the most likely replica. ``routing`` does routing and retries.
 
-Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
-next replica is asked, and hints that name the one that failed are not followed for a while, since the others notice a
-leader's death later than its clients do. Look-ups go to the nearest replica (``nearest_replica``), measured while
-there are look-ups. Any gRPC error means unknown. Replicas are named on the wire; their addresses come from this
-client's configuration, since regions may reach a replica at different addresses.
+The client learns a shard's leader from Describe, from NOT_LEADER hints and from silence. After a failed try it asks
+the next replica and for a while ignores hints to the one that failed, since replicas notice a leader's death later
+than clients do. Look-ups go to the nearest replica (``nearest_replica``), which is measured while there are look-ups.
+Any gRPC error means unknown. Replicas are named on the wire; their addresses come from this client's configuration,
+since regions may reach a replica at different addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRY_SECONDS_MAX = 2.0  # one try at one replica: a hanging one must not use up t
 LOOK_UP_SECONDS_MIN = 0.5
 # A look-up's try may take this many round trips, but at least LOOK_UP_SECONDS_MIN: a batch of ids takes several.
 LOOK_UP_ROUND_TRIPS = 10
-# After WRONG_SHARD, the wait for a replica that knows a newer config than the first one to answer.
+# After WRONG_SHARD, how long to wait for a replica with a newer config than the first one to answer.
 DOUBT_SECONDS = 0.25
 PROBE_SECONDS = 1.0  # while there are look-ups, every replica is probed at this interval
 SILENT_SECONDS = 1.0  # a replica that did not answer is not tried as a leader for this time, if there is another
@@ -43,12 +43,12 @@ _Probe = asyncio.Task[Description | Refusal]
 
 
 def newer(one: Description | Refusal, other: Description) -> Description:
-    """The description with the later config."""
+    """Returns the description with the newer config."""
     return one if isinstance(one, Description) and one.config > other.config else other
 
 
 class GrpcBackend:
-    """One channel per replica, and the facts known about each."""
+    """Sends requests to replicas, and remembers which one leads each group, which is nearest and which are silent."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class GrpcBackend:
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        """The first description of a registry that is set up.
+        """Asks all replicas; returns the first description of a registry that is set up.
 
-        After WRONG_SHARD: the newest of those that arrive within DOUBT_SECONDS of it, since the nearest replica may
-        be behind.
+        After WRONG_SHARD, waits another DOUBT_SECONDS and returns the newest description, since the nearest replica
+        may be behind.
         """
         deadline = self._clock.monotonic() + min(timeout, TRY_SECONDS_MAX)
         doubted, self._doubted = self._doubted, False
@@ -127,11 +127,11 @@ class GrpcBackend:
         if isinstance(reply, Refusal):
             return reply
         if len(reply.answers) != len(ids):
-            return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {len(ids)} ids")
+            return Refusal(Status.UNKNOWN, f"the reply has {len(reply.answers)} answers for {len(ids)} ids")
         return Verdicts.plain(np.frombuffer(reply.answers, np.uint8))
 
     async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        """Looks up at the nearest replica, and once more at another if that one says that it is cut off."""
+        """Looks up ids at the nearest replica, and at another one if that one is cut off or far behind."""
         deadline = self._clock.monotonic() + timeout
         if self._clock.monotonic() - self._probed_at >= PROBE_SECONDS:
             self._probe()
@@ -246,14 +246,14 @@ class GrpcBackend:
         return self._clock.monotonic() - self._silent.get(name, -float("inf")) >= SILENT_SECONDS
 
     def _after(self, name: str) -> str:
-        """The next replica in turn, silent ones last."""
+        """Returns the replica to try after ``name``: the next in order, if possible one that is not silent."""
         at = self._names.index(name) + 1
         turn = [*self._names[at:], *self._names[:at]]
         return next((each for each in turn if each != name and self._speaks(each)), turn[0])
 
 
 class RegistryClient(RoutedRegistry):
-    """api.Registry over gRPC. Create it on the event loop that uses it; ``close`` it."""
+    """Implements api.Registry over gRPC. Create it on the event loop that uses it; ``close`` it at the end."""
 
     def __init__(
         self,
@@ -266,14 +266,14 @@ class RegistryClient(RoutedRegistry):
     ) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here.
 
-        ``tls``: ``None`` means plain text. ``here``: see ``Channels``. ``over`` replaces these three.
+        ``tls``: ``None`` means plain text. ``here``: see ``Channels``. ``over``: a backend to use instead.
         """
         clock = clock or SystemClock()
         self._grpc = over or GrpcBackend(addresses, clock, tls, here)
         super().__init__(self._grpc, clock)
 
     def another(self) -> RegistryClient:
-        """Returns a client for another slot over the same connections, which this one closes."""
+        """Returns a client for another slot that shares this client's connections."""
         return RegistryClient({}, clock=self._clock, over=self._grpc)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
@@ -283,7 +283,7 @@ class RegistryClient(RoutedRegistry):
         Refusal with REFUSED says in ``reason`` why nothing was done; with any other status the outcome is unknown.
         """
         if replica and ask.action not in (Action.STATUS, Action.VERIFY):
-            raise ValueError(f"{ask.action.name.lower()} is a request to the leader, not to replica {replica}")
+            raise ValueError(f"{ask.action.name.lower()} must be sent to the leader, not to replica {replica}")
         return await self._persist(
             self._clock.monotonic() + timeout,
             lambda remaining: self._grpc.reshard(ask, replica=replica, timeout=remaining),

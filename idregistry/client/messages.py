@@ -1,7 +1,7 @@
 """Converts requests and answers to registry.proto's messages, and back.
 
-Nothing here raises: an inconsistent reply, or one that only a newer release understands, becomes a Refusal that says
-unknown.
+Nothing here raises: an inconsistent reply, or one that only a newer release understands, becomes a Refusal with
+UNKNOWN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from photon.idregistry.core.state_checks import Checked
 from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
-REOPEN_IDS_MAX = 2_048  # of one Reopen request: they are judged one by one, some 20 us each
+REOPEN_IDS_MAX = 2_048  # per Reopen request: ids are judged one by one, some 20 us each
 
 # Fields that a message and its dataclass share, in the dataclass's order
 _GROUP = (
@@ -65,7 +65,7 @@ def refused(reply: Any) -> Refusal | None:
 
 
 def refusal_reply(request: Any, refused: Refusal) -> Any:
-    """The reply that belongs to a request of either service; a look-up's reply has no leader."""
+    """Wraps a refusal in the reply type of its request, of either service. A look-up's reply has no leader."""
     kind = _REPLIES[type(request)]
     hint = {"leader_hint": refused.leader} if "leader_hint" in kind.DESCRIPTOR.fields_by_name else {}
     return kind(status=refused.status.value, reason=refused.reason, **hint)
@@ -82,7 +82,7 @@ def slot_name(claim: SlotClaim) -> pb.SlotName:
 
 
 def ids_of(*columns: bytes) -> Ids | Refusal:
-    """Decodes ids from their columns, like ``Ids.decode``."""
+    """Decodes ids like ``Ids.decode``, but returns a Refusal instead of raising."""
     try:
         return Ids.decode(*columns)
     except IdsError as error:
@@ -90,7 +90,7 @@ def ids_of(*columns: bytes) -> Ids | Refusal:
 
 
 def owners(found: Verdicts) -> dict[str, Any]:
-    """Returns the outcomes and all owner columns but the tokens, as fields of a reply."""
+    """Encodes the outcomes and the owner columns, except for the tokens, as fields of a reply."""
     times = found.owner_times
     return {
         "answers": found.outcomes.tobytes(),
@@ -106,7 +106,7 @@ def verdicts_of(reply: Any, n: int, tokens: bytes) -> Answered:
     columns = (reply.answers, reply.owner_kinds, reply.owner_tags, reply.owner_datacentres, tokens)
     times = reply.owner_times or bytes(8 * n)
     if [len(each) for each in (*columns, times)] != [n, n, 4 * n, n, 8 * n, 8 * n]:
-        return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {n} ids")
+        return Refusal(Status.UNKNOWN, f"the reply's columns do not have the length of {n} ids")
     datacentres = tuple(reply.datacentres)
     return Verdicts(
         np.frombuffer(reply.answers, np.uint8),
@@ -208,7 +208,7 @@ def clock_facts(reply: pb.DescribeReply) -> ClockFacts:
 
 # -- witnesses and slots --------------------------------------------------------------------------------------------
 def witness_of(logs: Sequence[pb.WitnessLog]) -> Witness:
-    """Decodes a witness. May return one log too many, which the command's check refuses."""
+    """Decodes a witness of at most LOGS_MAX + 1 logs; a witness with one too many fails the command's check."""
     return tuple(WitnessLog(each.number, each.length, each.hash) for each in logs[: LOGS_MAX + 1])
 
 
@@ -250,7 +250,7 @@ def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
-    """Decodes a reply, which lacks the rules that were formerly the newest."""
+    """Decodes a JudgeBy reply. The reply has the newest rule only, so earlier ones are missing from the result."""
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 
@@ -276,7 +276,7 @@ def entries_reply(page: EntryPage) -> pb.EntriesReply:
 def page_of(reply: pb.EntriesReply) -> EntryPage | Refusal:
     n, rest = divmod(len(reply.digests), DIGEST_BYTES)
     if rest or any(len(getattr(reply, name)) != n * np.dtype(kind).itemsize for name, kind in _PAGE):
-        return Refusal(Status.UNKNOWN, f"a page of {len(reply.digests)} bytes whose columns do not fit")
+        return Refusal(Status.UNKNOWN, f"a page has {n} ids, but columns of another length")
     times, tokens, kinds, tags, generations = (np.frombuffer(getattr(reply, name), kind) for name, kind in _PAGE)
     return EntryPage(reply.digests, times, tokens, kinds, tags, generations, reply.cursor, reply.fenced)
 
@@ -302,7 +302,7 @@ def trace_reply(traced: Traced) -> pb.TraceReply:
 def traced_of(reply: pb.TraceReply, shard: int) -> Traced | Refusal:
     known = {int(each): each for each in (Answer.ABSENT, Answer.PRESENT, Answer.BELOW_BOUNDARY, Answer.REOPENED)}
     if reply.answer not in known:
-        return Refusal(Status.UNKNOWN, f"shard {shard}: an answer {reply.answer} that this release does not know")
+        return Refusal(Status.UNKNOWN, f"shard {shard}: this release does not know answer {reply.answer}")
     boundary_ns = reply.boundary_ns if reply.bounded else None
     return Traced(
         known[reply.answer], shard, boundary_ns=boundary_ns, **_fields(reply, (*_TRACED, "replica", "applied"))
@@ -323,7 +323,7 @@ def reshard_request(ask: Ask) -> pb.ReshardRequest:
 
 def reshard_ask(request: pb.ReshardRequest) -> Ask | Refusal:
     if request.action not in {action.value for action in Action}:
-        return Refusal(Status.REFUSED, f"this release knows no action {request.action} for shards")
+        return Refusal(Status.REFUSED, f"this release does not know shard action {request.action}")
     lead_s = request.lead_ms / 1000 if request.lead_ms else None
     return Ask(Action(request.action), request.shards, request.dry_run, lead_s, request.config)
 
@@ -344,7 +344,7 @@ def reshard_reply(found: Resharding) -> pb.ReshardReply:
 
 
 def resharding_of(reply: pb.ReshardReply) -> Resharding | Refusal:
-    """The contents of a reply whose status is OK."""
+    """Decodes a reply whose status is OK."""
     ranges = _ranges_of(reply)
     if isinstance(ranges, Refusal):
         return ranges
@@ -352,7 +352,7 @@ def resharding_of(reply: pb.ReshardReply) -> Resharding | Refusal:
     if reply.HasField("change"):
         said = reply.change
         if said.stage not in {stage.value for stage in Stage}:
-            return Refusal(Status.UNKNOWN, f"replica {reply.replica} reports a stage {said.stage}")
+            return Refusal(Status.UNKNOWN, f"replica {reply.replica} reports unknown stage {said.stage}")
         shards = {name: tuple(getattr(said, name)) for name in ("shards", "added", "leaving")}
         change = Change(**{**_fields(said, _CHANGE), **shards, "stage": Stage(said.stage)})
     return Resharding(

@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SAMPLES = 5  # the median of this many round trips counts
+SAMPLES = 5  # a replica's distance is the median of its last SAMPLES round trips
 CLEARLY = 0.7
 # Switch to another replica if its round trip is below CLEARLY times the present one's, and shorter by more than
 # NOISE_S.
 NOISE_S = 0.002
-# A replica is behind if it has not applied entries that another had applied one to two times this long ago, or lacks
-# …
+# A replica is behind if it lacks entries that another had applied BEHIND_S to 2 * BEHIND_S ago, or more than
+# BEHIND_ENTRIES entries.
 BEHIND_S = 2.0
-BEHIND_ENTRIES = 1_000  # ... more entries than commit within that time
+BEHIND_ENTRIES = 1_000  # more than commit within BEHIND_S
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class _Replica:
 
 @dataclass(slots=True)
 class _Top:
-    """A group's greatest applied index over all replicas: now, at the start of this period, and at the start of the
-    last.
+    """A group's highest applied index on any replica: now, at the start of the current period of BEHIND_S, and at
+    the start of the previous one.
     """
 
     since: float
@@ -43,7 +43,7 @@ class _Top:
 
 
 class Nearest:
-    """Tracks round trip and state of each replica. Times are monotonic seconds, given by the caller."""
+    """Tracks each replica's round-trip time and state. Times are monotonic seconds, given by the caller."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """``names``: replicas in order of preference while nothing is measured."""
@@ -52,7 +52,7 @@ class Nearest:
         self._favourite = next(iter(names))
 
     def answered(self, name: str, round_trip_s: float) -> None:
-        """Notes an answer to a small question, and its round trip."""
+        """Records that a replica answered Describe, and the round-trip time."""
         replica = self._replicas[name]
         if replica.failing:
             replica.round_trips_s.clear()  # they were measured on the earlier route
@@ -61,15 +61,15 @@ class Nearest:
         self._favourite = min(self._replicas, key=lambda each: (self._replicas[each].failing, self._distance(each)))
 
     def failed(self, name: str) -> None:
-        """Notes a missing answer: other replicas come first until this one answers."""
+        """Records that a replica did not answer: other replicas are preferred until it does."""
         self._replicas[name].failing = True
 
     def led(self, name: str, group: int, led: bool) -> None:
-        """Notes if the replica has heard from the group's leader recently."""
+        """Records whether a replica has heard from the group's leader recently."""
         (self._replicas[name].leaderless.discard if led else self._replicas[name].leaderless.add)(group)
 
     def applied(self, name: str, group: int, index: int, now: float) -> None:
-        """Notes that the replica has applied the group's log up to ``index``."""
+        """Records that a replica has applied the group's log up to ``index``."""
         self._replicas[name].applied[group] = index
         top = self._tops.setdefault(group, _Top(now))
         if now - top.since >= BEHIND_S:
@@ -77,7 +77,7 @@ class Nearest:
         top.now = max(top.now, index)
 
     def round_trip_s(self, name: str) -> float:
-        """The median of a replica's last few round trips; infinite if it never answered."""
+        """Returns the median of a replica's last few round trips; infinity if it never answered."""
         return self._replicas[name].distance_s
 
     def choose(self, group: int) -> str:
@@ -87,7 +87,7 @@ class Nearest:
         )
 
     def doubtful(self, name: str, group: int) -> bool:
-        """True if the replica is cut off or far behind: an id it calls absent may have been registered long ago."""
+        """True if a replica is cut off or far behind: an id it reports absent may have been registered long ago."""
         replica, top = self._replicas[name], self._tops.get(group)
         if group in replica.leaderless:
             return True

@@ -1,5 +1,6 @@
-"""Requests besides insert, clear and look-up (answered by ``replica/recovery.py``): routed, and retried until their
-time-out.
+"""Requests other than insert, clear and look-up, routed and retried until their time-out.
+
+``replica/recovery.py`` answers them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WITNESS_TIMEOUT = 5.0
 class Recovery:
     """Calls about slots, owned ids and rules: for joiners, verifiers, dispatchers and operators.
 
-    Time-outs are in seconds; a missing answer raises nothing.
+    Time-outs are in seconds. No method raises for a missing answer.
     """
 
     def __init__(
@@ -70,8 +71,9 @@ class Recovery:
                 return found
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
-        """Commits the intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced
-        it.
+        """Commits the intent to fence a slot in every shard (rule 14).
+
+        ``scan_owned`` tells which shards have fenced it.
 
         Returns the shards that must have fenced it before the first reopening, as of the intent or later; shards
         opened after the intent start with the fence. A Refusal says why not, or that the outcome is unknown: then ask
@@ -84,8 +86,8 @@ class Recovery:
     async def judge_by(
         self, join: str, datacentre: str, process: str, rule: bytes, *, timeout: float
     ) -> VerdictRules | Refusal:
-        """Announces the rule that ``process`` of ``datacentre`` works under; returns the rules of the join's
-        processes.
+        """Announces the verdict rule that ``process`` of ``datacentre`` uses; returns the rules of all processes of
+        the join.
         """
         request = pb.JudgeByRequest(join=join, datacentre=datacentre, process=process, rule=rule)
         reply = await self._ask(CONFIG_GROUP, "JudgeBy", request, deadline=self._deadline(timeout))
@@ -94,7 +96,7 @@ class Recovery:
     async def keep_samples(
         self, join: str, datacentre: str, samples: Sequence[Sample], *, timeout: float
     ) -> tuple[Sample, ...] | Refusal:
-        """Keeps samples that a process of ``datacentre`` derived from records; returns all samples of the join."""
+        """Stores samples that a process of ``datacentre`` derived from records; returns all samples of the join."""
         request = pb.KeepSamplesRequest(join=join, datacentre=datacentre, samples=messages.sample_messages(samples))
         reply = await self._ask(CONFIG_GROUP, "KeepSamples", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else messages.samples_of(reply)
@@ -103,7 +105,7 @@ class Recovery:
     async def clear_below(
         self, shard: int, incarnation: int, batch: int, count: int, xor: bytes, *, timeout: float
     ) -> Below | None:
-        """Clears by watermark (rule 8).
+        """Clears the ids owned by an incarnation's batches below ``batch`` (rule 8).
 
         ``None`` means unknown: ask again. If the answer is not ``applied``, clear by id.
         """
@@ -116,7 +118,7 @@ class Recovery:
     async def scan_owned(
         self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
     ) -> EntryPage | Refusal:
-        """A page of the ids owned by a slot's incarnations up to ``upto``.
+        """Returns a page of the ids owned by a slot's incarnations up to ``upto``.
 
         Pass its cursor for the next page; an empty one ends the scan.
         """
@@ -126,12 +128,12 @@ class Recovery:
     async def scan_reopened(
         self, shard: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
     ) -> EntryPage | Refusal:
-        """A page of the ids that wait for a record with their generation (rule 14)."""
+        """Returns a page of the reopened ids, which wait for a record with their generation (rule 14)."""
         request = pb.ScanReopenedRequest(shard=shard, cursor=cursor, limit=limit)
         return await self._page(shard, "ScanReopened", request, timeout)
 
     async def trace(self, digest: bytes, time_ns: int, *, timeout: float) -> Traced | Refusal:
-        """The registry's entry for one id with this event time."""
+        """Returns the registry's entry for one id with event time ``time_ns``."""
         deadline = self._deadline(timeout)
         known = await self._described(deadline)
         if known is None:
@@ -160,7 +162,7 @@ class Recovery:
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
         """Returns the numbers of all shards; empty if no replica answered in time.
 
-        Asks on each call, since a caller that sends no ids would not notice that the shards have changed.
+        Asks on every call, since a caller that sends no ids would not notice that the shards have changed.
         """
         known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:

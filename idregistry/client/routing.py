@@ -57,7 +57,7 @@ class Backend(Protocol):
 
 
 GRACE_S = 1.0  # After the first answer, the wait for the others. Shards are at different distances.
-LATE_S = 0.05  # the wait for a late shard, after all the others
+LATE_S = 0.05  # how long to wait for late shards after the others
 LOOK_S = 2.0  # once per interval of this length a late shard gets the same wait as others
 
 ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and its call, which returns True if the shard answered
@@ -66,9 +66,9 @@ ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and its call, which
 class ShardCalls:
     """Calls of one kind to several shards at once; a silent shard delays only its own ids.
 
-    The other answers are returned a moment after the first; missing ones are unknown. A shard whose answer was
-    missing is *late*: the next calls hardly wait for it, except at intervals. A call to a single
-    shard has the caller's whole time, so repeating the call for the unknown ids gets their answer.
+    Waits up to GRACE_S after the first answer for the others; ids without an answer are unknown. A shard that did
+    not answer in time is *late*: later calls wait only LATE_S for it, except once every LOOK_S. A call to a single
+    shard may take the caller's whole time-out, so repeating the call for the unknown ids gets their answers.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class ShardCalls:
         self._look_at = 0.0
 
     async def run(self, calls: Sequence[ShardCall]) -> None:
-        """Runs all calls and cancels slow ones. If calls raised exceptions, raises one of these."""
+        """Runs all calls, and cancels the slow ones. If calls raise exceptions, raises one of them."""
         tasks = [(shard, asyncio.ensure_future(call)) for shard, call in calls]
         try:
             await self._wait(tasks)
@@ -115,7 +115,7 @@ def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
 
 
 class RoutedRegistry:
-    """Implements api.Registry over a Backend. Lives on one event loop."""
+    """Implements api.Registry over a Backend. For use on one event loop."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
@@ -124,7 +124,7 @@ class RoutedRegistry:
         self._stale = False  # a replica said that the description is out of date or too new: ask before the next call
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
-        self.problem = ""  # why the last unanswered try failed, for people
+        self.problem = ""  # why the last unanswered try failed, for display
         # Requests of verifiers, dispatchers and operators besides ``api.Registry``.
         self.recovery = Recovery(self.ask, self.described, clock)
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
@@ -149,7 +149,7 @@ class RoutedRegistry:
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         if self._claim is None:
-            raise RuntimeError("registry: announce() comes before the first insert")
+            raise RuntimeError("registry: call announce() before the first insert")
         return await self._of_shards(inserts, timeout, self._insert_part, self._inserts)
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
@@ -171,22 +171,22 @@ class RoutedRegistry:
 
     # -- besides the contract ------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | None:
-        """The deployment as one replica sees it, once it is set up; ``None`` if no replica answered in time."""
+        """Returns a replica's description of the deployment once it is set up; ``None`` after the time-out."""
         return await self.described(self._clock.monotonic() + timeout, fresh=True)
 
     async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
-        """The reply of a group's leader to any request; a Refusal after the deadline or if a retry is useless."""
+        """Sends any request to a group's leader. Returns a Refusal after the deadline or if a retry is useless."""
         return await self._persist(
             deadline, lambda remaining: self._backend.ask(group, method, request, timeout=remaining)
         )
 
     async def pulse(self, timeout: float) -> Pulse:
-        """Measures the registry by asking every replica at once; takes all of ``timeout`` (s) if one is silent."""
+        """Asks all replicas at once for round-trip and commit times. A silent one takes the whole ``timeout``."""
         return await self._backend.pulse(timeout=timeout)
 
     async def introduce(self, *, timeout: float) -> bool:
-        """True once every shard knows the announced incarnations: from then on inserts of the slot's earlier ones are
-        answered STALE_INCARNATION. False means unknown: ask again.
+        """Announces the incarnations to every shard. After True, shards answer inserts of the slot's earlier
+        incarnations with STALE_INCARNATION. False means unknown: call it again.
         """
         deadline = self._clock.monotonic() + timeout
         shards = await self.recovery.shards(timeout=timeout)
@@ -197,9 +197,9 @@ class RoutedRegistry:
 
     # -- inside -------------------------------------------------------------------------------------------------
     async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: ShardCalls) -> Verdicts:
-        """The answers of ``one`` for the rows of each shard, all at once; rows without an answer are UNKNOWN.
+        """Calls ``one`` for each shard's ids, concurrently; ids without an answer are UNKNOWN.
 
-        Ids that another shard has held since before the last change are requested there, config by config.
+        Ids answered ELSEWHERE go to the shards of earlier configs, newest config first.
         """
         found = Verdicts.blank(len(ids), Answer.UNKNOWN)
         if not len(ids):
@@ -231,9 +231,9 @@ class RoutedRegistry:
         return _as_unknown(found, Answer.ELSEWHERE)
 
     async def described(self, deadline: float, *, fresh: bool = False) -> Description | None:
-        """Like ``describe``, by a deadline (monotonic).
+        """Like ``describe``, with a monotonic deadline.
 
-        Unless ``fresh``, the last description as long as no replica objected.
+        Unless ``fresh``, returns the last description until a replica reports that it is outdated.
         """
         known = self._description
         if known is not None and not fresh and not self._stale:
@@ -257,7 +257,7 @@ class RoutedRegistry:
     async def _insert_part(self, shard: int, ids: Ids, deadline: float) -> Answered:
         claim = self._claim
         if claim is None:
-            raise RuntimeError("registry: announce() comes before the first insert")
+            raise RuntimeError("registry: call announce() before the first insert")
         caller = claim.incarnations[-1]
         perhaps_committed = False
 
@@ -276,7 +276,7 @@ class RoutedRegistry:
         return outcome
 
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
-        """Retries until an answer, a refusal that no retry can fix, or the deadline."""
+        """Retries ``attempt`` until it is answered or refused for good, or the deadline passes."""
         failures = 0
         before: Refusal | None = None
         while True:

@@ -1,4 +1,4 @@
-"""The note that a joiner leaves at the registry when it opens its slot: its address and its process.
+"""The note that a joiner leaves in the registry when it opens its slot: its address and its process.
 
 ``HOST:PORT PROCESS`` if dispatchers can reach it; ``PROCESS`` alone if not, as when another joiner only redoes the
 slot. So dispatchers find the joiners in the registry's list of slots (paper, 3.3: any joiner serves any event).
@@ -19,7 +19,7 @@ def noted(reached: str, process: str) -> str:
 
 
 def reached_at(note: str) -> str:
-    """host:port of a note; empty if it names none that can be called."""
+    """Returns a note's host:port; empty if it has none that can be reached."""
     reached, space, _ = note.partition(" ")
     return reached if space and is_reachable(reached) else ""
 
@@ -27,7 +27,7 @@ def reached_at(note: str) -> str:
 def listed(
     slots: Iterable[KnownSlot], datacentre: str, named: Container[str] = ()
 ) -> Iterator[tuple[KnownSlot, str]]:
-    """Yields (slot, host:port) of a datacentre's joiners in the registry's list, except those at ``named``."""
+    """Yields (slot, host:port) of a datacentre's joiners in the registry's list, except addresses in ``named``."""
     for slot in slots:
         address = reached_at(slot.address)
         if address and slot.datacentre == datacentre and not slot.retired and address not in named:
@@ -35,7 +35,7 @@ def listed(
 
 
 def is_reachable(address: str) -> bool:
-    """True if this is host:port with a port that can be listened on, and not an any-host address."""
+    """True if ``address`` is host:port with a valid port and not an any-host address."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or len(port) > 5:
         return False

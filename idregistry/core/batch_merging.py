@@ -3,7 +3,7 @@
 A batch costs some 250 us plus 1 us per id. Ids are independent of each other, and for one id only an insert after a
 clear depends on the order: a batch that inserts an id cleared earlier in the run begins a new run. The other inputs
 of inserts and clears (callers, watermarks, boundary, config) are changed only by other commands, and these end a run.
-Answers are those of the merged batch: use it only if nothing waits for the answers.
+Only the merged batch has a result: use this only if nothing waits for the results of single batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from photon.idregistry.core import commands as c
 
 
 def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int, c.ShardCommand]]:
-    """Yields (index, command), ascending, as fewer pairs: each has the index of the last command merged into it."""
+    """Merges consecutive batches. Yields (index, command), ascending: a merged batch has its last part's index."""
     run = Run()
     for index, command in commands:
         batch = command if isinstance(command, c.Batch) else None
@@ -38,7 +38,7 @@ class Run:
         self._cleared: set[bytes] = set()
 
     def takes(self, batch: c.Batch) -> bool:
-        """True if the batch may be merged with those collected so far."""
+        """True if the batch may be merged with the batches collected so far."""
         if self._ids + _ids(batch) > c.MAX_ENTRY_IDS or batch.config != self.batches[0].config:
             return False
         return not self._cleared or self._cleared.isdisjoint(split_digests(batch.digests))

@@ -1,12 +1,12 @@
-"""Compares a replica's clock with those of the others. Pure; all arithmetic is on intervals.
+"""Compares a replica's clock with its peers' clocks. Pure; all arithmetic is on intervals.
 
 A peer's clock is read with one request. The peer reads it between request and reply, so its offset from the asker's
 *monotonic* clock is known within one round trip, regardless of the two one-way delays (NTP's error bound without its
 assumption that they are equal). The offset from the asker's wall clock is computed when that clock is read: a step of
 the local wall clock shows at once, not at the next request.
 
-The *median* is over all replicas, including this one: while fewer than half of the clocks are wrong it lies between
-right ones. An unknown clock may show any time, so the median is an interval too.
+The *median* is over all replicas, including this one: while fewer than half of the clocks are wrong, it lies between
+correct ones. An unknown clock may show any time, so the median is an interval, too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ DRIFT = 0.001  # unstepped clocks drift apart by less than this share of the tim
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A clock's offset from the local one, ahead: from ``low_ns`` to ``high_ns``, both included."""
+    """The bounds within which a clock is ahead of the local one: [``low_ns``, ``high_ns``], both inclusive."""
 
     low_ns: int
     high_ns: int
 
     def within(self, bound_ns: int) -> bool:
-        """True if it is certainly within ``bound_ns`` of 0."""
+        """True if the clocks certainly differ by at most ``bound_ns``."""
         return -bound_ns <= self.low_ns and self.high_ns <= bound_ns
 
     def beyond(self, bound_ns: int) -> bool:
-        """True if it is certainly more than ``bound_ns`` from 0."""
+        """True if the clocks certainly differ by more than ``bound_ns``."""
         return self.low_ns > bound_ns or self.high_ns < -bound_ns
 
     @property
@@ -50,7 +50,7 @@ OWN = Offset(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One peer's wall clock, with the times of request and reply on the local monotonic clock, in seconds."""
+    """A reading of one peer's wall clock, with the local monotonic times of request and reply, in seconds."""
 
     wall_ns: int
     asked_s: float
@@ -58,7 +58,7 @@ class Reading:
 
 
 def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Offset:
-    """The peer's wall clock minus the local one, which reads ``now`` at ``monotonic_s``."""
+    """Returns the peer's wall clock minus the local one, which reads ``now`` at ``monotonic_s``."""
     age_s = monotonic_s - reading.asked_s
     if age_s > READING_S_MAX or age_s < 0:
         return ANYWHERE
@@ -70,7 +70,7 @@ def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Offset:
 
 
 def median(offsets: Sequence[Offset]) -> Offset:
-    """The median of all clocks, including the local one. Of an even number it spans the two in the middle."""
+    """Returns the median offset of all clocks, with the local one. For an even number, it spans the middle two."""
     if not offsets:
         raise ValueError("no clocks")
     lows, highs = sorted(each.low_ns for each in offsets), sorted(each.high_ns for each in offsets)
@@ -80,15 +80,15 @@ def median(offsets: Sequence[Offset]) -> Offset:
 def middle_s(clocks: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """Returns the two offsets, in seconds, between which the median of clocks lies.
 
-    ``clocks``: for each clock its offset ahead and the error either way. A paused or starved process yields a wide
-    interval.
+    ``clocks``: how far each clock is ahead, and the error in either direction. A paused or starved process has a
+    large error.
     """
     known = list(clocks)
     return statistics.median(at - error for at, error in known), statistics.median(at + error for at, error in known)
 
 
 def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) -> float:
-    """The least distance of a clock from such a median."""
+    """Returns by how many seconds a clock certainly differs from a median of ``middle_s``; 0 if it may not differ."""
     return max(ahead_s - error_s - middle[1], middle[0] - ahead_s - error_s, 0.0)
 
 
@@ -102,7 +102,7 @@ class Agreement(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """A replica's own view of its clock; other clocks and their median are given as offsets ahead of it."""
+    """A replica's own view of its clock. ``middle``, ``peers``: how far the median and the peers are ahead of it."""
 
     now: Interval
     agreement: Agreement
@@ -121,20 +121,20 @@ def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
 def objection(
     now: Interval, middle: Offset, peers: Mapping[str, Offset], *, uncertainty_ns: int, require_sync: bool
 ) -> str:
-    """Why no proposal that depends on the time may be made; empty if it may. One line, for people."""
+    """Returns one line that says why no time-dependent proposal may be made; empty if it may."""
     bound = f"S = {uncertainty_ns / NS_PER_S:g} s"
     agreement = judged(middle, uncertainty_ns)
     if agreement is Agreement.APART:
         by = min(abs(middle.low_ns), abs(middle.high_ns)) / NS_PER_S
         way = "behind" if middle.low_ns > 0 else "ahead of"
-        return f"this clock is {by:.3f} s {way} the median of all replicas, and {bound}: correct it"
+        return f"this clock is {by:.3f} s {way} the median of all replicas ({bound}): correct it"
     if agreement is Agreement.UNCERTAIN:
         unknown = sorted(name for name, offset in peers.items() if not offset.known)
         if unknown and not middle.known:
             return f"too few clocks are known for a comparison: no reading of {', '.join(unknown)}"
         if unknown:
             return f"the clocks of too few replicas agree within {bound}: no reading of {', '.join(unknown)}"
-        return f"it is unknown whether this clock is within {bound} of the others: correct them, or raise S"
+        return f"it is unknown whether this clock is within {bound} of the others: correct the clocks, or raise S"
     if require_sync and not now.synchronised:
         return "this machine's clock is not synchronised, and clock.require_sync is set: start its time daemon"
     return ""
@@ -153,7 +153,7 @@ def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
 
 
 def not_after(now: Interval, uncertainty_ns: int) -> int:
-    """A lower bound on every machine's clock: boundaries are computed from it."""
+    """Returns a lower bound on every machine's clock; boundaries are computed from it."""
     return min(now.earliest_ns, now.now_ns - uncertainty_ns)
 
 

@@ -1,4 +1,4 @@
-"""The commands that the Raft groups carry, as bytes: a version byte, then one tagged MessagePack map, validated.
+"""Encodes and checks the commands that the Raft groups carry: a version byte, then one tagged MessagePack map.
 
 Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts only output
 of ``encode``: wrong versions, types, sizes and limits raise CommandError with one clear line.
@@ -51,7 +51,7 @@ ConfigNumber = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 
 
 class CommandError(ValueError):
-    """Bytes that are not a command of ours."""
+    """Bytes that are not a valid registry command."""
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="c"):
@@ -60,7 +60,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 # -- shards ---------------------------------------------------------------------------------------------------------
 class Batch(Command, frozen=True, tag="batch"):
-    """The queue of a shard's leader: inserts of several callers, then clears."""
+    """Requests queued at a shard's leader, in one entry: inserts of several callers, then clears."""
 
     # (caller, number of its rows), in the order of the insert columns.
     callers: list[tuple[Incarnation, Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY_IDS)]]] = []
@@ -73,21 +73,21 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_digests: bytes = b""
     clear_times: bytes = b""
     clear_tokens: bytes = b""
-    # Number of the shards' config under which no other shard held the ids; 0 if not checked yet.
+    # Number of the shard config under which no other shard held the ids; 0 if not checked yet.
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
-        """Returns one batch made of several requests, in order."""
+        """Combines several requests, in order, into one batch."""
         cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
     def inserts(self) -> Ids:
-        """The ids to insert. Raises IdsError."""
+        """Decodes the ids to insert. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def clears(self) -> Ids:
-        """The ids to clear. Raises IdsError."""
+        """Decodes the ids to clear. Raises IdsError."""
         try:
             return Ids.decode(self.clear_digests, self.clear_times, self.clear_tokens)
         except IdsError as error:
@@ -95,7 +95,7 @@ class Batch(Command, frozen=True, tag="batch"):
 
 
 class Announce(Command, frozen=True, tag="announce"):
-    """A slot's incarnations become known to a shard; the greatest is its newest."""
+    """Tells a shard a slot's incarnations; the highest is the slot's newest."""
 
     slot: Name
     datacentre: Name
@@ -104,19 +104,19 @@ class Announce(Command, frozen=True, tag="announce"):
 
 
 class Fence(Command, frozen=True, tag="fence"):
-    """The slot was retired: inserts of its incarnations are answered FENCED from here on (rule 14)."""
+    """Fences a retired slot: later inserts by its incarnations are answered FENCED (rule 14)."""
 
     slot: Name
 
 
 class Boundary(Command, frozen=True, tag="boundary"):
-    """Unknown ids older than this are refused. Moves forward only."""
+    """Moves a shard's boundary, only forward: unknown ids with older event times are refused."""
 
     time_ns: TimeNs
 
 
 class ClearBelow(Command, frozen=True, tag="below"):
-    """Clears all ids owned under (incarnation, batches below this one), if count and XOR agree (rule 8)."""
+    """Clears all ids owned by ``incarnation`` in batches below ``batch``, if count and XOR match (rule 8)."""
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
@@ -126,7 +126,7 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
-    """Gives up ids whose entry is still as exported: owned ones, and others on an operator's order (rules 13-15)."""
+    """Gives up ids whose entries are still as exported: owned ids; on an operator's order, others too (13-15)."""
 
     digests: bytes
     times: bytes
@@ -137,13 +137,13 @@ class Reopen(Command, frozen=True, tag="reopen"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """The ids to give up. Raises IdsError."""
+        """Decodes the ids to give up. Raises IdsError."""
         if self.digests and not self.generations:
-            raise IdsError("no generations are named")
+            raise IdsError("generations: missing")
         return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
 
     def take(self, rows: I64, config: int) -> Reopen:
-        """Returns the given rows; no other shard held them under this config."""
+        """Returns a command for the given rows. ``config``: the config under which no other shard held them."""
         return msgspec.structs.replace(
             self,
             digests=take(self.digests, DIGEST_BYTES, rows),
@@ -155,9 +155,9 @@ class Reopen(Command, frozen=True, tag="reopen"):
 
 
 class Barrier(Command, frozen=True, tag="barrier"):
-    """Changes nothing: a replica that has applied it has every entry acknowledged before it.
+    """Changes nothing. A replica that has applied it has applied every entry acknowledged before it.
 
-    Also for the config group.
+    The config group uses it, too.
     """
 
     # If not empty, each replica keeps its state at this entry for an export.
@@ -174,13 +174,13 @@ class CheckState(Command, frozen=True, tag="check"):
 
 
 class OpenShard(Command, frozen=True, tag="open_shard"):
-    """A restored shard serves again, on an operator's order; with a boundary, unknown older ids are refused."""
+    """Opens a restored shard, on an operator's order. With a boundary, unknown older ids are refused."""
 
     boundary_ns: TimeNs | None = None
 
 
 class RegisterAgain(Command, frozen=True, tag="again"):
-    """Ids of a slot that were registered after the backup that this shard was restored from."""
+    """Repeats registrations of a slot's ids that were made after the backup this shard was restored from."""
 
     slot: Name
     datacentre: Name
@@ -194,16 +194,16 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
-        """The ids to register again. Raises IdsError."""
+        """Decodes the ids to register again. Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def take(self, rows: I64, config: int) -> RegisterAgain:
-        """The given rows, which no other shard held under this config."""
+        """Returns a command for the given rows. ``config``: as in ``Reopen.take``."""
         return msgspec.structs.replace(self, **Ids.encode([self.ids().take(rows)]), config=config)
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Event times from start (inclusive) to end (exclusive) belong to these shards."""
+    """Assigns event times in [``start_ns``, ``end_ns``) to ``shards``."""
 
     start_ns: TimeNs
     end_ns: TimeNs
@@ -222,7 +222,7 @@ Shown = Annotated[bytes, msgspec.Meta(max_length=SHOWN_BYTES_MAX)]
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Id, key and time that a join's rule gives one record (``samples``). Digests are the deployment's keyed ones."""
+    """The id, key and time that a join's rule gives one record (``samples``). Digests use the deployment's key."""
 
     side: Literal["foreign", "primary"]
     log: Text  # the log's name without its rotation suffix
@@ -235,7 +235,7 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like
 
 
 class Configure(Command, frozen=True, tag="configure"):
-    """Opens a shard: its number and the active shard config, from the config group. The Seeds come before it."""
+    """Opens a shard under its number, with the config group's active shard config. The Seeds come before it."""
 
     shard: ShardNumber
     ranges: Ranges
@@ -244,7 +244,7 @@ class Configure(Command, frozen=True, tag="configure"):
 
 
 class Seed(Command, frozen=True, tag="seed"):
-    """The config group's facts about slots, for a new shard: (slot, datacentre, newest, retired)."""
+    """Tells a new shard the config group's slots, as (slot, datacentre, newest, retired)."""
 
     slots: Annotated[
         list[tuple[Name, Name, Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)], bool]],
@@ -253,8 +253,8 @@ class Seed(Command, frozen=True, tag="seed"):
 
 
 class Prepare(Command, frozen=True, tag="prepare"):
-    """Applied only if every time ever entered is below ``starts_ns``; from then on ids must belong to the shard under
-    both configs.
+    """Prepares a shard for a change, if every event time it ever entered is below ``starts_ns``. Afterwards it enters
+    events from ``starts_ns`` on only if they belong to it under both configs.
     """
 
     config: ConfigNumber
@@ -263,31 +263,31 @@ class Prepare(Command, frozen=True, tag="prepare"):
 
 
 class Activate(Command, frozen=True, tag="activate"):
-    """The prepared config is the shard's from here on."""
+    """Makes the prepared config the shard's active one."""
 
     config: ConfigNumber
 
 
 class Abort(Command, frozen=True, tag="abort"):
-    """This change, and any earlier one the shard has not heard of, was aborted."""
+    """Tells a shard that a change was aborted, and so was any earlier one it does not know of."""
 
     config: ConfigNumber
 
 
 class Close(Command, frozen=True, tag="close"):
-    """The shard takes no more entries: only if its boundary has passed its last time and it is empty."""
+    """Closes a shard to new ids for good, if it is empty and its boundary has passed the end of its last range."""
 
 
 # -- config group ---------------------------------------------------------------------------------------------------
 class SetUp(Command, frozen=True, tag="setup"):
-    """Shard config of the deployment, and the id rule of each join. The first SetUp wins, for each join."""
+    """Sets the shard config and each join's id rule. The first SetUp wins; for a rule, the first with the join."""
 
     ranges: Ranges
     id_rules: IdRules = {}
 
 
 class OpenSlot(Command, frozen=True, tag="open"):
-    """Compare-and-set of a slot's newest incarnation (rule 6)."""
+    """Opens a slot by compare-and-set of its newest incarnation (rule 6)."""
 
     slot: Name
     datacentre: Name
@@ -297,7 +297,7 @@ class OpenSlot(Command, frozen=True, tag="open"):
 
 
 class RetireSlot(Command, frozen=True, tag="retire"):
-    """The intent to fence a slot in every shard (rule 14)."""
+    """Records the intent to fence a slot in every shard (rule 14)."""
 
     slot: Name
 
@@ -312,7 +312,7 @@ class ExtendWitness(Command, frozen=True, tag="witness"):
 
 
 class JudgeBy(Command, frozen=True, tag="judge"):
-    """A process announces the verdict rule that it works under (``verdict_rules``)."""
+    """Announces the verdict rule that a process uses (``verdict_rules``)."""
 
     join: Name
     process: Text  # empty if it has no lasting name
@@ -320,14 +320,14 @@ class JudgeBy(Command, frozen=True, tag="judge"):
 
 
 class KeepSamples(Command, frozen=True, tag="samples"):
-    """A process has begun to read these records' logs."""
+    """Stores samples of the logs that a process begins to read."""
 
     join: Name
     samples: Annotated[list[Sample], msgspec.Meta(min_length=1, max_length=MAX_SAMPLES)]
 
 
 class Intend(Command, frozen=True, tag="intend"):
-    """Starts a change of the shards, if it gets this number: from ``starts_ns`` on events belong to ``shards``."""
+    """Starts a change of the shards, if it gets this number: events from ``starts_ns`` on belong to ``shards``."""
 
     config: ConfigNumber
     starts_ns: TimeNs
@@ -343,7 +343,7 @@ class Decide(Command, frozen=True, tag="decide"):
 
 
 class Drop(Command, frozen=True, tag="drop"):
-    """A closed shard is removed; its number is not used again."""
+    """Removes a closed shard; its number is not used again."""
 
     shard: ShardNumber
 
@@ -377,7 +377,7 @@ _VERSION_BYTE = bytes([VERSION])
 
 
 def encode(command: ShardCommand | ConfigCommand) -> bytes:
-    """The command as bytes. Raises CommandError if it is too long for a Raft entry; ``decode`` checks the rest."""
+    """Encodes a command. Raises CommandError if it is too long for a Raft entry; ``decode`` checks the rest."""
     data = _VERSION_BYTE + _encoder.encode(command)
     if len(data) > COMMAND_BYTES_MAX:
         raise CommandError(f"command of {len(data)} bytes; at most {COMMAND_BYTES_MAX} fit into one entry")
@@ -417,7 +417,7 @@ def check_ranges(ranges: tuple[Range, ...]) -> None:
     """Checks that ranges are in order, do not overlap, and name each of their shards once. Raises CommandError."""
     end = None
     if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
-        raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
+        raise CommandError(f"more than {MAX_RANGES} shard ranges, or more than {MAX_RANGE_SHARDS} shards in them")
     for each in ranges:
         if each.start_ns >= each.end_ns or (end is not None and each.start_ns < end):
             raise CommandError(f"shard range {each.start_ns}..{each.end_ns} is empty, overlaps or is out of order")
@@ -437,13 +437,13 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
 
 
 def check_number(ids: Ids) -> None:
-    """Raises CommandError for more ids than fit into one entry."""
+    """Raises CommandError if there are more ids than fit into one entry."""
     if len(ids) > MAX_ENTRY_IDS:
         raise CommandError(f"{len(ids)} ids; at most {MAX_ENTRY_IDS} fit into one entry")
 
 
 def check_inserts(ids: Ids) -> None:
-    """Checks number, kinds and tokens. Raises CommandError."""
+    """Checks the number of ids, their kinds and their tokens. Raises CommandError."""
     check_number(ids)
     if ids.kinds.tobytes().translate(None, _KINDS):
         raise CommandError(f"kinds: not all are from {int(min(Kind))} to {int(max(Kind))}")
@@ -452,7 +452,7 @@ def check_inserts(ids: Ids) -> None:
 
 
 def take(column: bytes, width: int, rows: I64) -> bytes:
-    """Returns the rows of a column of fixed-width bytes."""
+    """Returns the given rows of a column whose values are ``width`` bytes long."""
     if len(rows) * width == len(column):
         return column  # all of them: rows are ascending
     return np.frombuffer(column, f"V{width}")[rows].tobytes()

@@ -38,7 +38,7 @@ class ConfigSlot:
     datacentre: str
     address: str
     incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
-    nonce: bytes = b""  # nonce of the open that made the newest
+    nonce: bytes = b""  # nonce of the open that created the newest
     retired: bool = False
     witness: Witness = ()
 
@@ -49,14 +49,14 @@ class ConfigSlot:
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """A new shard's first entries, as of one moment: slots, then the shard's configuration."""
+    """The first entries for a new shard, all read at one moment: slots, then the shard's configuration."""
 
     configure: c.Configure
     slots: list[SlotSeed]
 
 
 class ConfigMachine:
-    """StateMachine of group 0. ``apply`` runs on the driver's thread; reads come from others, under a lock."""
+    """The state machine of group 0. ``apply`` runs on the driver's thread; other threads read, under a lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class ConfigMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
-        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> the reason for a refusal, empty if accepted."""
+        """Applies a command. OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> refusal reason, or ""."""
         decoded = c.decode_config(command)
         with self._lock:
             self._applied = index
@@ -112,7 +112,7 @@ class ConfigMachine:
         return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, *sampled, end]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Replaces the state by that of a snapshot. Raises SnapshotError."""
+        """Replaces the state with a snapshot's. Raises SnapshotError."""
         head, slots, judged, samples = _read(chunks)
         with self._lock:
             self._slots, self._verdict_rules, self._samples = slots, judged, samples
@@ -138,29 +138,29 @@ class ConfigMachine:
             return sorted(name for name, slot in self._slots.items() if slot.retired)
 
     def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
-        """The datacentre of a slot, given by name or by one of its incarnations; empty if unknown here."""
+        """Returns the datacentre of a slot, given by name or by one of its incarnations; empty if unknown here."""
         with self._lock:
             known = self._slots.get(slot or self._holders.get(incarnation, ""))
             return known.datacentre if known is not None else ""
 
     def witnessed(self, slot: str) -> Witnessed:
-        """A slot's witness as of the last entry applied here."""
+        """Returns a slot's witness, as of the last entry applied here."""
         with self._lock:
             known = self._slots.get(slot)
             return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
 
     def verdict_rules(self, join: str) -> VerdictRules:
-        """The verdict rules as of the last entry applied here."""
+        """Returns a join's verdict rules, as of the last entry applied here."""
         with self._lock:
             return self._verdict_rules.get(join, VerdictRules())
 
     def samples(self, join: str) -> tuple[c.Sample, ...]:
-        """A join's samples, as of the last entry applied here."""
+        """Returns a join's samples, as of the last entry applied here."""
         with self._lock:
             return self._samples.get(join, ())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
-        """Returns the slots by name, and True if there are more; as of the last entry applied here."""
+        """Returns up to ``limit`` slots after ``name``, by name, and True if there are more."""
         with self._lock:
             after = sorted(each for each in self._slots if each > name)
             known = [(each, self._slots[each]) for each in after[:limit]]
@@ -179,12 +179,12 @@ class ConfigMachine:
         return not self.changes.ranges or not setup.id_rules.keys() <= self.id_rules.keys()
 
     def conflict(self, setup: c.SetUp) -> str:
-        """Why a replica with this set-up must not serve this deployment; empty if it may."""
+        """Returns the reason why a replica with this set-up must not serve this deployment; empty if it may."""
         with self._lock:
             return self._conflict(setup)
 
     def announcement(self, slot: str, incarnations: Iterable[int]) -> c.Announce | str | None:
-        """The announcement to a shard of these incarnations of a slot, including its newest.
+        """Returns a command that tells a shard these incarnations of a slot, and its newest one.
 
         A string says why they are refused; ``None`` means that this replica does not know all of them yet.
         """
@@ -240,8 +240,8 @@ class ConfigMachine:
                 )
             by = f" by {slot.address}" if slot is not None and slot.address else ""
             return (
-                f"slot {name} was opened as incarnation {newest}{by}, its directory remembers "
-                f"{command.last or 'none'}: is it a copy, or used by another process? Restore the directory "
+                f"slot {name} was opened as incarnation {newest}{by}, but its directory has "
+                f"{command.last or 'none'}: it may be a copy, or in use by another process. Restore the directory "
                 "or retire the slot"
             )
         if self._last_incarnation >= INCARNATION_MAX:
@@ -322,12 +322,12 @@ class ConfigMachine:
         if known.ranges and not shard_changes.fits(known, setup.ranges):
             ours, theirs = len(known.named), len(shards_in(setup.ranges))
             has = "was set up with" if known.config == 1 else "has"
-            return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
+            return f"this registry {has} {ours} shards, but the configuration says {theirs}: set it to {ours}"
         for join, rule in sorted(setup.id_rules.items()):
             before = self.id_rules.get(join, rule)
             if before != rule:
                 return (
-                    f"this registry was filled under the id rule {before.hex()[:16]} of join {join}, the "
+                    f"this registry was filled with id rule {before.hex()[:16]} of join {join}, but the "
                     f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
                     "events would be counted twice. Restore the old settings or start with a new registry and output"
                 )
@@ -427,7 +427,7 @@ def _read(
         elif isinstance(chunk, _Witnesses):
             for name, witness in chunk.items:
                 if name not in slots:
-                    raise SnapshotError(f"config snapshot: a witness of slot {name}, which is not in it")
+                    raise SnapshotError(f"config snapshot: has a witness of slot {name}, but not the slot")
                 slots[name].witness = witness
         elif isinstance(chunk, _Judged):
             judged[chunk.join] = chunk.rules

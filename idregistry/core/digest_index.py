@@ -1,14 +1,14 @@
 """Finds the row of a digest among all rows of a shard: open addressing over 48-bit words, in segments that split.
 
-A word holds the row's place and 11 bits of the digest's second half, so a row is seldom read in vain. Places come in
-groups of GROUP, which fill from the first on: a group is compared at once, and only a full one sends an id on to its
-next (double hashing within the segment), so a batch takes only a few steps. One segment of up to SEGMENT_SLOTS places
-doubles while it is small; then it splits in two by the top bits of the hash (extendible hashing), and a directory
-says which segment a hash belongs to. So each growth moves some 20,000 words in a few milliseconds, regardless of
-their total. Segments split at different loads; otherwise all of them would split at once.
+A word holds its row's place and 11 bits of the digest's second half, so nearly every row read is the right one.
+Places come in groups of GROUP, which fill from the front. A whole group is compared at once, and only from a full one
+does probing go on to the next (double hashing within the segment), so a batch takes only a few steps. The first
+segment doubles up to SEGMENT_SLOTS places. Later, segments split in two by the top bits of the hash (extendible
+hashing), and a directory maps these bits to segments. So each growth moves some 20,000 words in a few milliseconds,
+regardless of their total. Segments split at different loads; otherwise all of them would split at once.
 
-Rows are stored in chunks and removed by whole chunks. Their words stay: they match nothing any more, and are purged
-when their segment is full.
+Rows are stored in chunks and removed by whole chunks. Words of removed rows match nothing, and are purged when their
+segment is full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOAD_LOW, LOAD_HIGH = 0.70, 0.88
 # A full segment splits unless removing the words of deleted rows brings it below this share of its limit.
 PURGED_SHARE = 0.75
 _DEPTH_MAX = 28
-FEW = 16  # words that are put one by one: numpy's calls would cost more than they save
+FEW = 16  # up to this many words are put one by one: numpy's calls would cost more than they save
 _GROUP_SHIFT = np.uint64(18)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
@@ -66,16 +66,16 @@ def hashes_of(lo: U64) -> U64:
 
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
-        """Selects words whose chunk still exists."""
+        """True for words whose chunk still exists."""
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """Returns the first and last eight bytes of the digest of each living row."""
 
 
 class DigestIndex:
-    """Words by digest; the digests themselves stay in the rows. 0 is not a word.
+    """Finds words by digest; the digests themselves stay in the rows. 0 is never a word.
 
-    Groups are numbered through all segments.
+    Group numbers run through all segments.
     """
 
     def __init__(self, rows: RowsOfWords) -> None:
@@ -91,16 +91,16 @@ class DigestIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the places in use."""
+        """Bytes that the places in use take."""
         return len(self._depths) * self._groups * GROUP * 6
 
     # -- batches ------------------------------------------------------------------------------------------------
     def find(self, lo: U64, hi: U64) -> U64:
-        """The word of each id; 0 if there is none."""
+        """Returns the word of each id; 0 for an absent id."""
         return self.probe(lo, hi, hashes_of(lo))[0]
 
     def probe(self, lo: U64, hi: U64, hashes: U64) -> tuple[U64, I64]:
-        """Returns (word of each id or 0, group where its probing ended: for an absent id one with room)."""
+        """Returns (each id's word or 0, the group where its probing ended). An absent id's group has room."""
         found = np.zeros(len(lo), np.uint64)
         todo: I64 = np.arange(len(lo))
         at, steps = self._homes(hashes), self._steps(hashes)
@@ -118,7 +118,7 @@ class DigestIndex:
         return found, at
 
     def enter(self, words: U64, hashes: U64, at: I64 | None = None) -> None:
-        """Enters words of new ids, all different. ``at``: the second result of ``probe``; may be modified."""
+        """Enters words of new ids, all different. ``at``: the groups that ``probe`` returned; may be modified."""
         if self._reserve(hashes) or at is None:
             at = self._homes(hashes)
         self._put(words, hashes, at)
@@ -129,7 +129,7 @@ class DigestIndex:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _compare(self, lo: U64, hi: U64, ids: I64, places: I64, found: U64) -> None:
-        """Notes the words at these places for the ids whose digests are in their rows."""
+        """Stores the word at each place in ``found`` if its row has the id's digest."""
         words = self._words(places)
         living = self._rows.living(words)
         words, ids = words[living], ids[living]
@@ -152,14 +152,14 @@ class DigestIndex:
         self._high.reserve(places)
 
     def _homes(self, hashes: U64) -> I64:
-        """The first group in the probing of each id."""
+        """Returns the group where the probing of each id starts."""
         at = ((hashes >> _GROUP_SHIFT) & np.uint64(self._groups - 1)).astype(np.int64)
         if self._depth:
             at += self._directory[(hashes >> np.uint64(64 - self._depth)).astype(np.int64)]
         return at
 
     def _steps(self, hashes: U64) -> I64:
-        """Each id's step in groups while probing; odd, so that it reaches every group of its segment."""
+        """Returns each id's probing step, in groups; odd, so that probing reaches every group of a segment."""
         return ((hashes & np.uint64(self._groups - 1)) | np.uint64(1)).astype(np.int64)
 
     def _next(self, at: I64, steps: I64) -> I64:
@@ -167,7 +167,7 @@ class DigestIndex:
         return (at & ~mask) | ((at + steps) & mask)
 
     def _reserve(self, hashes: U64) -> bool:
-        """Makes room for these additional ids; True if words moved."""
+        """Makes room for more ids; returns True if this moved words."""
         moved = False
         while True:
             if not self._depth and self._counts[0] + len(hashes) <= self._limits[0]:
@@ -195,7 +195,7 @@ class DigestIndex:
         return words[self._rows.living(words)]
 
     def _double(self, more: int) -> None:
-        """Enlarges the only segment, while it is small, for ``more`` words, at most to the full size."""
+        """Doubles the only segment, up to its full size, until ``more`` words fit."""
         held = self._held(0)
         while self._groups * GROUP < SEGMENT_SLOTS and len(held) + more > self._limit(0):
             self._groups *= 2
@@ -241,7 +241,7 @@ class DigestIndex:
             half.array[segment * places : (segment + 1) * places] = 0
 
     def _put(self, words: U64, hashes: U64, at: I64) -> None:
-        """Puts words of different ids into groups with room, probing from ``at``; returns in it their
+        """Puts words of different ids into groups with room, probing from ``at``, which then holds the
         final groups.
         """
         steps, heads = self._steps(hashes), self._heads
@@ -264,7 +264,7 @@ class DigestIndex:
             at[todo] = self._next(at[todo], steps[todo])
 
     def _put_each(self, words: U64, steps: I64, at: I64) -> None:
-        """``_put`` of a few, one after the other."""
+        """Does the same as ``_put``, one word at a time."""
         heads, low, mask = self._heads, self._low.array, self._groups - 1
         for nth, (word, step) in enumerate(zip(words.tolist(), steps.tolist(), strict=True)):
             group = int(at[nth])

@@ -1,5 +1,5 @@
-"""Ids that another shard has held since before a change of the shards: they are answered there and entered nowhere
-else.
+"""Finds ids that another shard has held since before a change of the shards: that shard answers for them, and no
+other shard enters them.
 
 An id is entered by the shard that the active config names, regardless of its event time; the shards that earlier
 configs name for it may still hold it. Those shards cannot take it any more once they have applied the change
@@ -23,7 +23,7 @@ from photon.idregistry.core.state_machine import ShardMachine
 
 
 class NotKnown(Exception):
-    """``str()`` says why a shard cannot tell yet which shard holds an id."""
+    """Raised if a shard cannot tell yet which shard holds an id; ``str()`` says why."""
 
 
 def held_elsewhere(
@@ -34,7 +34,7 @@ def held_elsewhere(
     *,
     restoring: bool = False,
 ) -> tuple[Bools, int]:
-    """For shard ``number``: (True for ids that another shard holds, the config under which this holds).
+    """Returns (True for ids held by a shard other than ``number``, the config under which this is so).
 
     ``restoring``: ids registered again may be entered while all shards are closed. Raises NotKnown.
     """

@@ -17,13 +17,13 @@ import numpy.typing as npt
 # Smaller arrays are copied when they grow: a fraction of a millisecond, and few mappings for many small buckets.
 MAPPED_FROM_BYTES = 1 << 20
 _GROWTH = 1.25
-# Larger ones ask for huge pages: fewer faults while they fill; at most 2 MiB are allocated too early.
+# Arrays from this size use huge pages: fewer page faults while they fill; at most 2 MiB are allocated too early.
 _HUGE_FROM_BYTES = 16 << 20
 
 
 class GrowingArray:
-    """``array`` has at least the rows reserved; new ones are zero. Keep no view of it beyond the next ``reserve``; a
-    kept view stays valid, but costs a copy. Not thread-safe.
+    """``reserve`` grows ``array`` to at least that many rows; new rows are zero. Keep no view of ``array`` across a
+    ``reserve``: a kept view stays valid, but costs a copy. Not thread-safe.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:

@@ -49,7 +49,7 @@ _U64_MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The table's entries for the n ids of a batch, each as left by the rows before it. Columns of n."""
+    """The table's entry for each of a batch's n ids, as left by the batch's earlier rows. Columns of n."""
 
     states: U8
     tokens: U64
@@ -60,7 +60,7 @@ class Entries:
 
 
 def times_in(rows: Rows) -> I64:
-    """Returns the event times from the bucket's start, ns."""
+    """Returns the rows' event times, in ns after the bucket's start."""
     return rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
 
 
@@ -103,7 +103,7 @@ class Bucket:
 
     @property
     def rows(self) -> Rows:
-        """All rows and the spare room after them. Do not keep a reference."""
+        """All rows, followed by spare room. Do not keep a reference."""
         return self._rows.array
 
     @property
@@ -120,7 +120,7 @@ class Bucket:
 
     # -- rows ---------------------------------------------------------------------------------------------------
     def append(self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> int:
-        """Appends new rows; returns the first one's number. ``times`` are relative to the bucket's start."""
+        """Appends new rows; returns the first new row's number. ``times`` are relative to the bucket's start."""
         start = self.count
         self._reserve(start + len(lo))
         rows = self.rows[start : start + len(lo)]
@@ -130,14 +130,14 @@ class Bucket:
         return start
 
     def write(self, at: I64 | slice, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> None:
-        """Fills the columns other than the digest. ``times`` are relative to the bucket's start."""
+        """Fills all columns of rows except the digest. ``times`` are relative to the bucket's start."""
         rows = self.rows
         rows["token"][at], rows["tag"][at] = tokens, tags
         rows["time_low"][at], rows["time_high"][at] = times & 0xFFFFFFFF, times >> 32
         rows["what"][at] = (kinds << KIND_SHIFT) | state
 
     def appended(self, first: int) -> None:
-        """Adds the rows from ``first`` on, which are new and complete, to the sums."""
+        """Adds the new rows, from ``first`` on, to the sums; all their columns must be set."""
         if first < self.count:
             rows = np.arange(first, self.count)
             block, end = first >> _SUM_BITS, self.count - 1 >> _SUM_BITS
@@ -148,7 +148,7 @@ class Bucket:
             self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
-        """Prepares a change in place of rows, all different; ``changed`` must follow."""
+        """Prepares an in-place change of rows, all different. Call ``changed`` afterwards."""
         self._subtract(rows)
         live = []
         for reference in self._frozen:
@@ -178,19 +178,19 @@ class Bucket:
         self.appended(start)
 
     def set_generations(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Sets (row, generation) of existing rows. Raises ValueError for others."""
+        """Sets generations, given as (row, generation). Raises ValueError for a missing row."""
         given = dict(pairs)
         if not given:
             return
         if not 0 <= min(given) <= max(given) < self.count:
-            raise ValueError(f"a generation of row {max(given)}, but there are {self.count}")
+            raise ValueError(f"a generation of row {max(given)}, but there are {self.count} rows")
         rows = np.array(sorted(given), np.int64)
         self.change(rows)
         self.generations.update({row: generation for row, generation in given.items() if generation})
         self.changed(rows)
 
     def without_cleared(self) -> Bucket:
-        """A copy with the owned and reopened ids only, in the same order."""
+        """Returns a copy with only the owned and reopened ids, in the same order."""
         rows = self.rows[: self.count]
         kept = np.flatnonzero((rows["what"] & STATE_MASK) != CLEARED)
         bucket = Bucket(self.number)
@@ -207,7 +207,7 @@ class Bucket:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of rows with a sum of their own."""
+        """The number of blocks of SUM_ROWS rows; each has its own sum."""
         return -(-self.count >> _SUM_BITS) if self.count else 0
 
     def adds_up(self, block: int) -> bool:
@@ -254,7 +254,7 @@ class FrozenBucket:
             self._before.append((rows, present[rows]))
 
     def read(self, rows: int) -> Rows:
-        """The next rows, at most ``rows``; none at the end."""
+        """Returns the next rows, at most ``rows`` of them; none at the end."""
         start, end = self.position, min(self.position + rows, self.count)
         out = self._bucket.rows[start:end].copy()
         for changed, before in reversed(self._before):  # the oldest last, as it holds the original content

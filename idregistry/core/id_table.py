@@ -86,7 +86,7 @@ class IdTable:
     def add(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, may_add: Bools
     ) -> Entries:
-        """Stores the absent ids among those that may be added, the first of equal ones; returns the entry that each
+        """Stores the ids that are absent and may be added, only the first of equal ones. Returns the entry that each
         row met.
         """
         self._make_room(2 * len(lo))
@@ -134,7 +134,7 @@ class IdTable:
         return met
 
     def holds(self, lo: U64, hi: U64, before_ns: int) -> Bools:
-        """True for ids with an entry, if the table has any event times before ``before_ns``."""
+        """True for ids with an entry; all False if the table has no bucket that starts before ``before_ns``."""
         if not any(number << self.bucket_bits < before_ns for number in self._buckets):
             return np.zeros(len(lo), np.bool_)
         held: Bools = self._index.find(lo, hi) != 0
@@ -150,7 +150,7 @@ class IdTable:
         return Entry(what & STATE_MASK, token, what >> KIND_SHIFT, tag, bucket.generations.get(row, 0))
 
     def put(self, digest: bytes, time: int, entry: Entry) -> None:
-        """Stores or replaces one id's entry. It keeps the event time of its first entry."""
+        """Stores or replaces one id's entry. The id keeps the event time of its first entry."""
         lo, hi = digest_columns(digest)
         word = self._index.find(lo, hi)
         one = np.zeros(1, np.int64)
@@ -186,12 +186,12 @@ class IdTable:
         return lo, hi
 
     def _by_bucket(self, words: U64) -> Iterator[tuple[Bucket, I64, I64 | slice]]:
-        """Yields (bucket, rows there, positions) of living words, chunk by chunk."""
+        """Yields (bucket, rows in it, positions in ``words``) of living words, chunk by chunk."""
         chunks, rows = places_in(words)
         for chunk, at in _groups(chunks):
             known = self._by_chunk[chunk]
             if known is None:
-                raise AssertionError("a word of a bucket that is gone")
+                raise AssertionError("a word points to a deleted bucket")
             bucket, first = known
             yield bucket, rows[at] + first, at
 
@@ -200,7 +200,7 @@ class IdTable:
         return bucket, int(rows[0])
 
     def _entries(self, words: U64, out: Entries) -> Entries:
-        """Fills in the entries of words; 0 means none."""
+        """Fills ``out`` with the entries of words; a word of 0 has none."""
         present = np.flatnonzero(words)
         if not present.size:
             return out
@@ -215,7 +215,7 @@ class IdTable:
     def _append(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, at: I64
     ) -> U64:
-        """Appends rows for absent ids, at these positions of a batch; returns the word of each."""
+        """Appends rows for the absent ids at positions ``at`` of a batch; returns the word of each."""
         words = np.empty(len(at), np.uint64)
         for number, part in _groups(times[at] >> self.bucket_bits):
             rows = at[part]
@@ -249,7 +249,7 @@ class IdTable:
         return words
 
     def _enter(self, bucket: Bucket, start: int) -> None:
-        """Enters the bucket's rows from ``start`` on."""
+        """Enters the bucket's rows from ``start`` on into the index."""
         rows = np.arange(start, bucket.count)
         lo, hi = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
         self._index.enter(self._words(bucket, hi, rows), hashes_of(lo))
@@ -262,9 +262,9 @@ class IdTable:
         del self._buckets[number]
 
     def _make_room(self, chunks: int) -> None:
-        """Reserves numbers for ``chunks`` chunks.
+        """Makes sure that there are numbers for ``chunks`` more chunks.
 
-        After millions of them numbers run out, and all rows are entered again.
+        If not, builds the index from all rows again, which frees the numbers of deleted chunks.
         """
         if len(self._by_chunk) + chunks <= CHUNKS_MAX:
             return
@@ -275,11 +275,11 @@ class IdTable:
 
     # -- scans ----------------------------------------------------------------------------------------------------
     def bucket_numbers(self) -> list[int]:
-        """The numbers of all buckets, ascending."""
+        """Returns the numbers of all buckets, ascending."""
         return sorted(self._buckets)
 
     def bucket_rows(self, number: int) -> Rows:
-        """The rows of one bucket, to be read at once; none if it was deleted."""
+        """Returns the rows of one bucket, to be read at once; none if it was deleted."""
         bucket = self._buckets.get(number)
         return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
 
@@ -289,7 +289,7 @@ class IdTable:
 
     # -- collection and snapshots -------------------------------------------------------------------------------
     def collect(self, boundary: int) -> int:
-        """Drops the cleared ids of the buckets wholly below ``boundary``; returns their number.
+        """Drops cleared ids from buckets that lie wholly below ``boundary``; returns the number of ids dropped.
 
         Touches only buckets with a cleared id. Owned and reopened ids stay (rule 9).
         """
@@ -310,7 +310,7 @@ class IdTable:
         return dropped
 
     def freeze(self) -> list[FrozenBucket]:
-        """A consistent view for a snapshot, at no cost: rows changed before they were read are kept aside."""
+        """Freezes all buckets for a snapshot, without copying: rows that change before they are read are saved."""
         return [self._buckets[number].freeze() for number in sorted(self._buckets)]
 
     def load(self, number: int, rows: Rows) -> None:
@@ -321,7 +321,7 @@ class IdTable:
         self._enter(bucket, start)
 
     def load_generations(self, number: int, pairs: Iterable[tuple[int, int]]) -> None:
-        """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for missing rows."""
+        """Sets a snapshot's generations, after its rows are loaded. Raises ValueError for missing rows."""
         self._bucket_of(number).set_generations(pairs)
 
     # -- sums ---------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class IdTable:
         return sum(bucket.sum for bucket in self._buckets.values()) % 2**64
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Returns (bucket, block) of all rows, for ``adds_up``."""
+        """Returns the (bucket, block) pairs of all rows, for ``adds_up``."""
         return [(number, block) for number in sorted(self._buckets) for block in range(self._buckets[number].blocks)]
 
     def adds_up(self, number: int, block: int) -> bool:
@@ -352,9 +352,9 @@ def _empty_entries(n: int) -> Entries:
 
 
 def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
-    """For each id of a batch the position of the first equal id that may be added, if not after it; else -1.
+    """Returns, for each id, the position of the first equal id that may be added; -1 if none is at or before it.
 
-    The order is that of the batch, and so the same on every replica.
+    The order is the batch's, so it is the same on every replica.
     """
     n = len(lo)
     first = np.where(may_add, np.arange(n), -1)
@@ -373,7 +373,7 @@ def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
 
 
 def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
-    """Yields (key, positions) of a batch; positions keep the batch's order."""
+    """Groups the positions of a batch by key. Yields (key, positions in the batch's order)."""
     if not len(keys):
         return
     if len(keys) == 1 or (keys[0] == keys[-1] and (keys == keys[0]).all()):

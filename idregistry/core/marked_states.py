@@ -1,4 +1,4 @@
-"""A state kept at one entry, so that all replicas can be compared at the same place in the log."""
+"""Keeps a state as of one log entry, so that all replicas can be compared at that entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MARK_BYTES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The state after entry ``applied``. ``chunks`` can be read only once."""
+    """A state as of log entry ``applied``. ``chunks`` can be read only once."""
 
     mark: bytes
     applied: int
@@ -19,9 +19,9 @@ class Marked:
 
 
 class Marks:
-    """The last marked state of one machine; thread-safe.
+    """Keeps the last marked state of one state machine. Thread-safe.
 
-    Not part of the machine's own state: it is not in snapshots, and the server drops it if it is not fetched.
+    Not part of the machine's own state: it is not in snapshots, and the server drops it if nobody fetches it.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Marks:
             self._kept = marked
 
     def take(self, mark: bytes) -> Marked | None:
-        """Returns the state and forgets it."""
+        """Returns the state with this mark and forgets it; ``None`` if there is none."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.mark != mark:

@@ -1,4 +1,4 @@
-"""A replica's answers to one request, over gRPC or within a process."""
+"""The types of a replica's answers, over gRPC or within a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reply without an answer. ``leader``: a replica's name, if known, for NOT_LEADER."""
+    """A reply without an answer. ``leader``: for NOT_LEADER, the leading replica's name if known."""
 
     status: Status
     reason: str = ""
@@ -45,7 +45,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One group as a replica sees it. ``leader`` is a replica's name, empty if unknown."""
+    """A replica's view of one group. ``leader``: a replica's name; empty if unknown."""
 
     group: int
     leader: str
@@ -62,7 +62,7 @@ class GroupFacts:
     bytes: int = 0  # memory that the ids take
     overloaded: int = 0  # requests refused because too many were waiting
     checked: Checked | None = None  # the state's hash at the last check: equal on all replicas for equal entries
-    alarms: tuple[str, ...] = ()  # for people, one line each: the problem, and what to do
+    alarms: tuple[str, ...] = ()  # for display, one line each: the problem, and what to do
 
     @classmethod
     def of(cls, group: int, state: GroupState, **more: Any) -> GroupFacts:
@@ -74,7 +74,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A replica and the deployment as it sees it. ``ranges`` is empty before the first set-up."""
+    """A replica's view of itself and of the deployment. ``ranges`` is empty before the first set-up."""
 
     replica: str
     ranges: tuple[Range, ...]
@@ -86,9 +86,9 @@ class Description:
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
-    """Round trips, and the longest commit time of a group.
+    """Returns the round trips, and the commit time of the slowest group.
 
-    If two replicas claim to lead it, the newer term counts.
+    If two replicas claim to lead a group, the newer term counts.
     """
     leading: dict[int, GroupFacts] = {}
     for description in described:

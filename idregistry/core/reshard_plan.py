@@ -23,7 +23,7 @@ SlotSeed = tuple[str, str, int, bool]  # (slot, datacentre, newest incarnation, 
 
 
 def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
-    """The next proposal of a shard's leader there; ``None`` if there is none. The shard is open and not removed."""
+    """Returns the next proposal for a shard's leader, or ``None``. The shard must be open and not removed."""
     known = shard.standing
     if known.decided < changes.config:  # it was prepared; otherwise the change would not have been activated
         return c.Activate(changes.config)
@@ -40,7 +40,7 @@ def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.Sha
 
 
 def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int) -> c.ConfigCommand | None:
-    """The next proposal of the config group's leader there; ``None`` if there is none."""
+    """Returns the next proposal for the config group's leader, or ``None``."""
     pending = changes.pending
     if pending is None:
         gone = (number for number in changes.live if number in shards and shards[number].standing.closed)
@@ -52,7 +52,7 @@ def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int)
             return c.Decide(
                 pending.config,
                 False,
-                f"shard {number} holds an event of {facts.latest} ns, not before the start",
+                f"shard {number} has entered an event time of {facts.latest} ns, not before the start",
             )
         prepared = None if facts is None else facts.standing.prepared
         if prepared is None or prepared.config != pending.config:
@@ -97,14 +97,14 @@ def plan(
     uncertainty_ns: int,
     lead_s: float | None,
 ) -> Plan | str:
-    """Plans a change to ``count`` shards, as early as is sensible. A string says why not.
+    """Plans a change to ``count`` shards, as early as is sensible. A string says why none is possible.
 
     Safety does not depend on the start chosen here: a shard that has entered a later time refuses to prepare.
     """
     if not changes.ranges:
         return "the registry is not set up yet"
     if changes.pending is not None:
-        return f"change {changes.pending.config} of the shards is under way: one at a time"
+        return f"change {changes.pending.config} of the shards is under way: only one is possible at a time"
     if not 1 <= count <= c.MAX_SHARDS:
         return f"shards: {count} is not from 1 to {c.MAX_SHARDS}"
     if count == len(changes.named):
@@ -119,14 +119,12 @@ def plan(
     clock_ns = now_ns + uncertainty_ns
     latest, holder = max((shards[number].latest, number) for number in changes.live)
     why = [
-        f"until every shard has prepared, events of up to {uncertainty_ns / 1e9:g} s ahead of the clock may still be "
-        f"entered, and {lead_ns / 1e9:g} s are given for preparing"
+        f"until every shard has prepared, events up to {uncertainty_ns / 1e9:g} s ahead of the clock may still be "
+        f"entered, and the shards get {lead_ns / 1e9:g} s to prepare"
     ]
     if latest != NO_TIME and latest >= clock_ns:
         ahead = (latest - now_ns) / 1e9
-        why.append(
-            f"shard {holder} has entered an event of {ahead:.1f} s ahead of the clock: the start must be later"
-        )
+        why.append(f"shard {holder} has entered an event {ahead:.1f} s ahead of the clock: the start must be later")
     begun = changes.ranges[-1].start_ns
     if begun >= max(clock_ns, latest):
         why.append("the last change has not taken effect yet, and changes take effect one at a time")

@@ -1,4 +1,4 @@
-"""Operators' requests about the shards, and a replica's answers. Numbers as in registry.proto."""
+"""Operators' requests about the shards, and a replica's answers. Enum values are those of registry.proto."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """One shard as the answering replica sees it."""
+    """The answering replica's view of one shard."""
 
     shard: int
     config: int  # the config that it serves under; 0 if new and not open yet
     decided: int
     prepared: int  # the change that it has prepared, or 0
     refused: int  # the last change that it refused, or 0
-    latest_ns: int  # latest event time ever entered, or NO_TIME
+    latest_ns: int  # latest event time ever entered, or NO_TIME if none was
     boundary_ns: int
     until_ns: int  # end of its last range, or END_OF_TIME
     ids: int
@@ -68,9 +68,9 @@ class ShardView:
 
 @dataclass(frozen=True, slots=True)
 class Resharding:
-    """A replica's answer.
+    """A replica's answer to a request about the shards.
 
-    ``change`` is the planned one, else the one under way, else the last; ``None`` if there never was one.
+    ``change``: the planned change, else the one under way, else the last one; ``None`` if there never was one.
     """
 
     replica: str
@@ -80,8 +80,8 @@ class Resharding:
     shards: Sequence[ShardView]
     removed: Sequence[int]
     now_ns: int
-    why_not_sooner: Sequence[str] = ()  # PLAN, APPLY, for people: reasons for the start time
-    problems: Sequence[str] = ()  # VERIFY, for people; empty if all is well
+    why_not_sooner: Sequence[str] = ()  # PLAN, APPLY, for display: reasons for the start time
+    problems: Sequence[str] = ()  # VERIFY, for display; empty if all is well
 
 
 ReshardOutcome = Resharding | Refusal

@@ -27,13 +27,13 @@ CLOSED_REASON = "was restored from a backup and is closed: open it (photon regis
 def register_again(
     table: IdTable, state: ShardState, command: c.RegisterAgain, announce: Callable[[c.Announce], str]
 ) -> U8 | str:
-    """Answers per id: COMMITTED (owned by its token), DONE (cleared, by its token), TAKEN (another token has it),
-    BELOW_BOUNDARY (too old to keep).
+    """Registers ids again. Answers per id: COMMITTED (its token owns it), DONE (cleared under its token), TAKEN
+    (another token has it), BELOW_BOUNDARY (too old to keep).
 
     A string says why the whole command is refused.
     """
     if not state.held:
-        return "is open: only a restored shard that is closed takes ids again"
+        return "is open: ids can be registered again only in a restored shard that is still closed"
     ids = command.ids()
     times, tokens = ids.times, ids.tokens
     incarnations = np.unique(tokens >> np.uint64(BATCH_BITS)).tolist()
@@ -44,7 +44,7 @@ def register_again(
     takes = state.sharding.takes(ids.digests, times, command.config)
     above = takes & (times >= state.boundary)
     if not (takes | (table.look_up(lo, hi).states != 0)).all():
-        return "not all ids are this shard's"
+        return "not all ids belong to this shard"
     met = table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, above)
     state.sharding.entered(times[met.added])
     if command.cleared:
@@ -59,14 +59,14 @@ def register_again(
 
 
 def _retake(table: IdTable, ids: Ids, met: Entries, *, cleared: bool) -> None:
-    """Overwrites ids reopened in the backup whose record has a token other than the former owner's: they were taken
-    since.
+    """Overwrites ids that are reopened in the backup but whose records have another token than the former owner's:
+    that token took them after the backup.
     """
     for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != ids.tokens)).tolist():
         digest, time = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(ids.times[i])
         entry = table.get(digest)
         if entry is None:
-            raise AssertionError("a reopened id vanished within its entry")
+            raise AssertionError("a reopened id has no entry")
         if entry.state == REOPENED:
             state = CLEARED if cleared else OWNED
             entry = Entry(state, int(ids.tokens[i]), int(ids.kinds[i]), int(ids.tags[i]), entry.generation)

@@ -1,8 +1,8 @@
 """Sample records of a join's logs, with the id, key and time that the join's rule gave to each. Pure.
 
-The rule may be code, and only its results show how code treats bytes. So before a process that begins to read a log
-asks for any of its ids, it stores here the rule's result for one of the log's first records. Each process that starts
-derives the result from the same bytes again and compares, before it asks for an id. The first stored result counts.
+The rule may be code, and only its results show how code treats bytes. So a process that begins to read a log stores
+the rule's result for one of the log's first records here, before it asks for any of the log's ids. Each process that
+starts computes the result from the same bytes and compares, before it asks for an id. The first stored result counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEWEST = 32  # newest samples per side: further ones replace the oldest of these
 
 
 def with_others(known: tuple[c.Sample, ...], others: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
-    """Adds samples. Returns the same object if nothing changes."""
+    """Adds samples to ``known`` and drops surplus ones. Returns ``known`` itself if nothing changes."""
     records = {(each.side, each.record) for each in known}
     news = [each for each in others if (each.side, each.record) not in records]
     if not news:

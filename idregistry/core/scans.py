@@ -1,9 +1,9 @@
-"""A shard's other operations on ids: pages of owned ids; clearing by watermark (rule 8); a trace.
+"""A shard's less common operations on ids: pages of owned ids, clearing by watermark (rule 8), a trace.
 
-Pages are bounded in ids and rows read, so that no request blocks the shard for long: a page may be empty and
-yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a new
-boundary, closes the gaps between them: an older cursor starts its bucket again. So a scan sees every id that has the
-requested state from the first page to the last, some perhaps twice; actions on them compare in any case.
+The ids of a page and the rows read for it are limited, so that no request blocks the shard for long; even an empty
+page need not be the last. A cursor is (bucket, row, boundary). Rows keep their order until a collection, which comes
+with a new boundary, closes gaps; with an older cursor, a scan starts the bucket again. So a scan sees every id that
+has the requested state throughout, some perhaps twice; actions on these ids compare their entries anyway.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_ROWS = np.empty(0, np.int64)
 
 
 class CursorError(ValueError):
-    """A cursor that did not come from a page."""
+    """The cursor did not come from a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """The result of a ClearBelow: the ids the shard owned below the batch, and True if they are cleared now."""
+    """The result of a ClearBelow: ``count`` and ``xor`` of the ids owned below the batch; ``applied`` if cleared."""
 
     applied: bool
     count: int
@@ -70,7 +70,7 @@ class Below:
     reason: str = ""
 
 
-# (bucket, first row, rows to look at) -> (selected rows, the row after the last one looked at).
+# (bucket, first row, rows to read) -> (selected rows, the row after the last one read).
 Select = Callable[[Bucket, int, int], tuple[I64, int]]
 
 
@@ -96,7 +96,7 @@ def owned_page(
 
 
 def reopened_page(table: IdTable, state: ShardState, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
-    """Returns the ids that were given up and not taken since. Looks only at ids that were ever reopened."""
+    """Returns the ids that were given up and not taken since. Reads only rows that were ever reopened."""
 
     def select(bucket: Bucket, start: int, rows: int) -> tuple[I64, int]:
         able = sorted(row for row in bucket.generations if row >= start)  # a reopened id has a generation
@@ -165,8 +165,8 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
     """Clears the ids owned below a batch if count and XOR match them, and remembers the watermark (rule 8).
 
-    Reads the rows of the buckets that hold anything not cleared, about 10 ns per row, and takes a quarter of a
-    microsecond per id that it clears; at most MAX_CLEARED at once.
+    Reads all rows of the buckets with ids that are not cleared, at about 10 ns per row, and takes a quarter of a
+    microsecond per id cleared. Clears at most MAX_CLEARED ids at once.
     """
     incarnation, batch = command.incarnation, command.batch
     if incarnation not in state.incarnations:
@@ -208,7 +208,7 @@ def _xor_of(table: IdTable, found: Iterable[tuple[int, I64]]) -> bytes:
 
 
 def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
-    """True for tokens below their incarnation's watermark; ``None`` if there are none."""
+    """True for tokens below their incarnation's watermark; ``None`` if no token is."""
     if not state.watermarks or not len(tokens):
         return None
     owners = tokens >> np.uint64(BATCH_BITS)
@@ -223,7 +223,7 @@ def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
 
 
 def known_token(state: ShardState, token: int) -> int:
-    """The token, or 0 if this shard does not know its owner."""
+    """Returns the token, or 0 if this shard does not know the token's owner."""
     return token if (token >> BATCH_BITS) in state.incarnations else 0
 
 
@@ -234,7 +234,7 @@ def is_retired(state: ShardState, token: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A shard's facts about one id, for people. The owner's fields are empty if there is no entry."""
+    """A shard's facts about one id, for display. The owner's fields are empty if there is no entry."""
 
     answer: Answer  # ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED
     shard: int = 0
@@ -250,7 +250,7 @@ class Traced:
 
 
 def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
-    """A shard's facts about an id with this event time; ``entry`` is ``None`` if there is no entry."""
+    """Returns a shard's facts about an id, from its entry if there is one, and its event time."""
     boundary = None if state.boundary == NO_BOUNDARY else state.boundary
     if entry is None:
         below = boundary is not None and time_ns < boundary

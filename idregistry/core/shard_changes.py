@@ -1,8 +1,8 @@
 """The config group's side of a change of the shards (rule 16): intents, decisions, removals.
 
-Invariants: one change at a time; each has its own number and ends once, activated or aborted; a shard's number is
-given out once, and a change's shards are those that take new events now or new ones; a shard is dropped only when it
-takes no new events.
+Invariants: there is one change at a time; each has its own number and ends once, activated or aborted. A shard's
+number is given out once. A change names only shards that take new events now, and new shards. A shard is dropped only
+once it takes no new events.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Shards of the active config that are not removed, ascending."""
+        """The shards of the active config that are not removed, ascending."""
         return tuple(sorted(shards_in(self.ranges) - {*self.removed}))
 
     def until(self, shard: int) -> int:
-        """End of a shard's last range, ns."""
+        """Returns the end of a shard's last range, ns."""
         return max((each.end_ns for each in self.ranges if shard in each.shards), default=-(2**63))
 
 
@@ -62,8 +62,8 @@ def set_up(ranges: tuple[c.Range, ...]) -> Changes:
 
 
 def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
-    """True if a configuration with these ranges belongs to this deployment: as first set up, or with its shards at
-    any time since.
+    """True if a configuration with these ranges belongs to this deployment: they are its ranges, or a single range
+    with as many shards as one of its ranges has.
     """
     if changes.ranges == ranges:
         return True
@@ -72,14 +72,14 @@ def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
 
 
 def new_shards(changes: Changes, count: int) -> tuple[int, ...]:
-    """The shards of a change to ``count``: the present ones in their order, then new ones."""
+    """Returns the shards after a change to ``count``: present shards in their order, then new ones."""
     kept = changes.named[:count]
     first = changes.last_shard + 1
     return (*kept, *range(first, first + count - len(kept)))
 
 
 def change(changes: Changes, command: c.Intend | c.Decide | c.Drop) -> tuple[Changes, str]:
-    """Returns (the state after the entry, the reason for a refusal, empty if accepted)."""
+    """Applies a command. Returns (the new state, the reason for a refusal or an empty string)."""
     if isinstance(command, c.Intend):
         return intend(changes, command)
     if isinstance(command, c.Decide):
@@ -100,7 +100,7 @@ def intend(changes: Changes, command: c.Intend) -> tuple[Changes, str]:
 
 
 def decide(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
-    """Ends a change. The first decision wins; repeating it is no error."""
+    """Ends a change. The first decision wins; repeating the same one is no error."""
     pending = changes.pending
     if pending is None or pending.config != command.config:
         last = changes.last
@@ -131,16 +131,16 @@ def drop(changes: Changes, shard: int) -> tuple[Changes, str]:
     if shard not in changes.live:
         return changes, f"there is no shard {shard}"
     if shard in changes.named:
-        return changes, f"shard {shard} takes new events"
+        return changes, f"shard {shard} still takes new events"
     return msgspec.structs.replace(changes, removed=tuple(sorted((*changes.removed, shard)))), ""
 
 
 def _refusal(changes: Changes, command: c.Intend) -> str:
-    """Why a change must not begin; empty when it may."""
+    """Returns the reason why a change must not begin; empty if it may."""
     if not changes.ranges:
         return "the registry is not set up yet"
     if changes.pending is not None:
-        return f"change {changes.pending.config} of the shards is under way: one at a time"
+        return f"change {changes.pending.config} of the shards is under way: only one is possible at a time"
     if command.config != changes.decided + 1:
         return f"the next change of the shards is number {changes.decided + 1}, not {command.config}"
     last = changes.ranges[-1]

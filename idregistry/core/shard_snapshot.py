@@ -31,13 +31,13 @@ _INCARNATIONS_PER_ITEM = 65_536
 
 
 class SnapshotError(ValueError):
-    """Chunks that are not a whole snapshot."""
+    """The chunks are not a complete snapshot."""
 
 
 # -- the state ------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class SlotState:
-    datacentre: int  # index into the names; -1 while only a fence is known
+    datacentre: int  # index into the datacentres' names; -1 while only a fence is known
     newest: int
     fenced: bool = False
 
@@ -49,13 +49,13 @@ class ShardState:
     datacentres: list[str] = field(default_factory=list)
     slots: dict[str, SlotState] = field(default_factory=dict)
     incarnations: dict[int, str] = field(default_factory=dict)  # -> slot
-    watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all is cleared
+    watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all ids are cleared
     held: bool = False  # restored from a backup and not opened yet
 
 
 @dataclass(frozen=True, slots=True)
 class ShardImage:
-    """A shard's state after one entry."""
+    """A shard's state as of log entry ``applied``."""
 
     applied: int
     bucket_bits: int
@@ -118,12 +118,12 @@ _IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
-    """The image's chunks. The state is encoded now, the frozen rows when they are read."""
+    """Returns the chunks of a snapshot. The state is encoded now, the frozen rows when they are read."""
     return itertools.chain(state_chunks(image), _row_chunks(image.buckets))
 
 
 def state_chunks(image: ShardImage) -> list[bytes]:
-    """Returns all chunks but the ids: the same bytes for the same state and VERSION."""
+    """Returns the chunks before the ids: the same bytes for the same state and VERSION."""
     state = image.state
     head = _Head(
         MAGIC,
@@ -151,8 +151,8 @@ def _slot_chunks(state: ShardState) -> Iterator[bytes]:
 
 
 def slot_items(slots: Iterable[tuple[tuple[Any, ...], list[int]]], most: int) -> Iterator[list[Any]]:
-    """Yields (a slot's fields, its incarnations) as items of chunks: ``most`` per chunk, with some of the
-    incarnations in each.
+    """Packs (a slot's fields, its incarnations) into lists of items, one list per chunk, of at most ``most`` items. A
+    slot with many incarnations takes several items.
     """
     items: list[Any] = []
     weight = 0
@@ -195,13 +195,13 @@ def read_shard(chunks: Iterable[bytes]) -> ShardImage:
 
 
 class ShardReading:
-    """Reads a snapshot chunk by chunk, some milliseconds each; there are never two copies of the ids.
+    """Reads a snapshot chunk by chunk, in a few milliseconds each, without a second copy of the ids.
 
     Implements raft.api.Restoring. Raises SnapshotError.
     """
 
     def __init__(self, replace: Callable[[ShardImage], None] = lambda image: None) -> None:
-        """``finish`` calls ``replace`` with the whole state."""
+        """``replace``: called by ``finish`` with the whole state."""
         self._replace = replace
         self._image: ShardImage | None = None
         self._expected: int | None = None
@@ -226,7 +226,7 @@ class ShardReading:
             self._expected = chunk.ids
 
     def done(self) -> ShardImage:
-        """Returns the state, after the last chunk."""
+        """Returns the state. Call it after the last chunk."""
         image = self._image
         if image is None or self._expected is None:
             raise SnapshotError("shard snapshot: cut short")
@@ -255,7 +255,7 @@ class HeadFacts:
 
 
 def head_facts(chunk: bytes) -> HeadFacts:
-    """The facts in a snapshot's first chunk. Raises SnapshotError."""
+    """Returns the facts in a snapshot's first chunk. Raises SnapshotError."""
     image = _begin(_decode(chunk))
     return HeadFacts(image.state.sharding.number, image.bucket_bits, image.state.boundary)
 
@@ -289,7 +289,7 @@ def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
 
 
 def held_head(chunk: bytes) -> bytes:
-    """Returns a snapshot's first chunk, changed so that the shard begins closed to inserts. Raises SnapshotError."""
+    """Changes a snapshot's first chunk so that the shard starts closed to inserts. Raises SnapshotError."""
     head = _decode(chunk)
     _begin(head)
     return _encode(msgspec.structs.replace(head, held=True))

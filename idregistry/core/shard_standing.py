@@ -1,11 +1,11 @@
 """A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
 
-Invariants: ids are entered only if they belong to the shard under its active config; a shard prepares only while
-every time ever entered is below the change's start, and from then on enters no later id that does not belong to it
-under both configs: so all ids of others that it holds lie below the start; a new config comes from the shard's own
-Activate entry; no change at or below ``decided`` is prepared any more. The leader must know that no other shard holds
-an id before it proposes (``former_shards``); the entry names the config under which it knew this, which must be the
-shard's when the entry is applied.
+Invariants: ids are entered only if they belong to the shard under its active config. A shard prepares only while
+every event time it ever entered is below the change's start; afterwards it enters later ids only if they belong to it
+under both configs. So all ids that it holds for other shards lie below the start. A new config comes from the shard's
+own Activate entry; a change at or below ``decided`` is never prepared. Before a leader proposes an id, it must know
+that no other shard holds it (``former_shards``); the entry names the config under which it knew this, which must be
+the shard's when the entry is applied.
 
 ``latest`` is the latest event time ever entered, and never below the boundary.
 """
@@ -35,7 +35,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_li
 
 
 class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A shard's progress in the changes; one value, replaced as a whole."""
+    """A shard's progress through changes of the shards. Immutable; replaced as a whole."""
 
     config: Count = 0  # number of its config; 0 if not open
     decided: Count = 0  # the last change whose end it knows
@@ -56,7 +56,7 @@ class ShardFacts:
 
 @dataclass(slots=True)
 class Sharding:
-    """A shard's knowledge of the shards. Changed by its entries only."""
+    """A shard's copy of the shard config, and its progress through changes. Only its log entries modify it."""
 
     number: int = 0  # 0 until it is configured
     ranges: tuple[c.Range, ...] = ()
@@ -67,14 +67,14 @@ class Sharding:
 
     # -- ids ----------------------------------------------------------------------------------------------------
     def own(self, digests: bytes) -> Bools:
-        """True for ids that belong here under the active config."""
+        """True for ids that belong to this shard under the active config."""
         if not self.number:
             return np.zeros(len(digests) // DIGEST_BYTES, np.bool_)
         own: Bools = shards_of(digests, self.ranges[-1].shards) == self.number
         return own
 
     def takes(self, digests: bytes, times: I64, config: int) -> Bools:
-        """True for ids that may be entered now, if no other shard held them under this config."""
+        """True for ids that may be entered now. ``config``: the config under which no other shard held them."""
         own = self.own(digests)
         if self.standing.prepared is not None:
             later = times >= self.standing.prepared.starts_ns
@@ -85,7 +85,7 @@ class Sharding:
         return own
 
     def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
-        """True for ids that may get an entry on an operator's order, regardless of the boundary."""
+        """True for ids that may get an entry by an operator's order, regardless of the boundary."""
         return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times, config)
 
     def facts(self, ids: int, boundary: int) -> ShardFacts:
@@ -102,7 +102,7 @@ class Sharding:
     def apply(
         self, command: c.Configure | c.Prepare | c.Activate | c.Abort | c.Close, ids: int, boundary: int
     ) -> str:
-        """Applies a command; returns why it is refused, empty if accepted. ``ids``, ``boundary``: the shard's."""
+        """Applies a command; returns the reason for a refusal, or "". ``ids``: the number of ids in the shard."""
         if isinstance(command, c.Configure):
             return self.configure(command)
         if isinstance(command, c.Prepare):
@@ -127,7 +127,7 @@ class Sharding:
         return ""
 
     def prepare(self, command: c.Prepare) -> str:
-        """Prepares a change; comparing event times here keeps its start safe regardless of clocks."""
+        """Prepares a change. Refuses if an event time at or after its start was entered, so clocks need not agree."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -163,7 +163,7 @@ class Sharding:
         return ""
 
     def abort(self, command: c.Abort) -> str:
-        """Aborts a change; the proposer has seen in the config group that no change in between was activated."""
+        """Aborts a change. The proposer knows from the config group that no earlier unknown change was activated."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -172,14 +172,14 @@ class Sharding:
         return ""
 
     def close(self, ids: int, boundary: int) -> str:
-        """Permanently stops taking entries."""
+        """Closes the shard to new ids for good, if it is empty and its boundary has passed its last range."""
         if not self.number:
             return "the shard is not open yet"
         if ids:
             return f"the shard holds {ids} ids"
         until = self.until
         if boundary < until:
-            return f"the boundary is {boundary}, the shard's last range ends at {until}"
+            return f"the boundary is {boundary}, but the shard's last range ends at {until}"
         if self.standing.prepared is not None:
             return f"change {self.standing.prepared.config} has not ended here yet"
         self._replace(closed=True)
@@ -187,7 +187,7 @@ class Sharding:
 
     @property
     def until(self) -> int:
-        """End of this shard's last range, ns."""
+        """The end of this shard's last range, ns."""
         if self._until[0] is not self.ranges:
             ends = (each.end_ns for each in self.ranges if self.number in each.shards)
             self._until = self.ranges, max(ends, default=c.NO_TIME)
@@ -198,7 +198,7 @@ class Sharding:
 
 
 def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
-    """The number of a bucket's rows that never belonged here, or have a time after they stopped belonging here."""
+    """Counts a bucket's rows that never belonged to this shard, or no longer did at their event time."""
     times = times_in(rows) + np.int64(bucket_start)
     hi = rows["hi"].astype(np.uint64)
     fits = np.zeros(len(rows), np.bool_)

@@ -21,7 +21,7 @@ FOREVER = (NO_TIME, END_OF_TIME)
 
 
 def single_range(shards: int) -> tuple[Range, ...]:
-    """The config of a deployment's first start: all time in shards 1 to ``shards``."""
+    """Returns a new deployment's config: all event times belong to shards 1 to ``shards``."""
     if not 1 <= shards <= MAX_SHARDS:
         raise ValueError(f"shards = {shards} is not from 1 to {MAX_SHARDS}")
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
@@ -32,7 +32,7 @@ def shards_in(ranges: tuple[Range, ...]) -> set[int]:
 
 
 def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...]) -> tuple[Range, ...]:
-    """The config in which event times from ``starts_ns`` on belong to ``shards``. Raises CommandError."""
+    """Returns the config in which event times from ``starts_ns`` on belong to ``shards``. Raises CommandError."""
     last = ranges[-1]
     changed = (*ranges[:-1], Range(last.start_ns, starts_ns, last.shards), Range(starts_ns, last.end_ns, shards))
     check_ranges(changed)
@@ -53,7 +53,7 @@ def shards_by(by_digest: U64, shards: Sequence[int]) -> U32:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of a batch that one shard answers for, in the batch's order."""
+    """The rows of a batch that go to one shard, in the batch's order."""
 
     shard: int
     rows: I64

@@ -1,4 +1,4 @@
-"""Compares the states of replicas: one entry makes each hash its own state, another brings the leader's hash.
+"""Compares replicas' states: one entry makes each replica hash its state, another brings the leader's hash.
 
 Equal entries must give equal states, so at one index of the log all hashes are equal. The ids' part is updated with
 each change (``id_bucket``), so a check costs in proportion to a shard's buckets and slots. Pure.
@@ -32,7 +32,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """This replica's state after entry ``index`` is not the leader's."""
+    """A difference between this replica's state and the leader's after entry ``index``."""
 
     index: int
     ours: bytes
@@ -49,7 +49,7 @@ def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
 
 
 class Checks:
-    """Findings of one replica's machine; not part of its replicated state."""
+    """Keeps one replica's last hashes and the last difference found; not part of the replicated state."""
 
     def __init__(self) -> None:
         self._taken: OrderedDict[int, Checked] = OrderedDict()

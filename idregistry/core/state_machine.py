@@ -1,4 +1,4 @@
-"""One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol
+"""One shard's state machine: decides who owns which id (paper, section 2.1), by the protocol's table of answers
 (docs/idregistry.md, Protocol).
 
 An id is found by its digest alone, regardless of its event time; the time of its first entry stays. Order of checks:
@@ -62,7 +62,7 @@ class BatchAnswers:
 
 
 class ShardMachine:
-    """StateMachine of one shard. ``apply`` runs on the driver's thread; look-ups come from others, under a lock."""
+    """The state machine of one shard. ``apply`` runs on the driver's thread; other threads look up, under a lock."""
 
     def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
         self._bucket_bits = bucket_bits
@@ -75,7 +75,7 @@ class ShardMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> BatchAnswers | scans.Below | Checked | U8 | int | str:
-        """Applies a committed command; a command of another release raises (the replica stops).
+        """Applies a committed command. Raises for a command of another release, which stops the replica.
 
         Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP); Boundary ->
         the boundary, ns; CheckState -> Checked; all others -> the reason for a refusal, empty if accepted.
@@ -83,7 +83,7 @@ class ShardMachine:
         return self._apply(index, c.decode_shard(command))
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody waits for, with consecutive batches merged."""
+        """Applies committed commands whose results nobody waits for; merges consecutive batches."""
         for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
             self._apply(index, decoded)
 
@@ -117,13 +117,13 @@ class ShardMachine:
                     return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
 
     def snapshot(self) -> Iterable[bytes]:
-        """The state as of this call, even if read later: chunks of at most 1 MiB."""
+        """Returns the state as of this call, even if read later, in chunks of at most 1 MiB."""
         with self._lock:
             image = ShardImage(self.applied, self._bucket_bits, self._state, self._table.freeze())
             return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """Replaces the state by that of a snapshot. Raises SnapshotError."""
+        """Replaces the state with a snapshot's. Raises SnapshotError."""
         self._replace(read_shard(chunks))
 
     def restoring(self) -> ShardReading:
@@ -136,7 +136,7 @@ class ShardMachine:
 
     # -- reads from other threads -------------------------------------------------------------------------------
     def look_up(self, digests: bytes, times: I64) -> Verdicts:
-        """A hint from local memory: PRESENT with owner, ABSENT or BELOW_BOUNDARY per id."""
+        """Looks ids up in local memory, as a hint: PRESENT with owner, ABSENT, BELOW_BOUNDARY or WRONG_SHARD."""
         lo, hi = digest_columns(digests)
         with self._lock:
             met = self._table.look_up(lo, hi)
@@ -147,18 +147,18 @@ class ShardMachine:
             return self._with_owners(answers, met, present)
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
-        """True for ids with an entry here, if the shard has any event times before ``before_ns``."""
+        """True for ids with an entry here; all False if no bucket starts before ``before_ns``."""
         with self._lock:
             return self._table.holds(*digest_columns(digests), before_ns)
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """The shard's standing and the ranges of the active config, as of one moment."""
+        """The shard's standing and its active config's ranges, read at one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
     def trace(self, digest: bytes, time_ns: int) -> scans.Traced:
-        """Returns one id's entry with its owner's slot; for people."""
+        """Returns one id's entry and its owner's slot, for display."""
         with self._lock:
             return scans.traced(self._table.get(digest), self._state, time_ns)
 
@@ -168,7 +168,7 @@ class ShardMachine:
             return scans.owned_page(self._table, self._state, slot, upto, cursor, limit)
 
     def reopened_page(self, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
-        """Returns the ids that wait for a record with their generation. Raises CursorError."""
+        """Returns the reopened ids, which wait for a record with their generation. Raises CursorError."""
         with self._lock:
             return scans.reopened_page(self._table, self._state, cursor, limit)
 
@@ -177,7 +177,7 @@ class ShardMachine:
         return all(incarnation in known for incarnation in incarnations)
 
     def datacentre_of(self, incarnation: int) -> str:
-        """The datacentre of an incarnation's slot; empty if unknown here."""
+        """Returns the datacentre of an incarnation's slot; empty if unknown here."""
         slot = self._state.slots.get(self._state.incarnations.get(incarnation, ""))
         return self._state.datacentres[slot.datacentre] if slot is not None and slot.datacentre >= 0 else ""
 
@@ -215,7 +215,7 @@ class ShardMachine:
             return self._table.bucket_numbers()
 
     def misplaced(self, bucket: int) -> int:
-        """Returns the number of ids of a bucket that are not this shard's; more than 0 is a defect."""
+        """Counts a bucket's ids that do not belong to this shard; more than 0 is a defect."""
         with self._lock:
             rows = self._table.bucket_rows(bucket)
             return misplaced(rows, bucket << self._bucket_bits, self._state.sharding)
@@ -231,7 +231,7 @@ class ShardMachine:
             return len(self._table)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Returns (bucket, block) of all rows, for ``adds_up``."""
+        """Returns the (bucket, block) pairs of all rows, for ``adds_up``."""
         with self._lock:
             return self._table.blocks()
 
@@ -286,7 +286,7 @@ class ShardMachine:
         return self._with_owners(answers, met, owned_by & (met.tokens != 0))
 
     def _check_callers(self, callers: list[tuple[int, int]], tokens: U64) -> U8:
-        """Checks fence and incarnation: 0 for rows that pass both."""
+        """Checks each row's fence and incarnation; returns 0 for a row that passes, else its answer."""
         answers = np.zeros(len(tokens), np.uint8)
         start = 0
         for caller, count in callers:
@@ -309,12 +309,12 @@ class ShardMachine:
         return answers
 
     def _insert_reopened(self, rows: I64, ids: Ids, answers: U8, met: Entries) -> None:
-        """Inserts ids one by one: rare, and an earlier row of the same batch may have taken the id."""
+        """Inserts reopened ids one by one, since an earlier row of the batch may have taken the id. Rare."""
         for i in rows.tolist():
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
             entry = self._table.get(digest)
-            assert entry is not None, "a reopened id vanished within its entry"
+            assert entry is not None, "a reopened id has no entry"
             generation = 0 if ids.generations is None else int(ids.generations[i])
             if entry.state == REOPENED and entry.generation == generation:
                 self._table.put(digest, time, Entry(OWNED, token, int(ids.kinds[i]), int(ids.tags[i]), generation))
@@ -374,7 +374,7 @@ class ShardMachine:
     def _open(self, boundary_ns: int | None) -> str:
         if not self._state.held:
             again = boundary_ns is None or self._state.boundary >= boundary_ns
-            return "" if again else f"shard {self._state.sharding.number} is open"
+            return "" if again else f"shard {self._state.sharding.number} is already open"
         self._state.held = False
         if boundary_ns is not None:
             self._raise_boundary(boundary_ns)
@@ -431,7 +431,7 @@ class ShardMachine:
 
     # -- owners -------------------------------------------------------------------------------------------------
     def _with_owners(self, answers: U8, met: Entries, where: Bools) -> Verdicts:
-        """Fills the owner columns for rows of ``where``, 0 elsewhere."""
+        """Returns verdicts with the owner columns of the rows in ``where``, and 0 for other rows."""
         tokens = np.where(where, met.tokens, 0).astype(np.uint64)
         datacentres = np.zeros(len(answers), np.uint8)
         rows = np.flatnonzero(where)
@@ -447,7 +447,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """True if the entry matches: owned, by token; cleared, on an operator's order, by token and generation."""
+    """True for an owned entry with this token or, if ``operator``, a cleared one with this token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -1,4 +1,4 @@
-"""Finds the newest of several rules for the verdict *unmatched*: that of the file changed last. Pure.
+"""Finds the newest rule for the verdict *unmatched*, the one from the file changed last. Pure.
 
 An operator gives a changed ``[join.NAME]`` to one process after the other. Until all have it, a process under the old
 rule may miss a primary event that the others find, and its verdict would be final. So each process announces its rule
@@ -28,15 +28,15 @@ class VerdictRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, arra
     """The announcements of one join's processes."""
 
     rules: tuple[c.VerdictRule, ...] = ()  # in the order in which they became the newest
-    brought: c.Text = ""  # the process that first announced the newest
-    processes: dict[c.Name, c.VerdictRule] = {}  # the last one to change comes last
+    brought: c.Text = ""  # the process that first announced the newest rule
+    processes: dict[c.Name, c.VerdictRule] = {}  # process -> its rule; the last one to change comes last
 
     @property
     def newest(self) -> bytes:
         return self.rules[-1] if self.rules else b""
 
     def announced(self, process: str, rule: bytes) -> VerdictRules:
-        """Adds an announcement. Returns the same object if nothing changes."""
+        """Adds a process's announcement. Returns the same object if nothing changes."""
         before = self.processes.get(process)
         if before == rule:
             return self

@@ -1,10 +1,10 @@
 """A backup: a directory with one snapshot per group, and a manifest with their checksums.
 
-    manifest.json           what is in it; written last
-    group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
+    manifest.json           the groups, with checksums; written last
+    group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, a CRC per frame)
     group-00001/snapshot    shard 1; and so on
 
-It is built in ``DIR.partial`` and renamed, so a directory of that name is complete. The config group is taken last:
+It is built in ``DIR.partial`` and then renamed, so ``DIR`` is always complete. The config group is exported last:
 it must know every slot and incarnation that a shard knows.
 """
 
@@ -39,11 +39,11 @@ PARTIAL = ".partial"
 
 
 class BackupDamaged(PhotonError):
-    """An unreliable backup. One line: which file, and the fault."""
+    """A backup is damaged or incomplete. The message is one line with the file and the fault."""
 
 
 class BackupRefused(PhotonError):
-    """No backup can be made at this place or time. One line."""
+    """No backup can be made here or now. The message is one line."""
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of a group's state. ``facts`` returns the stream's own facts once the chunks were read."""
+    """A stream of a group's state. ``facts`` returns the stream's own facts, once all chunks have been read."""
 
     seed: GroupSeed
     facts: Callable[[], ExportFacts | None]
@@ -146,7 +146,7 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
 
 @contextmanager
 def damage_in(path: Path) -> Iterator[None]:
-    """Turns damage reported by raft and the machines into BackupDamaged."""
+    """Converts errors about damaged files and states to BackupDamaged."""
     try:
         yield
     except SnapshotError as error:
@@ -156,7 +156,7 @@ def damage_in(path: Path) -> Iterator[None]:
 
 
 def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]:
-    """A group's state, checked to its end against the manifest. Raises BackupDamaged."""
+    """Yields the chunks of a group's state, checked against the manifest. Raises BackupDamaged."""
     place = group_directory(directory, entry.group)
     if not disk.exists(place / "snapshot"):
         raise BackupDamaged(f"{place}/snapshot: is missing")
@@ -192,13 +192,13 @@ def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
     missing = sorted(shards_in(config.ranges) - numbers)
     if missing:
         raise BackupDamaged(
-            f"{directory}: shards {missing} are missing: they were added while it was made; make a new backup"
+            f"{directory}: shards {missing} are missing: they were added while the backup was made; make a new one"
         )
     return found
 
 
 def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
-    """The config group's state. Raises BackupDamaged."""
+    """Reads the config group's state from a backup. Raises BackupDamaged."""
     machine = ConfigMachine()
     entry = next((each for each in manifest.groups if each.group == 0), None)
     if entry is None:
@@ -206,7 +206,7 @@ def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
     with damage_in(directory / entry.file):
         machine.restore(chunks_of(disk, directory, entry))
     if not machine.ranges:
-        raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when it was made")
+        raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when the backup was made")
     return machine
 
 
@@ -216,11 +216,11 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
     with damage_in(directory / entry.file):
         image = read_shard(chunks_of(disk, directory, entry))
     if image.state.sharding.number not in (0, entry.group):
-        raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.sharding.number}")
+        raise BackupDamaged(f"{directory}/{entry.file}: belongs to shard {image.state.sharding.number}")
     sharding = image.state.sharding
     if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
         raise BackupDamaged(
-            f"{directory}: the shards were being changed while it was made (shard {entry.group} has another "
+            f"{directory}: the shards were being changed while the backup was made (shard {entry.group} has another "
             "config): make a new one when photon status shards shows no change in progress"
         )
     boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
@@ -228,7 +228,7 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
 
 
 # -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
-# Up to this many incarnations may have been given out after the backup: the restored deployment skips them.
+# The restored deployment skips this many incarnations, as they may have been given out after the backup.
 INCARNATIONS_SINCE_MAX = 1 << 16
 
 
@@ -237,7 +237,7 @@ def restore_replica(
 ) -> None:
     """Writes one replica's data directory. Every replica of the deployment needs its own, from the same backup.
 
-    Raises SeedRefused, BackupDamaged, OSError; then no directory is left.
+    Raises SeedRefused, BackupDamaged, OSError; after an error no directory is left.
     """
     seed_directory(disk, directory, member, _seeds(disk, backup, manifest), entropy)
 

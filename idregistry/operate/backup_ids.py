@@ -1,7 +1,7 @@
-"""Reads a backup's ids in parallel: finds the place of each chunk, and returns columns of one part.
+"""Reads a backup's ids in parallel: plans parts from the places of their chunks, and reads each part as columns.
 
-Planning reads some bytes of each chunk, so it costs little for any number of ids; each reader reads and checks its
-part (CRC of each chunk), in memory of one chunk.
+Planning reads only some bytes of each chunk, so it is cheap for any number of ids. Each reader reads its part one
+chunk at a time, and checks each chunk's CRC.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class IdColumns:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk in a snapshot file. ``offset`` is that of its frame."""
+    """A chunk in a snapshot file. ``offset``: where its frame starts."""
 
     offset: int
     length: int
@@ -56,7 +56,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IdsChunk:
-    """Some ids of one bucket; ``first_row``: the number of the bucket's rows before them."""
+    """A chunk with some ids of one bucket. ``first_row``: number of the bucket's rows in earlier chunks."""
 
     chunk: Chunk
     bucket: int
@@ -66,7 +66,7 @@ class IdsChunk:
 
 @dataclass(frozen=True, slots=True)
 class IdsPart:
-    """Ids of one bucket of one shard, and the chunks that hold the bucket's generations."""
+    """One reader's share: ids of one bucket of a shard, and the chunks with the bucket's generations."""
 
     shard: int
     file: str  # relative to the backup
@@ -81,7 +81,7 @@ class IdsPart:
 
 
 def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
-    """Converts packed rows of a bucket, whose event times count from ``base_ns``."""
+    """Converts packed rows of a bucket to columns. The rows' event times count from ``base_ns``."""
     pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
     return IdColumns(
         pairs.tobytes(),
@@ -128,7 +128,7 @@ def _plan_shard(disk: Disk, path: Path, file: str, group: int, chunks: int, part
             ids, generations = [], []
         ids.append(IdsChunk(chunk, bucket, ids[-1].first_row + ids[-1].rows if ids else 0, rows))
     if facts is None or count != chunks:
-        raise BackupDamaged(f"{path}: has {count} chunks, the manifest says {chunks}")
+        raise BackupDamaged(f"{path}: has {count} chunks, but the manifest says {chunks}")
     yield from _cut(group, file, facts, ids, generations, part_bytes)
 
 
@@ -158,7 +158,7 @@ def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T
 
 
 def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = False) -> Iterator[IdColumns]:
-    """A part's ids, a chunk at a time. With ``given_back``, skips chunks without given-back ids.
+    """Yields a part's ids, one chunk at a time. With ``given_back``, skips chunks without given-back ids.
 
     Raises BackupDamaged, OSError.
     """

@@ -1,4 +1,4 @@
-"""Problems of a deployment's registry, and what to do about each. Pure: takes inspections and certificates."""
+"""Finds problems of a deployment's registry from inspections and certificates, and says what to do. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 DISK_SHARE_MIN = 0.05
-DISK_BYTES_MIN = 1 << 30  # less free space than either is a finding
+DISK_BYTES_MIN = 1 << 30  # less free disk space than this, or than DISK_SHARE_MIN of the disk, is a finding
 LAG_MAX = 1_000  # entries that a replica may be behind
 
 Level = Literal["error", "warning"]
@@ -37,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class CertificateEnd:
-    """The end of an identity's certificate. ``ends`` is ``None`` if it is unusable, for the reason ``why``."""
+    """When an identity's certificate ends. ``ends`` is ``None`` if the certificate is unusable; ``why`` says why."""
 
     identity: str
     ends: datetime | None
@@ -48,7 +48,7 @@ class CertificateEnd:
 def findings(
     found: Mapping[str, Inspection], expected: Expected, certificates: Sequence[CertificateEnd]
 ) -> list[Finding]:
-    """The findings, errors first."""
+    """Returns all findings, errors first."""
     said = [*_reach(found), *_membership(found, expected), *_clocks(found, expected.uncertainty_s), *_disks(found)]
     for row in group_rows(found):
         said += _group(row)
@@ -60,15 +60,15 @@ def findings(
 def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     silent = {name: each.why for name, each in found.items() if each.reply is None}
     for name, why in silent.items():
-        do = "start it, or look at its log; permanently lost: photon registry replace"
+        do = "start it, or look at its log; if it is lost for good: photon registry replace"
         yield Finding("error", f"replica {name}", why, do)
     left, needed = len(found) - len(silent), len(found) // 2 + 1
     if left < needed:
-        what = f"{left} of {len(found)} replicas answer, {needed} are needed: nothing can be registered"
+        what = f"{left} of {len(found)} replicas answer, but {needed} are needed: nothing can be registered"
         yield Finding("error", "registry", what, "first restart replicas")
     elif silent and left == needed:
-        what = f"{left} of {len(found)} replicas answer: one more loss stops it"
-        yield Finding("warning", "registry", what, "restart the silent ones")
+        what = f"{left} of {len(found)} replicas answer: one more loss stops the registry"
+        yield Finding("warning", "registry", what, "restart the replicas that do not answer")
 
 
 def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator
             what = f"has the membership {', '.join(sorted(reply.members))}"
             yield Finding("error", f"replica {name}", what, do)
         elif reply.epoch != epoch:
-            what = f"is in membership epoch {reply.epoch}, others in {epoch}"
+            what = f"is in membership epoch {reply.epoch}, but others are in {epoch}"
             yield Finding("error", f"replica {name}", what, do)
     versions = {reply.version for _, reply in _replies(found)}
     if len(versions) > 1:
@@ -87,7 +87,7 @@ def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator
 
 
 def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[Finding]:
-    """Compares clocks with the replicas' median, as the operator's own may be wrong."""
+    """Compares the replicas' clocks with their median, since the operator's own clock may be wrong."""
     answering = [each for each in found.values() if each.reply is not None]
     if not answering:
         return
@@ -123,7 +123,7 @@ def _group(row: GroupRow) -> Iterator[Finding]:
         yield Finding("error", where, "has no leader", "check which replicas answer; wait for an election")
     if row.closed:
         yield Finding(
-            "error", where, "was restored and is not open: inserts wait", "photon registry restore --help: step 2"
+            "error", where, "was restored and is not open: inserts wait", "photon registry restore --help, step 2"
         )
     for lag in row.lags:
         if lag.behind is not None and lag.behind > LAG_MAX:

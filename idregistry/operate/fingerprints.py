@@ -1,4 +1,4 @@
-"""A short fingerprint of a replica's state of a group: all replicas must agree under one mark."""
+"""A short fingerprint of a replica's copy of a group's state: under one mark all replicas must have the same."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Fingerprint:
 
     applied: int
     ids: int
-    sum: str  # hex; sum of all ids' entries, in any order. For the config group: of its snapshot
-    facts: str  # hex; hash of the rest of a shard: slots, incarnations, boundary, ranges
+    sum: str  # hex; order-independent sum of all ids' entries. For the config group: hash of its snapshot
+    facts: str  # hex; hash of the rest of a shard's state: slots, incarnations, boundary, ranges
     boundary_ns: int | None = None
 
 
 def fingerprint(group: int, export: ExportReader) -> Fingerprint:
-    """Reads an export to its end. Raises ExportFailed, SnapshotError, RegistryUnreachable."""
+    """Reads a whole export; returns its fingerprint. Raises ExportFailed, SnapshotError, RegistryUnreachable."""
     if group == CONFIG_GROUP:
         summer = Summer()
         for chunk in export:
@@ -44,7 +44,7 @@ def fingerprint(group: int, export: ExportReader) -> Fingerprint:
 
 
 def facts_sum(image: ShardImage) -> str:
-    """Hashes the facts, regardless of the order of slots."""
+    """Hashes a shard's state except for its ids, regardless of the order of slots."""
     state = image.state
     slots = sorted((name, slot.datacentre, slot.newest, slot.fenced) for name, slot in state.slots.items())
     facts = (
@@ -62,7 +62,7 @@ def facts_sum(image: ShardImage) -> str:
 
 
 def differences(group: int, found: Mapping[str, Fingerprint]) -> list[str]:
-    """Describes the differences; empty if there are none. Names the minority's replicas."""
+    """Describes how replicas differ, and names those in the minority; empty if they agree."""
     kinds: dict[Fingerprint, list[str]] = {}
     for name, each in sorted(found.items()):
         kinds.setdefault(each, []).append(name)

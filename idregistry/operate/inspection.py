@@ -1,4 +1,4 @@
-"""A registry as seen by operators: one inspection per replica, and conclusions from all of them. Pure."""
+"""An operator's view of a registry: one inspection per replica, and conclusions from all of them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One replica. ``reply`` is ``None`` if it did not answer, for the reason ``why``."""
+    """One replica's answer. ``reply`` is ``None`` if it did not answer; ``why`` says why."""
 
     name: str
     reply: pb.InspectReply | None
@@ -26,9 +26,9 @@ class Inspection:
 
 
 def leader_of(found: Iterable[Inspection], group: int) -> str:
-    """The leader of a group; if two replicas claim to lead, the one of the newer term.
+    """Returns a group's leader; if two replicas claim to lead, the one with the newer term.
 
-    Empty means that there is none.
+    The name is empty if no replica leads.
     """
     leading = [
         (facts.term, each.name)
@@ -44,17 +44,17 @@ def groups_of(found: Iterable[Inspection]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLag:
-    """A replica's part in a group. ``behind`` is ``None`` if it does not answer or has no such group."""
+    """A replica's progress in a group. ``behind`` is ``None`` if it does not answer or lacks the group."""
 
     replica: str
     applied: int
-    behind: int | None  # entries committed but not applied here
+    behind: int | None  # number of entries committed but not applied on this replica
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group over all replicas; figures are the leader's, or those of the most up-to-date replica if there is
-    none."""
+    """One group over all replicas. Figures are the leader's; without a leader, the most up-to-date
+    replica's."""
 
     group: int
     leader: str
@@ -106,5 +106,5 @@ def _alarms(facts: pb.GroupInspection) -> list[str]:
 
 
 def epoch_of(found: Mapping[str, Inspection]) -> int:
-    """The highest epoch of any replica; 0 if none answers."""
+    """Returns the highest epoch of any replica; 0 if none answers."""
     return max((each.reply.epoch for each in found.values() if each.reply is not None), default=0)

@@ -1,4 +1,4 @@
-"""Operators' calls to the replicas of a registry: blocking, one channel per replica, one line per error."""
+"""Makes operators' calls to a registry's replicas: blocking, over one channel per replica, with one-line errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from photon.idregistry.core.outcomes import Description
 from photon.idregistry.operate.inspection import Inspection, groups_of, leader_of
 
 CALL_SECONDS = 5.0
-EXPORT_SECONDS = 3600.0  # per export; its keepalive notices a dead connection much sooner
+EXPORT_SECONDS = 3600.0  # time-out of one export; keepalive notices a dead connection much sooner
 LEADER_SECONDS = 20.0  # longest wait for a leader
 _PAUSE = 0.1
 _OPTIONS = (
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A group's state as of an entry, which every replica keeps once."""
+    """Identifies a group's state at entry ``index``, which every replica keeps for a single ``export``."""
 
     group: int
     mark: bytes
@@ -48,15 +48,15 @@ class Mark:
 
 
 class RegistryUnreachable(PhotonError):
-    """A replica does not answer, or no leader was found. One line."""
+    """A replica does not answer, or no leader was found. The message is one line."""
 
 
 class RegistryRefuses(PhotonError):
-    """A replica refuses. One line."""
+    """A replica refuses a request. The message is one line."""
 
 
 class OperatorClient:
-    """An operator's client of all replicas of a deployment. ``close`` it."""
+    """An operator's client for all replicas of a deployment. ``close`` it at the end."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
         """``addresses``: replica -> host:port as seen from here. ``tls``: ``None`` means plain text."""
@@ -86,8 +86,8 @@ class OperatorClient:
         return {name: self._inspected(name, future.result) for name, future in asked.items()}
 
     def measure_all(self, timeout: float = CALL_SECONDS) -> dict[str, Inspection]:
-        """Asks all replicas like ``inspect_all``, then each again, alone and over an open connection: measures
-        distances and clock differences.
+        """Like ``inspect_all``, but then asks each replica again, alone and over an open connection, to measure its
+        distance and clock difference.
         """
         found = self.inspect_all(timeout)
         for name in [name for name, each in found.items() if each.reply is not None]:
@@ -111,7 +111,7 @@ class OperatorClient:
         return Inspection(name, reply, "", 0.0, 0.0)
 
     def export(self, name: str, mark: Mark) -> ExportReader:
-        """The state under a mark, from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
+        """Fetches a marked state from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
         request = pb.ExportRequest(group=mark.group, mark=mark.mark)
         stream = self._stubs[name].Export(request, timeout=EXPORT_SECONDS)
 
@@ -126,7 +126,7 @@ class OperatorClient:
         return ExportReader(parts(), f"group {mark.group} of replica {name}")
 
     def ranges(self) -> tuple[Range, ...]:
-        """The shards' active config, from the first replica that knows it. Raises RegistryUnreachable."""
+        """Returns the active shard config, from the first replica that knows it. Raises RegistryUnreachable."""
         for channel in self._channels.values():
             try:
                 reply = described(REGISTRY.stub(channel).Describe(pb.DescribeRequest(), timeout=CALL_SECONDS))
@@ -155,15 +155,15 @@ class OperatorClient:
             time.sleep(_PAUSE)
 
     def barrier(self, group: int) -> int:
-        """Returns the index of an entry that changes nothing: a replica that has applied it has every entry
-        acknowledged before.
+        """Commits an entry that changes nothing, and returns its index. A replica that has applied it has applied
+        every entry acknowledged before.
 
         Raises PhotonError.
         """
         return self.marked(group).index
 
     def marked(self, group: int) -> Mark:
-        """Has every replica keep its state at one entry, for ``export``. Raises PhotonError."""
+        """Makes every replica keep its state at one entry, for ``export``. Raises PhotonError."""
         mark = b""
 
         def call(stub: Any) -> Any:
@@ -175,9 +175,9 @@ class OperatorClient:
         return Mark(group, mark, reply.index, reply.term)
 
     def transfer(self, group: int, to: str, timeout: float = LEADER_SECONDS) -> str:
-        """Returns the group's leader afterwards.
+        """Transfers a group's leadership to ``to``, or to any other replica if empty; returns the new leader.
 
-        Raises PhotonError if it is another replica after ``timeout`` seconds.
+        Raises PhotonError if this has not happened after ``timeout`` seconds.
         """
         before = self.leader(group)
         if to == before:
@@ -194,8 +194,8 @@ class OperatorClient:
                 time.sleep(_PAUSE)
             if time.monotonic() >= deadline:
                 raise RegistryRefuses(
-                    f"group {group} is still not led by {to or 'another replica'} after {timeout:g} s: is it "
-                    "reachable and caught up? See photon status registry"
+                    f"group {group} is still not led by {to or 'another replica'} after {timeout:g} s: check with "
+                    "photon status registry that the replica is reachable and caught up"
                 )
 
     def follow(self, name: str, epoch: int, members: Mapping[str, str]) -> None:
@@ -216,23 +216,23 @@ class OperatorClient:
         self._at_leader(shard, lambda stub: stub.OpenShard(request, timeout=7))
 
     def register_again(self, request: pb.RegisterAgainRequest) -> bytes:
-        """Returns one answer per id. Raises PhotonError."""
+        """Registers ids again in a restored shard; returns one answer per id. Raises PhotonError."""
         reply = self._at_leader(request.shard, lambda stub: stub.RegisterAgain(request, timeout=7))
         answers: bytes = reply.answers
         return answers
 
     def _why(self, error: Any) -> str:
-        """The reason in a few words. ``error``: a call's exception has a code, although the stubs lack it."""
+        """Describes an error in a few words. ``error``: a grpc.RpcError, whose ``code`` the type stubs lack."""
         code = error.code()
         if code is grpc.StatusCode.PERMISSION_DENIED:
             return "refused: the presented certificate is not an operator's"
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return "is of another release of Photon"
+            return "runs another release of Photon"
         said = unreachable(error, tls=self._tls is not None)
         return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
 
     def _at_leader(self, group: int, call: Callable[[Any], Any], done: str | None = None) -> Any:
-        """Makes a call that may be repeated. ``done``: if this replica leads, the call is not needed any more."""
+        """Makes a repeatable call at a group's leader. Returns ``None`` without a call if ``done`` already leads."""
         deadline = time.monotonic() + LEADER_SECONDS
         why = "no leader"
         while time.monotonic() < deadline:
@@ -248,6 +248,6 @@ class OperatorClient:
                     return reply
                 if reply.status == pb.STATUS_REFUSED:
                     raise RegistryRefuses(reply.reason)
-                why = reply.reason or f"replica {name} no longer leads it"
+                why = reply.reason or f"replica {name} no longer leads the group"
             time.sleep(_PAUSE)
         raise RegistryUnreachable(f"group {group}: {why}")

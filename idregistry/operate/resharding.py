@@ -1,4 +1,4 @@
-"""A change of the shards from the operator's side: planned, begun, watched, retried if a shard refused.
+"""The operator's side of a change of the shards: plans, begins and watches it; retries if a shard refuses.
 
 Requests may be repeated: a change has a number, and requests refer to it. An operator who stops watching changes
 nothing: the registry continues by itself.
@@ -16,7 +16,7 @@ from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
 WATCH_SECONDS = 0.2  # interval of requests for a change's progress
-# Wait before planning again after a refusal right after the plan: shards may just have lost a leader.
+# Wait before planning again if the plan was refused at once: a shard may just have lost its leader.
 AGAIN_SECONDS = 1.0
 # A change is decided before its start; then the shards apply the decision, and new ones open.
 AFTER_START_SECONDS = 60.0
@@ -50,12 +50,12 @@ async def apply(
     sleep: Sleep = asyncio.sleep,
     tell: Tell = lambda found: None,
 ) -> Resharding:
-    """Changes the number of shards and watches to the end; ``tell`` is called with each state seen.
+    """Changes the number of shards and watches the change to its end; calls ``tell`` with each state seen.
 
-    ``timeout`` limits one request, ``limit`` the whole, in seconds; ``None`` means until AFTER_START_SECONDS after
-    the start. Tries up to ``tries`` times if a shard has a later event than the start (the next plan begins later),
-    or if the registry could not begin its own plan. The answer contains the last change, which is not settled if
-    ``limit`` was reached. Raises ReshardFailed.
+    ``timeout`` limits one request, ``limit`` the whole call, in seconds; ``None`` means until AFTER_START_SECONDS
+    after the start. Plans again, up to ``tries`` times, if a shard has an event after the start (the next plan starts
+    later), or if the registry could not begin its own plan. The answer contains the last change, which is not settled
+    if ``limit`` was reached. Raises ReshardFailed.
     """
     until = None if limit is None else clock.monotonic() + limit
     while True:
@@ -87,7 +87,7 @@ async def apply(
 async def watch(
     registry: RegistryClient, config: int, *, until: float, clock: Clock, sleep: Sleep = asyncio.sleep, tell: Tell
 ) -> Resharding:
-    """Returns the registry's state once a change has ended and settled, or at ``until`` (monotonic).
+    """Waits until a change has ended and settled, or until ``until`` (monotonic); returns the last state.
 
     Raises ReshardFailed if no replica ever answered.
     """
@@ -107,12 +107,12 @@ async def watch(
             break
         await sleep(WATCH_SECONDS)
     if last is None:
-        raise ReshardFailed(f"change {config} of the shards was begun, but its end is unknown: {reason}")
+        raise ReshardFailed(f"change {config} of the shards was begun, but its outcome is unknown: {reason}")
     return last
 
 
 def ended(found: Resharding, config: int) -> bool:
-    """True if nothing is left to wait for in a change. A later one begins only after it has settled."""
+    """True if a change was aborted or has settled, or a later one has begun."""
     change = found.change
     if change is None or change.config < config:
         return False
@@ -120,7 +120,7 @@ def ended(found: Resharding, config: int) -> bool:
 
 
 def refused(found: Resharding, config: int) -> bool:
-    """True if a change ended because a shard has a later event than its start: another try may begin later."""
+    """True if a change ended because a shard has an event after its start: another try may start later."""
     change = found.change
     if change is None or change.config != config or change.stage is not Stage.ABORTED:
         return False
@@ -130,7 +130,7 @@ def refused(found: Resharding, config: int) -> bool:
 async def verified(
     registry: RegistryClient, replicas: Sequence[str], *, timeout: float
 ) -> Mapping[str, ReshardOutcome]:
-    """Returns each replica's check of its own content."""
+    """Has each replica verify its own ids; returns the results by replica."""
     asking = (registry.reshard(Ask(Action.VERIFY), replica=name, timeout=timeout) for name in replicas)
     return dict(zip(replicas, await asyncio.gather(*asking), strict=True))
 

@@ -1,4 +1,4 @@
-"""Fills a replica's data directory with given states: of a restored deployment, or of the replica that it replaces.
+"""Fills a replica's data directory with states from a backup, or from the replicas of a running deployment.
 
 It is filled in a subdirectory, made durable, and moved up, the file ``replica`` last: without that file no replica
 starts there, and the leftovers of an interrupted call are rebuilt. So the directory may be a mount point.
@@ -21,12 +21,12 @@ from photon.idregistry.raft.snapshot import SnapshotStore
 
 
 class SeedRefused(PhotonError):
-    """A directory that may not be written to. One line."""
+    """The directory must not be written to. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeed:
-    """The state after entry ``index`` of ``term``. ``chunks`` can be read once."""
+    """A group's state after entry ``index`` of ``term``. ``chunks`` can be read only once."""
 
     group: int
     index: int
@@ -37,12 +37,12 @@ class GroupSeed:
 @dataclass(frozen=True, slots=True)
 class Member:
     name: str
-    members: Collection[str]  # as a mapping it has their addresses
+    members: Collection[str]  # names; a mapping also gives their addresses
     epoch: int
 
 
 def check_free(directory: Path) -> None:
-    """Raises SeedRefused if the directory has anything except remains of an interrupted call."""
+    """Raises SeedRefused if the directory holds anything but the remains of an interrupted call."""
     if _left(directory):
         return
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -52,7 +52,7 @@ def check_free(directory: Path) -> None:
 def seed_directory(
     disk: Disk, directory: Path, member: Member, groups: Iterable[GroupSeed], entropy: Callable[[int], bytes]
 ) -> None:
-    """Fills a replica's data directory. Raises SeedRefused, OSError, errors of reading; then it has no replica."""
+    """Fills a replica's data directory. Raises SeedRefused, OSError, errors of reading; then leaves no replica."""
     check_free(directory)
     made, building = not directory.exists(), directory / BUILDING
     _clear(directory)
@@ -87,7 +87,7 @@ def seed_directory(
 
 
 def _left(directory: Path) -> bool:
-    """True if everything here is left by an interrupted call, without a ``replica`` in place."""
+    """True if the directory holds only the remains of an interrupted call, and no file ``replica``."""
     building = directory / BUILDING
     if not building.is_dir() or (directory / REPLICA).exists():
         return False
@@ -102,7 +102,7 @@ def _clear(directory: Path) -> None:
 
 
 def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
-    """Writes snapshot and journal of one group."""
+    """Writes the snapshot and journal of one group."""
     disk.make_dir(directory)
     write_snapshot(disk, directory, seed)
     journal = Journal(directory, disk)

@@ -1,6 +1,6 @@
 """The Raft driver's contract: it replicates commands, and hosts any state machine over bytes.
 
-Nothing here depends on the IdRegistry; other replicated services will use it.
+Nothing here depends on the IdRegistry, so that other replicated services can use it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class StateMachine(Protocol):
     def snapshot(self) -> Iterable[bytes]:
         """The whole state as chunks of at most 1 MiB.
 
-        They are drawn at once, and nothing is committed meanwhile, unless they are ``Frozen``; a large state should
-        be.
+        Unless they are ``Frozen``, all chunks are drawn at once, and nothing is committed meanwhile; use ``Frozen``
+        for a large state.
         """
 
     def restore(self, chunks: Iterable[bytes]) -> None: ...
 
 
 class Restoring(Protocol):
-    """A state being read from a snapshot while the present one stays in use."""
+    """Reads a state from a snapshot while the present one stays in use."""
 
     def take(self, chunk: bytes) -> None:
-        """Takes the next chunk, within a few milliseconds."""
+        """Reads the next chunk, within a few milliseconds."""
 
     def finish(self) -> None:
         """Replaces the state at once, after the last chunk."""
@@ -50,20 +50,20 @@ class PatientMachine(Protocol):
 
 @runtime_checkable
 class RunMachine(Protocol):
-    """A state machine that applies many commands faster together than one by one."""
+    """A state machine that can apply many commands together, faster than one by one."""
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody here waits for; ``first`` is the index of the first.
+        """Applies committed commands whose results nobody here waits for. ``first``: index of the first command.
 
         The state is the same as after ``apply`` of each: other replicas may apply the same commands singly.
         """
 
 
 class Frozen(Iterator[bytes]):
-    """Chunks of the state as of the call that returned them, even if drawn later, while commands are applied."""
+    """Chunks of the state at one moment. They may be drawn later, while more commands are applied."""
 
     def __init__(self, chunks: Iterable[bytes], lock: AbstractContextManager[object]) -> None:
-        """``lock`` is held while a chunk is drawn, so that any thread may draw."""
+        """``lock``: held while a chunk is drawn, so that any thread may draw it."""
         self._chunks = iter(chunks)
         self._lock = lock
 
@@ -74,21 +74,21 @@ class Frozen(Iterator[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Committed, and applied on this replica."""
+    """The command was committed and applied on this replica."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
 class NotLeader:
-    """Not proposed: this replica does not lead. ``leader`` is a replica's name, or ``None`` if unknown."""
+    """The command was not proposed: this replica does not lead. ``leader``: the leader's name, if known."""
 
     leader: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The command may have been committed, or may still be: the deadline passed or leadership was lost."""
+    """The command may have been committed, or may be later: the deadline passed or leadership was lost."""
 
 
 ProposalOutcome = Applied | NotLeader | Unknown
@@ -112,7 +112,7 @@ class GroupState:
 
 class Group(Protocol):
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
-        """Thread-safe. Calls ``done`` exactly once, on the driver's thread (or at once if not the leader)."""
+        """Proposes a command. Calls ``done`` once, on the driver's thread; at once if not the leader. Thread-safe."""
 
     def state(self) -> GroupState:
         """Returns the group's present state. Thread-safe."""
@@ -124,4 +124,4 @@ class Group(Protocol):
         """
 
     def hears(self, peer: str) -> bool:
-        """True if another replica was heard from recently. Thread-safe."""
+        """True if ``peer`` was heard from recently. Thread-safe."""

@@ -1,4 +1,4 @@
-"""Messages between replicas as bytes, and the replacement for pickle inside pysyncobj.
+"""Encodes messages between replicas, and replaces pickle inside pysyncobj.
 
 A message is one version byte and a msgpack array; decoding builds only the types below, with their field types
 checked. Commands are opaque bytes behind a type byte; only REGULAR and NO_OP exist here: membership is static, and
@@ -33,7 +33,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """Entries prev_index + 1 … as (term, command with its type byte)."""
+    """Appends entries from prev_index + 1 on, as (term, command with its type byte)."""
 
     term: Count
     commit: Count
@@ -43,9 +43,9 @@ class Append(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class AppendAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
-    """Accepted: the follower's log equals the leader's below next_index, durably. Otherwise: send from next_index on.
+    """If ``accepted``, the follower's durable log equals the leader's below next_index; else resend from there on.
 
-    ``term`` is that of the acknowledged message.
+    ``term``: the acknowledged message's term.
     """
 
     term: Count
@@ -54,7 +54,7 @@ class AppendAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
-    """Bytes from ``offset`` on of a snapshot file of ``total`` bytes, with the state after entry ``index``."""
+    """A piece, from byte ``offset`` on, of a ``total``-byte snapshot file with the state after entry ``index``."""
 
     term: Count
     index: Count
@@ -65,7 +65,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """The follower wants the bytes from ``offset`` on next. ``damaged``: all have arrived, but cannot be read."""
+    """Requests the next piece, from ``offset`` on. ``damaged``: all bytes have arrived, but cannot be read."""
 
     term: Count
     index: Count
@@ -74,7 +74,7 @@ class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class AskVotes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
-    """Asks for a vote in ``term`` before standing; the answer is not binding (Raft's pre-vote)."""
+    """Asks, before standing for election, for a vote in ``term``. The answer does not bind (Raft's pre-vote)."""
 
     term: Count
     last_index: Count
@@ -90,13 +90,13 @@ class WouldVote(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Stand(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=9):
-    """From the leader of ``term``: stand for election now, without asking (Raft's TimeoutNow)."""
+    """Tells a follower to stand for election now, without a pre-vote (TimeoutNow). Sent by ``term``'s leader."""
 
     term: Count
 
 
 class Sleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
-    """From the leader of ``term``: everything is committed up to ``last``, the last entry; expect no heartbeats."""
+    """Tells followers in ``term`` to expect no heartbeats: all entries, up to ``last``, are committed."""
 
     term: Count
     last: Count
@@ -108,8 +108,8 @@ class Asleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class KeepsStill(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=12):
-    """From the leader of ``term``, whose disk is full: do not wait for it, since sleeping followers would wait
-    forever.
+    """Tells followers that the leader's disk is full: do not wait for it. Otherwise, sleeping followers would
+    wait forever.
     """
 
     term: Count
@@ -136,7 +136,7 @@ _VERSION = bytes([CODEC_VERSION])
 
 
 class BadMessage(Exception):
-    """A peer sent a message that no replica of this version sends; it is dropped and counted."""
+    """A message that no replica of this version sends; it is dropped and counted."""
 
 
 def encode(message: Message) -> bytes:
@@ -146,7 +146,7 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes) -> Message:
     """Decodes a message. Raises BadMessage."""
     if not 1 < len(data) <= MESSAGE_BYTES_MAX:
-        raise BadMessage(f"raft message of {len(data)} bytes, must be 2 to {MESSAGE_BYTES_MAX}")
+        raise BadMessage(f"raft message of {len(data)} bytes; it must have 2 to {MESSAGE_BYTES_MAX}")
     if data[0] != CODEC_VERSION:
         raise BadMessage(f"raft message: {other_version(data[0], CODEC_VERSION)}")
     try:
@@ -161,16 +161,16 @@ def decode(data: bytes) -> Message:
 
 
 def is_command(command: bytes) -> bool:
-    """True for entries that a replica of this version writes."""
+    """True if a replica of this version writes such commands: REGULAR or NO_OP, and not too long."""
     return (command[:1] == REGULAR and len(command) <= 1 + COMMAND_BYTES_MAX) or command == NO_OP
 
 
 class SafePickle:
-    """Replaces the module ``pysyncobj.pickle``: the library reads only our own commands here."""
+    """Replaces the module ``pysyncobj.pickle``, so that the library decodes only our own commands."""
 
     @staticmethod
     def loads(data: bytes) -> tuple[int, tuple[bytes]]:
-        """A REGULAR command, without its type byte, as the library's (method number, arguments)."""
+        """Converts a REGULAR command, given without its type byte, to the library's (method number, arguments)."""
         return APPLY_METHOD, (data,)
 
     @staticmethod

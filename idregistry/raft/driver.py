@@ -1,4 +1,4 @@
-"""The only file that uses pysyncobj's SyncObj: pinned to one version, its globals replaced in one place.
+"""Wraps pysyncobj's SyncObj, of one pinned version, and replaces its globals. No other file uses it.
 
 pysyncobj elects, commits and applies. Every part that could lose data is replaced: journal, serialiser, transport,
 pickle, the sending of append messages. Private names of the library are touched in this file only.
@@ -49,7 +49,7 @@ _time = threading.local()
 
 @contextmanager
 def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
-    """Makes the library use our time, on this thread and inside this block."""
+    """Makes the library use our clock, on this thread and inside this block."""
     before = getattr(_time, "now", None)
     _time.now = monotonic
     try:
@@ -79,12 +79,12 @@ class _NoPoller:
 
 
 class _Serializer:
-    """The library's serialiser: writes the machine's snapshot slice by slice, one slice a tick."""
+    """Replaces the library's serialiser: writes the state machine's snapshot, one slice per tick."""
 
     def __init__(
         self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]], failed: Callable[[], None]
     ) -> None:
-        """``failed`` is called if the disk was too full for a snapshot."""
+        """``failed``: called if the disk was too full for a snapshot."""
         self._store = store
         self._snapshot = snapshot
         self._failed = failed
@@ -114,7 +114,7 @@ class _Serializer:
 
 
 class Core(library.SyncObj):  # type: ignore[misc]
-    """One group's Raft state on one replica. All calls on one thread, inside ``library_time``."""
+    """One group's Raft state on one replica. Make all calls on one thread, inside ``library_time``."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._between(self._options.election_min, self._options.election_max)
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        """Only notes the request: the driver sends once per step, with flow control, and after the sync."""
+        """Only records the request: the driver sends once per step, with flow control, and after the sync."""
         self._SyncObj__newAppendEntriesTime = _monotonic() + self._options.heartbeat
         self.sends_due = True
 
@@ -187,8 +187,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
         """Applies a limited number of entries per tick.
 
-        The library would apply all committed entries at once, and a replica replaying its log would be silent that
-        long, with all its groups.
+        The library would apply all committed entries at once, and while a replica replays its log, all its groups
+        would be silent.
         """
         committed = self.committed()
         until = min(committed, self.applied() + APPLIED_AT_ONCE) if self.may_apply() else self.applied()
@@ -200,7 +200,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
             self._SyncObj__raftCommitIndex = committed
 
     def _apply_unwatched(self, until: int) -> bool:
-        """Applies next entries together while nothing waits for their results; True if there were any."""
+        """Applies the next entries together if nothing waits for their results; True if there were any."""
         if self._apply_run is None or until - self.applied() < 2:
             return False
         first = self.applied() + 1
@@ -233,8 +233,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
     def may_apply(self) -> bool:
         """True if there are committed entries to apply now.
 
-        In a stream of small entries a follower applies several as one, since nobody waits for its results. Entries
-        not yet committed here promise another message, with the next entries or a heartbeat.
+        In a stream of small entries, a follower waits to apply several together, since nobody waits for its results.
+        While entries are not yet committed here, another message will come: the next entries or a heartbeat.
         """
         first, committed, journal = self.applied() + 1, self.committed(), self._journal
         if self.leads() or not self.leader() or committed == journal.last:
@@ -253,7 +253,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return None if node is None else str(node.id)
 
     def deadline(self) -> float:
-        """Monotonic time at which the library wants a tick if nothing else happens."""
+        """Returns the monotonic time at which the library wants a tick if nothing else happens."""
         if self.leads():
             return float(self._SyncObj__newAppendEntriesTime) if self._nodes else float("inf")
         if self._nodes and not self._SyncObj__connectedNodes:
@@ -275,7 +275,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._nodes[peer] in self._SyncObj__connectedNodes
 
     def append(self, command: bytes, callback: Callable[[Any, int], None]) -> None:
-        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever learns the
+        """Proposes at the leader. ``callback`` gets (result, library's FAIL_REASON) if the library ever learns the
         outcome."""
         index, term = self._journal.last + 1, self.term()
         self._journal.add(REGULAR + command, index, term)
@@ -300,7 +300,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._deliver(peer, {"type": "response_vote", "term": message.term})
 
     def appended(self, peer: str, term: int, accepted: Accepted) -> None:
-        """Takes over an append message after ``rules.receive_append``."""
+        """Hands the library an append message as corrected by ``rules.receive_append``."""
         first = accepted.prev_index + 1
         self._deliver(
             peer,
@@ -315,7 +315,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         )
 
     def led(self, peer: str, term: int) -> None:
-        """Notes that the peer leads in this term, and nothing else: nothing is compared or committed."""
+        """Tells the library only that the peer leads in this term; nothing is compared or committed."""
         last = self._journal.last
         self.appended(peer, term, Accepted(last, self._journal.term_at(last), (), last, 0))
 
@@ -324,7 +324,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return Progress(self._SyncObj__raftMatchIndex[node], self._SyncObj__raftNextIndex[node])
 
     def progressed(self, peer: str, progress: Progress | None) -> None:
-        """Notes a follower's answer in this term; ``None`` if it has no information about progress."""
+        """Records a follower's answer in this term. ``progress``: ``None`` if the answer says nothing about it."""
         node = self._nodes[peer]
         self._SyncObj__lastResponseTime[node] = _monotonic()
         if progress is not None:
@@ -336,11 +336,11 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = _NOW
 
     def wait_longer(self) -> None:
-        """Draws another random time until the election deadline."""
+        """Sets a new random election deadline."""
         self._SyncObj__raftElectionDeadline = _monotonic() + self._SyncObj__generateRaftTimeout()
 
     def learn(self, term: int) -> None:
-        """Follows a newer term, regardless of its leader."""
+        """Becomes a follower in a newer term whose leader is unknown."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(library._RAFT_STATE.FOLLOWER)
         self._SyncObj__raftLeader = None
@@ -351,14 +351,14 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__serializer.begin(index, self._journal.term_at(index), index - 1)
 
     def jump(self, index: int) -> None:
-        """Notes that the machine's state is now the one after entry ``index``."""
+        """Records that the state machine now has the state after entry ``index``."""
         self._SyncObj__raftLastApplied = index
         self._SyncObj__raftCommitIndex = max(self.committed(), index)
 
     # --- outputs ----------------------------------------------------------------------------------------------
 
     def next_append(self, peer: str, *, with_entries: bool) -> Append | None:
-        """The next append message for a follower, moving its next index; ``None`` if it needs a snapshot."""
+        """Returns a follower's next append message and moves its next index; ``None`` if it needs a snapshot."""
         node = self._nodes[peer]
         journal = self._journal
         next_index = self._SyncObj__raftNextIndex[node]
@@ -380,7 +380,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._held.take()
 
     def ping_of(self) -> Append:
-        """A message that a follower rejects, but that keeps it from standing for election."""
+        """Returns a message that a follower rejects, but that keeps it from standing for election."""
         journal = self._journal
         return Append(self.term(), 0, journal.first, journal.term_at(journal.first), [])
 

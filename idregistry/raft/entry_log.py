@@ -1,7 +1,7 @@
-"""The entries of a group's log: the newest commands in memory, the others read from the segment file.
+"""A group's log entries: keeps the newest commands in memory, and reads older ones from the segment file.
 
 A log may be as long as half a snapshot. Its commands are needed twice: when they are applied, a moment after they
-arrive, and when they are sent to a follower that was away. So only the last ones are kept; of each other entry 24
+arrive, and when they are sent to a follower that was away. So only the last ones are kept; of each older entry 24
 bytes remain: term, length, checksum of the command, and its offset in the file.
 """
 
@@ -21,10 +21,10 @@ WINDOW_BYTES = 256 << 10  # read at once, since entries are read in order
 
 
 class EntryLog:
-    """The live entries. Positions count from 0, the first one. Not thread-safe.
+    """The live entries. Positions count from 0, the first entry. Not thread-safe.
 
-    Entries become *placed* in order, when they are durable in the segment file; only placed commands can be
-    forgotten. ``unplaced`` has the places of the others in the next write.
+    Entries become *placed*, in order, once they are durable in the segment file; only placed commands can be
+    forgotten. ``_unplaced`` holds the offsets of the others in the next write.
     """
 
     def __init__(self, read: Read) -> None:
@@ -34,8 +34,8 @@ class EntryLog:
         self._terms = array("Q")
         self._lengths = array("I")
         self._checksums = array("I")
-        self._offsets = array("Q")  # of the placed entries
-        self._offsets_next: array[int] | None = None  # of the placed entries, in the next segment
+        self._offsets = array("Q")  # file offsets of the placed entries
+        self._offsets_next: array[int] | None = None  # their offsets in the next segment
         self._unplaced: list[int] = []
         self._commands: list[bytes] = []  # of the last entries
         self._in_memory = 0
@@ -46,7 +46,7 @@ class EntryLog:
 
     @property
     def last(self) -> int:
-        """Index of the last entry; only if there is one."""
+        """The index of the last entry. Use only if there are entries."""
         return self.first + len(self._terms) - 1
 
     def term(self, position: int) -> int:
@@ -56,9 +56,9 @@ class EntryLog:
         return self._lengths[position]
 
     def entry(self, position: int) -> Entry:
-        """The entry with its command.
+        """Returns the entry at a position, with its command.
 
-        Raises RaftStopped if the file does not contain what was written there, OSError.
+        Raises OSError, or RaftStopped if the bytes in the file are not those written.
         """
         begin = len(self._terms) - len(self._commands)
         command = self._commands[position - begin] if position >= begin else self._stored(position)
@@ -74,7 +74,7 @@ class EntryLog:
         command = data[offset - begin : offset - begin + length]
         if len(command) != length or zlib.crc32(command) != self._checksums[position]:
             raise RaftStopped(
-                f"entry {self.first + position} of the log, at byte {offset} of its file, is not what was written "
+                f"entry {self.first + position} of the log, at byte {offset} of its file, is not the one written "
                 "there: do not delete the file, replace this replica or restore its disk"
             )
         return command
@@ -82,7 +82,7 @@ class EntryLog:
     # --- changes ----------------------------------------------------------------------------------------------
 
     def add(self, command: bytes, index: int, term: int, place: int) -> None:
-        """Appends an entry. ``place``: where the command begins in the next write."""
+        """Appends an entry. ``place``: the command's offset in the next write."""
         self._extend(command, index, term)
         self._unplaced.append(place)
         self._commands.append(command)
@@ -91,7 +91,7 @@ class EntryLog:
     def add_placed(self, command: bytes, index: int, term: int, offset: int) -> None:
         """Adds an entry found in the segment file, without keeping it in memory.
 
-        Only while no command is in memory.
+        Call it only while no command is in memory.
         """
         self._extend(command, index, term)
         self._offsets.append(offset)
@@ -105,7 +105,7 @@ class EntryLog:
         self.bytes += len(command)
 
     def cut_from(self, position: int) -> None:
-        """Removes the entry at the position and all after it."""
+        """Removes the entry at a position and all later ones."""
         self.bytes -= sum(self._lengths[position:])
         begin = len(self._terms) - len(self._commands)
         kept = max(position - begin, 0)
@@ -115,7 +115,7 @@ class EntryLog:
         self._cut_columns(slice(position, None))
 
     def drop_before(self, position: int) -> None:
-        """Forgets the entries before the position. Only while no next segment is being written."""
+        """Forgets the entries before a position. Call it only while no next segment is being written."""
         self.bytes -= sum(self._lengths[:position])
         begin = len(self._terms) - len(self._commands)
         gone = max(position - begin, 0)
@@ -136,14 +136,14 @@ class EntryLog:
     # --- places -----------------------------------------------------------------------------------------------
 
     def placed(self, begin: int, begin_next: int | None) -> None:
-        """Notes that the pending entries are durable, and begin at this byte of the file (and of the next one)."""
+        """Records that unplaced entries are durable: they start at ``begin``, in the next file at ``begin_next``."""
         if self._offsets_next is not None and begin_next is not None:
             self._offsets_next.extend(begin_next + place for place in self._unplaced)
         self._offsets.extend(begin + place for place in self._unplaced)
         self._unplaced.clear()
 
     def moving(self, offsets: array[int] | None) -> None:
-        """Notes that the next segment is being written, with all entries at these places; ``None`` if it was given
+        """Records that the next segment is being written, with the entries at ``offsets``; ``None`` if it was given
         up.
         """
         self._offsets_next = offsets
@@ -155,7 +155,7 @@ class EntryLog:
         self._read, self._window = read, (0, b"")
 
     def forget_commands(self, keep: int) -> None:
-        """Forgets older commands: keeps about ``keep`` bytes of the newest, and those that are not placed."""
+        """Forgets older commands; keeps about ``keep`` bytes of the newest, and all that are not placed."""
         if self._in_memory <= 2 * keep:
             return
         begin = len(self._terms) - len(self._commands)
@@ -166,7 +166,7 @@ class EntryLog:
         del self._commands[:gone]
 
     def copy(self) -> EntryLog:
-        """A copy of the present state."""
+        """Returns a copy that later changes do not affect."""
         other = EntryLog(self._read)
         other.first = self.first
         other._terms, other._lengths = self._terms[:], self._lengths[:]

@@ -44,7 +44,7 @@ Done = Callable[[ProposalOutcome], None]
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """A command to commit. It is answered once, at its deadline at the latest."""
+    """A command to commit, answered exactly once, at the latest at its deadline."""
 
     command: bytes
     deadline: float
@@ -67,7 +67,7 @@ Outcome = tuple[Done, ProposalOutcome]
 
 @dataclass(slots=True)
 class StepResult:
-    """The output of a step; everything it depends on is durable."""
+    """The output of a step. Everything that it depends on is durable."""
 
     messages: Out = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -75,7 +75,7 @@ class StepResult:
 
 @dataclass(eq=False, kw_only=True)
 class RaftGroup:
-    """Implements ``api.Group``. ``propose`` and ``state`` are thread-safe; all else is for the host's thread."""
+    """Implements ``api.Group``. Methods not marked thread-safe are for the host's thread."""
 
     number: int
     name: str
@@ -113,7 +113,7 @@ class RaftGroup:
     def propose(self, command: bytes, *, timeout: float, done: Done) -> None:
         """See ``api.Group``. Raises ValueError for a command above COMMAND_BYTES_MAX."""
         if len(command) > COMMAND_BYTES_MAX:
-            raise ValueError(f"raft: a command of {len(command)} bytes, at most {COMMAND_BYTES_MAX} are allowed")
+            raise ValueError(f"raft: a command has {len(command)} bytes; at most {COMMAND_BYTES_MAX} are allowed")
         proposal = Proposal(command, self.clock.monotonic() + timeout, done)
         with self._lock:
             state = self._published
@@ -129,7 +129,7 @@ class RaftGroup:
         """Asks the leader to let another replica lead (``None`` means the most up-to-date one). Best effort: watch
         ``state``.
 
-        Proposals wait until that replica leads, or has failed to within the time of an election.
+        Proposals wait until that replica leads, or until the time of an election has passed.
         """
         if to is not None and to not in self.peers:
             raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self.peers}")
@@ -157,14 +157,14 @@ class RaftGroup:
     # --- the host's thread ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Reads the disk. Raises RaftStopped if it is damaged or lacks something that was promised."""
+        """Reads the group's files. Raises RaftStopped if they are damaged, or lack a promised vote or entry."""
         self.disk.make_dir(self.directory)
         self._store = SnapshotStore(self.directory, self.disk)
         self._journal = journal = Journal(self.directory, self.disk, self.options.log_memory)
         info = self._store.info
         if info is not None:
             if len(journal) == 0:
-                raise RaftStopped(f"{self.directory} has a snapshot and no journal: its term and vote are lost")
+                raise RaftStopped(f"{self.directory} has a snapshot but no journal: its term and vote are lost")
             journal.align(info.index, info.term)
             self.machine.restore(self._store.chunks())
         elif len(journal) and journal.first > 1:
@@ -189,7 +189,7 @@ class RaftGroup:
         self._publish(self.clock.monotonic())
 
     def connect(self, peer: str, up: bool) -> None:
-        """Notes if a peer was heard from lately."""
+        """Records whether a peer was heard from recently."""
         self._core.connect(peer, up)
         self._resting.disturb()
         self.due = -_NEVER
@@ -198,7 +198,7 @@ class RaftGroup:
         return now >= self.due or bool(self._queue) or self._hand_over is not None
 
     def step(self, messages: Sequence[tuple[str, codec.Message]]) -> StepResult:
-        """Makes one step. The replica must stop after any exception."""
+        """Handles messages, timers and proposals in one step. The replica must stop after any exception."""
         now = self.clock.monotonic()
         with library_time(lambda: now):  # the same time throughout the step
             if self._resting.sleeps_on(messages, wanted=bool(self._queue) or self._hand_over is not None):
@@ -231,7 +231,7 @@ class RaftGroup:
         return result
 
     def _sync(self) -> bool:
-        """True if everything so far is durable. If not, the replica pauses; the others continue without it."""
+        """Syncs the journal. False if the disk is full: the replica pauses, and the others continue without it."""
         try:
             self._journal.sync()
         except DiskFull:
@@ -241,7 +241,7 @@ class RaftGroup:
         return True
 
     def _keep_still(self, now: float) -> StepResult:
-        """Handles a full disk: only fails waiting proposals."""
+        """Makes a step on a full disk: fails waiting proposals and does nothing else."""
         if not now < self.due < _NEVER:  # at rest, or alone, no step was planned for a retry
             self.due = now + self.options.disk_retry
         held, self._outcomes = self._outcomes, []
@@ -254,7 +254,7 @@ class RaftGroup:
         return result
 
     def _tell_to_go_on(self, now: float) -> Out:
-        """Tells resting followers not to wait; otherwise they would wait as long as this leader's process lives."""
+        """Tells resting followers not to wait for this leader; else they would wait as long as its process lives."""
         core = self._core
         if not core.leads() or now - self._still_said_at < self.options.disk_retry:
             return []
@@ -262,7 +262,7 @@ class RaftGroup:
         return [(peer, codec.KeepsStill(core.term())) for peer in self.peers if core.connected(peer)]
 
     def close(self, *, healthy: bool) -> list[Outcome]:
-        """Ends the group; the fate of open proposals is unknown from now on."""
+        """Ends the group; answers open proposals Unknown."""
         with self._lock:
             self._closed = True
             state = self._published
@@ -343,8 +343,8 @@ class RaftGroup:
         self._out += self._installer.receive(peer, chunk)
 
     def _mend_snapshot(self, now: float) -> None:
-        """Handles a follower's report of a damaged snapshot: if our file is corrupt, the state in memory is written
-        again.
+        """Handles a follower's report of a damaged snapshot: if our file is corrupt, writes it again from the state
+        in memory.
         """
         if self._store.writing or now < self._snapshot_after or not self._store.damage():
             return
@@ -354,13 +354,13 @@ class RaftGroup:
     # --- elections --------------------------------------------------------------------------------------------
 
     def _stand_if_told(self) -> None:
-        """Stands for election if told to. Called after all messages: one after the order would delay the election."""
+        """Stands for election if told to. Called after all messages: a later message would delay the election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1
 
     def _let_lead(self, now: float) -> None:
-        """Tells the chosen replica to stand, once it has all entries and nothing is in flight."""
+        """Tells the chosen replica to stand for election, once it has all entries and nothing is in flight."""
         hand_over, core = self._hand_over, self._core
         if hand_over is None:
             return
@@ -408,11 +408,11 @@ class RaftGroup:
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
     def _snapshot_failed(self) -> None:
-        """Handles a snapshot that failed for lack of disk space: it is not retried at once."""
+        """Delays the next snapshot after one failed for lack of disk space."""
         self._snapshot_after = self.clock.monotonic() + 4 * self.options.disk_retry
 
     def _compact(self, now: float) -> None:
-        """Requests a snapshot if the log has grown, unless a follower is just receiving the present one."""
+        """Requests a snapshot if the log has grown, but not yet while a follower is receiving the present one."""
         info = self._store.info
         options = self.options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
@@ -467,7 +467,7 @@ class RaftGroup:
             self._answer(heapq.heappop(deadlines)[2], Unknown())
 
     def _settle(self) -> None:
-        """Answers proposals of a term that is over as unknown; those never proposed must go to another replica."""
+        """Answers Unknown to proposals of an ended term, and NotLeader to those not proposed yet if not leading."""
         core = self._core
         term = core.term() if core.leads() else -1
         if self._in_flight:

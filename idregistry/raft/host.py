@@ -1,4 +1,4 @@
-"""A replica: one thread that drives all its groups, and sleeps when none has work."""
+"""Runs a replica: one thread drives all its groups, and sleeps when none has work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SLEEP_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """A group to add (``machine``), or to remove (``None``)."""
+    """A group to add, or to remove if ``machine`` is ``None``."""
 
     number: int
     machine: StateMachine | None
@@ -43,9 +43,9 @@ class _Change:
 
 
 class RaftHost:
-    """All groups of one replica. Call ``start`` and ``stop``, or, in a simulation, ``open`` and ``pump``.
+    """Runs all groups of one replica. Call ``start`` and ``stop``, or, in a simulation, ``open`` and ``pump``.
 
-    Groups are also added and removed while it runs. The caller knows which groups should exist; the groups present at
+    Groups can be added and removed while it runs. The caller knows which groups should exist; the groups present at
     the last stop are listed on disk (``identity.known_groups``), so that each is opened at the start, before anything
     is sent. Replicas need not agree at every moment: messages to a missing group are lost, which Raft tolerates.
 
@@ -70,7 +70,7 @@ class RaftHost:
     ) -> None:
         """``peers``: all replicas, including this one: name -> host:port.
 
-        ``network``: ``None`` means gRPC between them, in plain text if ``tls`` is ``None``.
+        ``network``: ``None`` means gRPC, in plain text if ``tls`` is ``None``.
         """
         if name not in peers:
             raise ValueError(f"raft: {name} is not among the replicas {sorted(peers)}")
@@ -117,7 +117,7 @@ class RaftHost:
 
     @property
     def writable(self) -> bool:
-        """False while the disk is full; the replica takes no part then, and resumes by itself once there is room."""
+        """False while the disk is full: the replica then takes no part, and resumes by itself once there is room."""
         return all(group.state().writable for group in self._groups.values())
 
     def group(self, number: int) -> Group:
@@ -130,11 +130,11 @@ class RaftHost:
         return sorted(self._groups)
 
     def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
-        """Opens a group while the replica runs; the future is done when the group is durable and takes part.
+        """Adds a group while the replica runs. The future is done when the group is durable and takes part.
 
-        For a group that is new on this replica: a large existing one would block the others while it is read (give it
-        to the constructor). Waits while the disk is full. The future gets RaftStopped if the group was removed here
-        before, or the replica ended first. Raises ValueError if the group is present, or there are GROUPS_MAX.
+        Only for a group that is new on this replica: a large existing one would block the others while it is read, so
+        give it to the constructor. Waits while the disk is full. The future gets RaftStopped if the group was removed
+        before, or the replica stopped first. Raises ValueError if the group is present, or there are GROUPS_MAX.
         Thread-safe.
         """
         with self._lock:
@@ -146,10 +146,10 @@ class RaftHost:
             return self._queue_change(_Change(number, machine))
 
     def remove_group(self, number: int) -> Future[Group | None]:
-        """Permanently ends a group and deletes its files: open proposals are answered Unknown, its number is noted.
+        """Permanently ends a group and deletes its files. Open proposals are answered Unknown.
 
-        For a group that no replica needs any more. The future is done when this is durable. Raises KeyError if the
-        group is not present. Thread-safe.
+        Only for a group that no replica needs any more; its number is never used again. The future is done when the
+        removal is durable. Raises KeyError if the group is not present. Thread-safe.
         """
         with self._lock:
             if number not in self._groups or any(change.number == number for change in self._changes):
@@ -164,7 +164,7 @@ class RaftHost:
             self._network.add_to_server(server)
 
     def hang_up(self) -> None:
-        """Ends the peers' streams to the server of ``add_to_server``; call on its event loop."""
+        """Ends the peers' streams to the server of ``add_to_server``. Call it on that server's event loop."""
         from photon.idregistry.raft.wire import GrpcNetwork
 
         if isinstance(self._network, GrpcNetwork):
@@ -176,7 +176,7 @@ class RaftHost:
         return any(group.waited_for for group in self._groups.values())
 
     def start(self) -> None:
-        """Starts the thread; returns once the disks are read and it runs. Raises the errors of reading."""
+        """Starts the thread; returns once the groups are read and it runs. Raises the errors of reading."""
         if self._thread is not None:
             raise RuntimeError("raft: a host can start only once")
         ready = threading.Event()
@@ -188,7 +188,7 @@ class RaftHost:
             raise self.failure
 
     def stop(self) -> None:
-        """Ends the thread; open proposals are answered Unknown first. Idempotent."""
+        """Ends the thread, after answering open proposals Unknown. Idempotent."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -228,9 +228,9 @@ class RaftHost:
     # --- the driving thread -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Reads the disks and joins the network.
+        """Reads the groups' files and joins the network.
 
-        For a simulation, which has no thread; otherwise ``start`` does it.
+        For a simulation, which has no thread; otherwise ``start`` does this.
         """
         self._identity = Identity(
             disk=self._disk,
@@ -340,7 +340,7 @@ class RaftHost:
         return RaftStopped(f"replica {self._name} has stopped")
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
-        """Queues a change. Call it with the lock held."""
+        """Queues a group to add or remove. Call it with the lock held."""
         change.done.set_running_or_notify_cancel()  # so it cannot be cancelled any more
         if self._ended:
             change.done.set_exception(self._over())
@@ -350,7 +350,7 @@ class RaftHost:
         return change.done
 
     def _change_groups(self, now: float) -> None:
-        """Makes one change per round, as each takes several syncs."""
+        """Adds or removes at most one group per round, as each change takes several syncs."""
         if not self._changes or now < self._change_after:
             return
         assert self._identity is not None
@@ -380,7 +380,7 @@ class RaftHost:
             change.done.set_result(group)
 
     def _add_now(self, identity: Identity, number: int, machine: StateMachine) -> RaftGroup:
-        """Adds a group. Its votes and entries leave this replica only after its directory and name are durable."""
+        """Adds a group. Its votes and entries leave this replica only after its directory and number are durable."""
         group = self._make_group(number, machine)
         try:
             group.open()
@@ -396,7 +396,7 @@ class RaftHost:
         return group
 
     def _remove_now(self, identity: Identity, number: int) -> None:
-        """Notes the removal before deleting anything, as a journal missing without a note counts as lost."""
+        """Removes a group. Records this before deleting files: otherwise a missing journal would count as lost."""
         identity.unmade(number)
         group = self._groups.get(number)
         if group is not None:  # otherwise a full disk stopped the deletion, which now continues
@@ -447,7 +447,7 @@ class RaftHost:
                 self._network.send(peer, messages)
 
     def _signs_due(self) -> float:
-        """The time to send the next sign of life, or to notice that one is missing."""
+        """Returns when to send the next sign of life, or to notice that a peer's is missing."""
         sent = (at + self._options.ping for at in self._sent.values())
         missed = (self._heard[peer] + self._options.peer_silence for peer in self._connected)
         return min((*sent, *missed), default=_NEVER)

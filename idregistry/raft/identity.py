@@ -1,13 +1,13 @@
-"""Identifies the replica of a directory, so that a wiped or swapped disk does not rejoin under its old name.
+"""Identifies the replica that owns a directory, so that a wiped or swapped disk cannot rejoin under its old name.
 
 A replica that lost its log and vote, and votes again, can destroy acknowledged entries. So a new directory gets a
-random id; each peer notes it durably when it first hears it, and from then on refuses another id under the same name.
+random id; each peer records it durably when first hearing it, and then refuses another id under the same name.
 
-It also notes the groups that this replica has: a missing journal is noticed at the next start, groups added at
+The file also lists the groups that this replica has: a missing journal is noticed at the next start, groups added at
 run time are found again (``known_groups``), and a removed group is never opened again under its number.
 
 The membership is stored there, too: the deployment file only gives the membership of a new directory. ``follow``
-notes the next one, and the next start adopts it.
+records the next one, and the next start adopts it.
 
 File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``.
 """
@@ -61,12 +61,12 @@ class Membership:
 class KnownGroups:
     """A replica's groups according to its directory, ascending."""
 
-    present: tuple[int, ...]  # groups whose journals exist: to be opened at the next start
-    removed: tuple[int, ...]  # groups removed here, whose numbers never return
+    present: tuple[int, ...]  # groups whose journals exist, to open at the next start
+    removed: tuple[int, ...]  # groups removed here; their numbers are never used again
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
-    """Returns the groups noted in a directory, before a ``RaftHost`` is made there. Raises RaftStopped, OSError."""
+    """Returns a directory's groups. Call it before making a ``RaftHost`` there. Raises RaftStopped, OSError."""
     path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())
@@ -90,7 +90,7 @@ def membership(disk: Disk, directory: Path, configured: Membership) -> Membershi
     members = {name: configured.members.get(name) or address for name, address in known.items()}
     missing = [name for name, address in members.items() if not address]
     if missing:
-        raise RaftStopped(f"{path} has the members {sorted(known)}: name the address of {', '.join(missing)}")
+        raise RaftStopped(f"{path} has the members {sorted(known)}: give the address of {', '.join(missing)}")
     return Membership(epoch, members)
 
 
@@ -99,7 +99,7 @@ def group_directory(directory: Path, group: int) -> Path:
 
 
 def delete_group(disk: Disk, directory: Path, group: int) -> None:
-    """Deletes a group's files; its empty directory stays. Only after the group was noted as removed."""
+    """Deletes a group's files; its empty directory stays. Call it only after ``Identity.unmade``."""
     here = group_directory(directory, group)
     names = disk.names(here)
     for name in names:
@@ -109,7 +109,7 @@ def delete_group(disk: Disk, directory: Path, group: int) -> None:
 
 
 class Identity:
-    """This replica's identity, and those it knows of its peers. ``check`` is thread-safe."""
+    """This replica's identity, and its peers' identities as far as known. ``check`` is thread-safe."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Identity:
         groups: Collection[int],
         entropy: Callable[[int], bytes],
     ) -> None:
-        """Reads or creates the directory's identity. ``members``: as a mapping it has their addresses.
+        """Reads or creates the directory's identity. ``members``: names; a mapping also gives their addresses.
 
         Raises RaftStopped if the identity is not this replica's.
         """
@@ -140,24 +140,24 @@ class Identity:
         self.hello = Hello(name, self._record.disk, epoch)
 
     def made(self, groups: Collection[int]) -> None:
-        """Notes that the groups' journals exist."""
+        """Records durably that the groups' journals exist."""
         with self._lock:
             known = sorted({*self._record.groups, *groups})
             if known != self._record.groups:
                 self._write(msgspec.structs.replace(self._record, groups=known))
 
     def unmade(self, group: int) -> None:
-        """Notes that the group is removed: its files may be deleted, and its number is never reused."""
+        """Records durably that a group is removed: its files may be deleted, and its number is never reused."""
         with self._lock:
             record = self._record
             left = [each for each in record.groups if each != group]
             self._write(msgspec.structs.replace(record, groups=left, removed=sorted({*record.removed, group})))
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> str:
-        """Notes the next membership durably; the next start adopts it.
+        """Records the next membership durably; the next start adopts it.
 
-        Never notes another one for the same epoch, so no two memberships can each have a majority. From now on
-        replicas outside it are ignored. Returns why it refused, empty if done. Raises OSError.
+        Never records another one for the same epoch, so no two memberships can each have a majority. From now on
+        ignores replicas outside it. Returns the reason for a refusal, or an empty string. Raises OSError.
         """
         with self._lock:
             record = self._record
@@ -182,7 +182,7 @@ class Identity:
         return tuple(self._record.removed)
 
     def check(self, hello: Hello) -> Refused | None:
-        """Decides if a peer is accepted (``None`` if so); durably notes its disk the first time."""
+        """Decides whether to accept a peer; ``None`` means yes. Durably records its disk the first time."""
         record = self._record
         if record.following is not None and hello.name not in record.following[1]:
             return Refused(f"{record.name} has agreed to members without {hello.name}: it was replaced", fatal=False)
@@ -207,7 +207,7 @@ class Identity:
                 try:
                     self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
                 except OSError as e:  # usually a full disk; written again as a whole at the next try
-                    return Refused(f"{record.name} cannot note the disk of {hello.name}: {e}", fatal=False)
+                    return Refused(f"{record.name} cannot record the disk of {hello.name}: {e}", fatal=False)
         return None
 
     def _verify(self, directory: Path, name: str, members: list[str], epoch: int, groups: Collection[int]) -> None:
@@ -216,7 +216,7 @@ class Identity:
             raise RaftStopped(f"{self._path} belongs to replica {record.name}, not {name}")
         if epoch < record.epoch or (epoch == record.epoch and members != record.members):
             raise RaftStopped(
-                f"{self._path} is of membership {record.epoch} {record.members}, started with {epoch} {members}: "
+                f"{self._path} is of membership {record.epoch} {record.members}, but started with {epoch} {members}: "
                 f"members change only together with a higher epoch"
             )
         for group in record.groups:
@@ -245,7 +245,7 @@ class Identity:
             raise RaftStopped(f"{directory} was not filled completely: repeat the interrupted command")
 
     def _write(self, record: _Record) -> None:
-        """Writes the record, which counts only once it is durable."""
+        """Writes the record durably, and only then uses it."""
         body = msgspec.msgpack.encode(record)
         self._disk.replace(self._path, _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body)
         self._record = record

@@ -1,4 +1,4 @@
-"""The log, term and vote of one group on disk.
+"""Keeps the log, term and vote of one group on disk.
 
 One segment file is live at a time, ``journal-<16 digits>.log``; ``segment_file.py`` has its layout.
 
@@ -46,8 +46,8 @@ SLICE_BYTES = 1 << 20
 
 
 class Move:
-    """A journal on its way to its next segment: written slice by slice next to the live one, which continues
-    meanwhile.
+    """Moves a journal to its next segment, which is written slice by slice while the live segment stays in
+    use.
 
     First come the entries that were live at the beginning, then those appended to the live segment since, in the same
     order. When nothing is left, the new segment is whole and durable, and replaces the old one. After an OSError it
@@ -57,7 +57,7 @@ class Move:
     def __init__(
         self, path: Path, disk: Disk, header: bytes, alive: Iterator[bytes], frame: Callable[[int, int, bytes], bytes]
     ) -> None:
-        """``path``: the temporary file. ``alive``: payloads. ``frame`` (number, durable bytes, payload): a frame."""
+        """``path``: temporary file. ``alive``: payloads. ``frame``: (number, durable bytes, payload) -> a frame."""
         self._path = path
         self._disk = disk
         self._header = header
@@ -71,7 +71,7 @@ class Move:
         self._later.append(payload)
 
     def step(self) -> int | None:
-        """Writes and syncs a slice; returns the file's bytes once it is whole. Raises OSError."""
+        """Writes and syncs a slice; returns the file's size once it is complete, else ``None``. Raises OSError."""
         file = self._file
         parts: list[bytes] = []
         if file is None:
@@ -109,14 +109,14 @@ class Move:
 
 
 class Journal:
-    """Implements the library's journal. Changes are in memory until ``sync``. Not thread-safe.
+    """Implements the library's journal. Changes stay in memory until ``sync``. Not thread-safe.
 
     Raises RaftStopped for damaged files, OSError if writing fails; after either the replica must stop. After DiskFull
     nothing that is not synced may leave the replica, and ``sync`` must be called again before anything else.
     """
 
     def __init__(self, directory: Path, disk: Disk, memory: int = LOG_MEMORY_BYTES) -> None:
-        """``memory``: approximate bytes of the newest commands to keep; older ones are read when needed."""
+        """``memory``: how many bytes of the newest commands to keep, roughly; older ones are read when needed."""
         self._directory = directory
         self._disk = disk
         self._memory = memory
@@ -154,7 +154,7 @@ class Journal:
         self._rewrite = True
 
     def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802 - the library's name
-        """Removes the entry at the position in the list, and all after it."""
+        """Removes the entry at a position in the list, and all later ones."""
         if position >= len(self._log):
             return
         self._log.cut_from(position)
@@ -162,7 +162,7 @@ class Journal:
             self._pending += CUT.pack(KIND_CUT, self._log.first + position)
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - the library's name
-        """Removes the entries before the position; the file is shortened by the next syncs."""
+        """Removes the entries before a position; the next syncs shorten the file."""
         if position <= 0:
             return
         self._give_up_move()
@@ -176,9 +176,9 @@ class Journal:
     def __getitem__(self, item: slice) -> list[Entry]: ...
 
     def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
-        """Returns a slice of entries.
+        """Returns a slice of entries, or a single one.
 
-        For single entries, often requested, the library needs only index and term, no command.
+        A single entry has no command: the library asks for it often, and only for its index and term.
         """
         log = self._log
         if isinstance(item, slice):
@@ -236,23 +236,23 @@ class Journal:
         return self._log.term(index - self._log.first)
 
     def bytes_of(self, first: int, last: int) -> int:
-        """Returns the size of these entries' commands."""
+        """Returns the total size of the commands of entries ``first`` to ``last``."""
         return sum(map(self._log.length, range(first - self.first, last + 1 - self.first)))
 
     def entry_at(self, index: int) -> Entry:
-        """The entry with its command, from memory or disk."""
+        """Returns an entry with its command, from memory or disk."""
         return self._log.entry(index - self._log.first)
 
     def align(self, index: int, term: int) -> None:
         """Makes the log continue a snapshot of the state after entry (index, term).
 
-        Entries after it stay if the log contains that same entry; otherwise only the snapshot remains. A process
-        killed between installing a snapshot and cutting the log leaves this work for its next start.
+        Later entries stay if the log contains that very entry; otherwise the log is emptied. If a process is killed
+        between installing a snapshot and cutting the log, its next start does this.
         """
         if len(self._log) and self.first > index:
             raise RaftStopped(
-                f"journal {self._directory} begins at entry {self.first}, its snapshot ends at {index}: entries "
-                f"between are missing; replace this replica or restore its disk"
+                f"journal {self._directory} begins at entry {self.first}, but its snapshot ends at {index}: entries "
+                f"in between are missing; replace this replica or restore its disk"
             )
         if len(self._log) and index <= self.last and self.term_at(index) == term:
             return
@@ -268,7 +268,7 @@ class Journal:
         self.deleteEntriesTo(position)
 
     def sync(self) -> None:
-        """Makes everything so far durable: one write and one fdatasync, or a new segment."""
+        """Makes all changes durable: one write and one fdatasync, or a new segment."""
         if self._rewrite:
             self._give_up_move()
             with no_space(self._directory):
@@ -304,11 +304,11 @@ class Journal:
 
     @property
     def moving(self) -> bool:
-        """True if the next ``sync`` has work in any case."""
+        """True if a move to the next segment is under way or due, so that ``sync`` has work."""
         return self._move is not None or self._move_wanted
 
     def _move_on(self, move: Move) -> None:
-        """Writes one slice of the next segment, which becomes the live one with the last slice."""
+        """Writes one slice of the next segment; the last slice makes it the live one."""
         try:
             with no_space(self._directory):
                 size = move.step()
@@ -372,7 +372,7 @@ class Journal:
         )
 
     def _put_in_place(self, segment: int, frames: int, size: int) -> None:
-        """Makes the temporary file, whole and durable, the live segment."""
+        """Makes the complete and durable temporary file the live segment."""
         path = self._path(segment)
         self._disk.rename(self._directory / "journal.tmp", path)
         self._disk.sync_dir(self._directory)
@@ -417,7 +417,7 @@ class Journal:
                 if len(command) != length or not is_command(command):
                     raise Damaged(f"entry {index} is not a command")
                 if len(self._log) and index != self.last + 1:
-                    raise Damaged(f"entry {index} follows {self.last}")
+                    raise Damaged(f"entry {index} follows entry {self.last}")
                 self._log.add_placed(command, index, term, begin + at - length)
             elif kind == KIND_TERM:
                 _, self._term, length = TERM.unpack_from(payload, at)
@@ -428,7 +428,7 @@ class Journal:
                 _, index = CUT.unpack_from(payload, at)
                 at += CUT.size
                 if not len(self._log) or index <= self.first:
-                    raise Damaged(f"a cut at entry {index} before its first")
+                    raise Damaged(f"a cut at entry {index}, before the first entry")
                 self.deleteEntriesFrom(index - self.first)
             else:
                 raise Damaged(f"record of unknown kind {kind}")
@@ -441,7 +441,7 @@ def segments_in(disk: Disk, directory: Path) -> list[int]:
 
 
 def _frame_ends(entries: EntryLog, size: int) -> list[int]:
-    """The ends of a new segment's frames, as positions in the entries; the first frame begins with ``size`` bytes."""
+    """Returns where a new segment's frames end, as entry positions. The first frame starts with ``size`` bytes."""
     ends = []
     for position in range(len(entries)):
         size += ENTRY.size + entries.length(position)
@@ -452,7 +452,7 @@ def _frame_ends(entries: EntryLog, size: int) -> list[int]:
 
 
 def _offsets(entries: EntryLog, ends: Sequence[int], size: int) -> tuple[array[int], int]:
-    """The commands' offsets in a new segment with these frames, and its size in bytes."""
+    """Returns the commands' offsets in a new segment with these frames, and the segment's size in bytes."""
     offsets = array("Q")
     at, begin = HEADER_BYTES + size, 0
     for end in ends:

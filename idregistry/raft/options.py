@@ -11,7 +11,7 @@ from pathlib import Path
 from photon.config.errors import PhotonError
 
 COMMAND_BYTES_MAX = 1 << 20  # a larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB
-# One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX.
+# Largest message between replicas: no more entries are added once they reach COMMAND_BYTES_MAX.
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
 FRAME_BYTES_MAX = 3 << 20  # messages in one frame on the wire (a single message always fits)
 FRAME_MESSAGES_MAX = 4096
@@ -19,7 +19,7 @@ ENTRIES_MAX = 1024  # entries in one append message
 APPLIED_AT_ONCE = 64  # entries applied per step: some 20 ms for small ones, 200 ms for full ones
 APPLIED_FEW = 8  # entries that a follower applies as one in a stream, if they have fewer than APPLIED_BYTES
 APPLIED_BYTES = 64 << 10
-ENTRY_COST = 4 << 10  # replaying an entry costs as much as this many bytes of full ones, however small it is
+ENTRY_COST = 4 << 10  # replaying even a small entry costs as much as this many bytes of large ones
 APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way to one peer
 # Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long.
 SNAPSHOT_SLICE_BYTES = 1 << 20
@@ -50,8 +50,8 @@ class RaftOptions:
     disk_retry: float = 0.5  # interval of retries after a write failed on a full disk
     transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this time
     in_flight: int = 4  # entries of one group that are proposed and not yet committed
-    # The log is compacted when it exceeds both this and log_ratio of the last snapshot; each entry since then counts
-    # ENTRY_COST more than its size.
+    # The log is compacted when it exceeds both this and log_ratio times the last snapshot; each entry since then
+    # counts as its size plus ENTRY_COST.
     log_bytes: int = 16 << 20
     # Two bytes of a snapshot are written for each byte of the log, and a start reads half a snapshot more.
     log_ratio: float = 0.5
@@ -63,7 +63,7 @@ class RaftOptions:
     timer_grid: float = 0.02
     # A group without activity for this time stops its heartbeats and timers until something happens.
     rest_after: float = 1.0
-    epoch: int = 1  # of the membership: messages of another epoch are refused
+    epoch: int = 1  # the membership's epoch: messages of another epoch are refused
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat < self.election_min < self.election_max:
@@ -80,16 +80,16 @@ class RaftOptions:
 
 
 class RaftStopped(PhotonError):
-    """The replica must stop: damaged files, a broken invariant. The message says what, where and what to do."""
+    """The replica must stop: damaged files, a broken invariant. The message says where, and what to do."""
 
 
 class DiskFull(PhotonError):
-    """Nothing could be written; the replica waits for room and stays silent meanwhile."""
+    """A write failed because the disk is full; the replica waits for room and stays silent meanwhile."""
 
 
 @contextmanager
 def no_space(path: Path) -> Iterator[None]:
-    """Distinguishes a full disk, which is temporary, from failures after which files cannot be trusted."""
+    """Raises DiskFull for a full disk, which is temporary, unlike errors after which files cannot be trusted."""
     try:
         yield
     except OSError as e:

@@ -14,7 +14,7 @@ _NEVER = float("inf")
 
 
 class Canvassing:
-    """The pre-vote of one group on one replica. All calls inside ``library_time``."""
+    """Runs the pre-vote of one group on one replica. Call all methods inside ``library_time``."""
 
     def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
         self._core = core
@@ -24,7 +24,7 @@ class Canvassing:
         self._canvass = rules.Canvass(len(peers) + 1)
 
     def begin(self, now: float) -> list[tuple[str, Message]]:
-        """Returns vote requests to all replicas, once this one has heard no leader for long enough to stand."""
+        """Returns pre-vote requests to all peers, if this replica has heard no leader for long enough to stand."""
         core = self._core
         if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
             return []
@@ -35,9 +35,9 @@ class Canvassing:
         return [(peer, ask) for peer in self._peers]
 
     def asked(self, message: AskVotes, *, silence: float) -> WouldVote:
-        """Tells the requesting replica if this one would vote for it.
+        """Answers a peer's AskVotes: whether this replica would vote for it.
 
-        ``silence``: seconds since it heard its leader.
+        ``silence``: seconds since this replica heard its leader.
         """
         core = self._core
         if message.term - 1 > core.term():
@@ -55,7 +55,7 @@ class Canvassing:
         return WouldVote(message.term, core.term(), yes)
 
     def answered(self, peer: str, answer: WouldVote) -> None:
-        """Stands for election once a majority would vote for this replica."""
+        """Counts a peer's answer; stands for election once a majority would vote for this replica."""
         core = self._core
         if answer.term > core.term():
             core.learn(answer.term)

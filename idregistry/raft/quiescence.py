@@ -1,7 +1,7 @@
 """Stops heartbeats and timers of idle groups until something happens, so that they cost nothing.
 
 When everything in a group has been committed on all replicas for a while, its leader tells its followers to sleep
-(``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on only the
+(``Sleep``); once all connected followers have answered (``Asleep``), the leader rests, too. From then on only the
 leader's process must be alive: replicas hear from each other once a second, regardless of the groups they share,
 and a peer that falls silent, or comes back, wakes all groups. So does any message that is not part of going to sleep,
 and any proposal.
@@ -27,7 +27,7 @@ Messages = Sequence[tuple[str, Message]]
 
 
 class Resting:
-    """The rest of one group. All calls within ``library_time``."""
+    """Puts one group to rest and wakes it. Call all methods inside ``library_time``."""
 
     def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
         self._core = core
@@ -43,14 +43,14 @@ class Resting:
         self.rests = False
 
     def disturb(self) -> None:
-        """Notes an event not reported by a message; the next step wakes the group."""
+        """Makes the next step wake the group, after an event that no message reports."""
         self._disturbed = True
 
     # -- a step begins ------------------------------------------------------------------------------------------
     def sleeps_on(self, messages: Messages, *, wanted: bool) -> bool:
-        """True if the group keeps sleeping and only answers late messages of going to sleep.
+        """True if the group keeps resting, since ``messages`` are only late ones from before it rested.
 
-        ``wanted``: there is a proposal.
+        ``wanted``: there is a proposal, so that the group must wake.
         """
         return self.rests and not wanted and not self._disturbed and all(self._is_late(m) for _, m in messages)
 
@@ -65,7 +65,7 @@ class Resting:
         return out
 
     def wake(self, messages: Messages, now: float, heard_at: float) -> float:
-        """Starts heartbeats and timers again.
+        """Ends the group's rest: starts heartbeats and timers again.
 
         Returns when the leader was last heard: ``heard_at``, unless the group rested as a follower.
         """
@@ -98,9 +98,9 @@ class Resting:
 
     # -- a step ends --------------------------------------------------------------------------------------------
     def settle(self, *, idle: bool, now: float) -> Out:
-        """Ends a step. ``idle``: nothing is waiting, being written or being read here.
+        """Decides at the end of a step whether the group may rest; returns the messages to send.
 
-        Returns the messages to send; afterwards the group may rest.
+        ``idle``: nothing is waiting, being written or being read here.
         """
         told, self._told = self._told, None
         core, last = self._core, self._journal.last

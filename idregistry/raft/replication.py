@@ -1,8 +1,8 @@
-"""A leader's messages to its followers: entries with flow control, heartbeats, snapshots piece by piece.
+"""Sends a leader's messages to its followers: entries with flow control, heartbeats, snapshots piece by piece.
 
-In a stream of entries, only as many followers as make a majority with the leader get each at once: those that answer
-soonest. The others get all since their last message once a heartbeat. So a stream costs three replicas little more
-than half the messages, syncs and turns. A follower that falls behind in answering is replaced with the next entry.
+In a stream of entries, each entry goes at once only to the fastest followers that make a majority with the leader.
+The others get all new entries once per heartbeat. So with three replicas a stream costs little more than half the
+messages, syncs and turns. If a follower becomes slow, the next entry goes to another one in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.idregistry.raft.options import (
 )
 from photon.idregistry.raft.snapshot import SnapshotStore
 
-STREAM = 2  # heartbeats: entries that follow others within this time belong to a stream
+STREAM = 2  # in heartbeats: entries that follow others within this time belong to a stream
 
 _NEVER = float("inf")
 
@@ -42,20 +42,20 @@ class _Sending:
     commit: int = 0
     sent_at: float = -_NEVER  # when entries were last sent to it
     streams: bool = False  # the last entries came within a heartbeat of others: so will the next ones
-    waits_for: tuple[int, float] | None = None  # an entry it has not acknowledged, and when that was sent
-    takes: float = 0.0  # seconds from an entry to its acknowledgement, lately
+    waits_for: tuple[int, float] | None = None  # an entry it has not acknowledged, and when the entry was sent
+    takes: float = 0.0  # recent seconds from an entry to its acknowledgement
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
     def answers_in(self, now: float) -> float:
-        """Seconds from an entry to its acknowledgement, or more if the present one has waited longer."""
+        """Estimates the seconds from an entry to its acknowledgement; an unacknowledged entry's wait counts."""
         return max(self.takes, now - self.waits_for[1] if self.waits_for else 0.0)
 
 
 class Sender:
-    """The sender of one group on one replica; idle while the replica does not lead.
+    """Sends one group's messages from one replica; idle while the replica does not lead.
 
-    All calls inside ``library_time``.
+    Call all methods inside ``library_time``.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Sender:
         return self._core.leads() and any(each.transfer is not None for each in self._sending.values())
 
     def acknowledged(self, peer: str, ack: AppendAck, now: float) -> None:
-        """Takes a follower's acknowledgement of entries, in the present term."""
+        """Handles a follower's acknowledgement of entries in the present term."""
         core = self._core
         last = self._journal.last
         progress = rules.receive_ack(ack, core.progress(peer), term=core.term(), last=last)
@@ -96,7 +96,7 @@ class Sender:
                 sending.rewound_at = now
 
     def chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
-        """Takes a follower's acknowledgement of a piece of the snapshot, in the present term."""
+        """Handles a follower's acknowledgement of a snapshot piece in the present term."""
         self._core.progressed(peer, None)
         transfer = self._to(peer).transfer
         if transfer is None or transfer.index != ack.index:
@@ -107,7 +107,7 @@ class Sender:
         transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
 
     def send(self, now: float, out: Out) -> None:
-        """Adds due messages to ``out``."""
+        """Adds the messages that are due to ``out``."""
         core = self._core
         due, core.sends_due = core.sends_due, False
         if not due or not core.leads():
@@ -158,7 +158,7 @@ class Sender:
     def _send_snapshot(self, peer: str, now: float, sending: _Sending, heartbeat: bool, out: Out) -> None:
         info = self._store.info
         if info is None:
-            raise RaftStopped(f"no snapshot to send to {peer}, and the log begins at {self._journal.first}")
+            raise RaftStopped(f"there is no snapshot to send to {peer}, but the log begins at {self._journal.first}")
         transfer = sending.transfer
         if transfer is None or transfer.index != info.index:
             transfer = sending.transfer = _Transfer(info.index)

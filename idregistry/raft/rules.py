@@ -24,9 +24,9 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The library may take ``entries`` after ``prev_index``; empty entries mean that there is nothing new.
+    """The library may append ``entries`` after ``prev_index``; they are empty if there is nothing new.
 
-    After that the log equals the leader's up to ``matched``, and is committed up to ``commit``.
+    The log then equals the leader's up to ``matched``, and is committed up to ``commit``.
     """
 
     prev_index: int
@@ -38,7 +38,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The leader must send from ``next_index`` on."""
+    """The message was rejected: the leader must send entries from ``next_index`` on."""
 
     next_index: int
 
@@ -76,21 +76,21 @@ def receive_append(message: Append, log: LogView) -> Accepted | Rejected:
 def _not_committed(index: int, log: LogView) -> None:
     if index <= log.commit:
         raise RaftStopped(
-            f"entry {index} differs from the leader's, yet is committed here (up to {log.commit}): "
+            f"entry {index} differs from the leader's, but is committed here (up to {log.commit}): "
             f"two histories of one group; stop its replicas and compare their disks"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A leader's knowledge of one follower."""
+    """A follower's progress, as far as its leader knows."""
 
     matched: int
     next_index: int
 
 
 def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> Progress | None:
-    """The follower's progress after an acknowledgement; ``None`` if it is irrelevant now.
+    """Returns a follower's progress after an acknowledgement; ``None`` if the acknowledgement is outdated.
 
     Defects corrected: in the library acknowledgements carry no term, so a delayed one of an older term counts for
     entries that the follower never saw; a success can move next_index back, so that entries are sent again and again.
@@ -103,7 +103,7 @@ def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> 
 
 
 class Ballot:
-    """Votes of one term, each voter counted once: the library would count a duplicate message as two voters."""
+    """Counts the votes of one term, one per voter. The library would count a duplicate message as a second vote."""
 
     def __init__(self) -> None:
         self._term = 0
@@ -121,25 +121,25 @@ class Ballot:
 
 
 class Canvass:
-    """Asks before standing (pre-vote): a replica that was cut off from the leader does not disturb it on return.
+    """Counts pre-votes, so that a replica that was cut off from the leader does not disturb it when it returns.
 
     Defect corrected: a replica of the library that misses its leader raises its term at once; when it is heard again,
     all follow that term, and a healthy leader is lost.
     """
 
     def __init__(self, replicas: int) -> None:
-        """``replicas``: number of all replicas of the group, including this one."""
+        """``replicas``: number of replicas in the group, including this one."""
         self._needed = replicas // 2 + 1
         self._term = 0
         self._ballot = Ballot()
         self._yes = 0
 
     def begin(self, term: int) -> None:
-        """Starts asking again, for an election in ``term``. This replica's own vote is certain."""
+        """Starts a new count for an election in ``term``, with this replica's own vote."""
         self._term, self._ballot, self._yes = term, Ballot(), 1
 
     def count(self, voter: str, answer: WouldVote, *, term: int) -> bool:
-        """True if this answer makes a majority. ``term`` is the present one; the canvass is for the next."""
+        """True if this answer completes a majority. ``term``: the present term; the canvass is for the next."""
         if self._term != term + 1 or answer.asked != self._term or not answer.yes:
             return False
         if not self._ballot.count(voter, self._term):
@@ -154,8 +154,8 @@ class Canvass:
 def would_vote(
     message: AskVotes, *, term: int, last_index: int, last_term: int, leads: bool, silence: float, patience: float
 ) -> bool:
-    """True if a replica would vote for the asker: its log has all of ours, and no leader was heard for
-    ``patience``.
+    """True if this replica would vote for the asker: the asker's log is at least as up to date, and this replica
+    does not lead and has heard no leader for ``patience`` seconds.
     """
     complete = (message.last_term, message.last_index) >= (last_term, last_index)
     return message.term > term and complete and not leads and silence >= patience

@@ -1,4 +1,4 @@
-"""The segment file of a log: its bytes. Pure.
+"""Formats and parses a log's segment file. Pure.
 
 Layout, little-endian:
 
@@ -6,7 +6,7 @@ Layout, little-endian:
     frame    mark "PJF2", length u32, crc32(segment, number, synced, payload) u32, number u64, synced u64,
              payload of `length` bytes
 
-A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records: ENTRY
+A frame is one write followed by one fdatasync, with all records that a step of the group appended: ENTRY
 (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0. The first
 ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were durable
 when the frame was written. If nothing follows a synced frame at once, an empty frame records the sync; it is not
@@ -43,7 +43,7 @@ HEADER_BYTES = HEADER.size + CRC.size
 
 
 class Damaged(Exception):
-    """A damaged segment file; ``str()`` says what is wrong."""
+    """A segment file is damaged; ``str()`` names the fault."""
 
 
 def header(segment: int, sealed: int) -> bytes:
@@ -57,7 +57,7 @@ def frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
 
 
 def parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
-    """Returns (number, synced, payload) of the good frame at an offset, else None."""
+    """Returns (number, synced, payload) of the frame at an offset; ``None`` if there is no good frame."""
     if at + FRAME.size > len(data):
         return None
     mark, length, crc, number, synced = FRAME.unpack_from(data, at)
@@ -92,7 +92,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
             continue
         number, synced, payload = parsed
         if number != expected:
-            raise Damaged(f"frame {number} at byte {at} is in the place of {expected}")
+            raise Damaged(f"frame {number} at byte {at} is in the place of frame {expected}")
         durable = max(durable, synced)
         yield at + FRAME.size, payload
         at += FRAME.size + len(payload)
@@ -102,7 +102,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _durable_after(data: bytes, at: int, segment: int) -> int:
-    """The durable length of the file according to good frames after an offset."""
+    """Returns how many bytes of the file were durable, according to good frames after an offset."""
     durable = 0
     found = data.find(MARK, at + 1)
     while found >= 0:

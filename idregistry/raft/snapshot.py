@@ -1,4 +1,4 @@
-"""A group's snapshot on disk: the state after one entry, written in slices, replaced atomically, sent in pieces.
+"""Stores a group's snapshot, the state after one entry: writes it in slices, replaces it atomically, sends pieces.
 
 File ``snapshot``, little-endian: magic "PHOTSNAP", version u8, 7 zero bytes, index u64, term u64, crc32 u32; then
 frames (length u32, crc32 u32, bytes), one for each chunk of the state machine; then an end frame of length 0xFFFFFFFF
@@ -49,7 +49,7 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Identifies the snapshot being received, and its sender."""
+    """Identifies a snapshot being received, and its sender."""
 
     sender: str
     term: int
@@ -74,7 +74,7 @@ class _Writing:
 
 
 class SnapshotStore:
-    """A group's snapshot, the one being written, and the one being received. Not thread-safe.
+    """Holds a group's snapshot in place, one being written, and one being received. Not thread-safe.
 
     Raises RaftStopped for damaged files and OSError; after either the replica must stop. After DiskFull the snapshot
     being written or received is abandoned; the one in place is unchanged.
@@ -96,14 +96,14 @@ class SnapshotStore:
             self.info = SnapshotInfo(index, term, disk.size(self._path))
 
     def chunks(self) -> Iterator[bytes]:
-        """The state in the snapshot, each chunk checked. Raises RaftStopped."""
+        """Yields the snapshot's chunks after checking each. Raises RaftStopped."""
         return self._read_chunks(self._path)
 
     def read(self, offset: int) -> bytes:
         return self._disk.read(self._path, offset, TRANSFER_BYTES)
 
     def damage(self) -> str:
-        """Why the snapshot in place cannot be read; empty if it can. Reads all of it."""
+        """Reads the whole snapshot in place; returns the fault, or an empty string if there is none."""
         try:
             for _ in self.chunks():
                 pass
@@ -122,7 +122,7 @@ class SnapshotStore:
         return self._writing is not None
 
     def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Starts a snapshot. Chunks are drawn now, since the state changes; ``step`` draws Frozen ones."""
+        """Starts to write a snapshot. Draws all chunks now, before the state changes; ``step`` draws Frozen ones."""
         drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
         with self._kept_or_removed(self._writing_path, self._give_up_writing):
@@ -146,7 +146,7 @@ class SnapshotStore:
         for chunk in writing.chunks:
             if len(chunk) > SNAPSHOT_CHUNK_BYTES_MAX:
                 raise RaftStopped(
-                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} are allowed"
+                    f"a snapshot chunk has {len(chunk)} bytes; at most {SNAPSHOT_CHUNK_BYTES_MAX} are allowed"
                 )
             writing.count += 1
             parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
@@ -165,9 +165,9 @@ class SnapshotStore:
     # --- receiving a leader's ---------------------------------------------------------------------------------
 
     def receive(self, sender: str, chunk: Chunk) -> int:
-        """Takes a piece if it is the next one; returns the offset wanted next, or ``total`` once everything arrived.
+        """Stores a piece if it is the next one; returns the next offset needed, or ``total`` after the last piece.
 
-        A piece from another sender, term or snapshot starts again at 0.
+        A piece from another sender, term or snapshot starts the transfer again at 0.
         """
         incoming = self._incoming
         key = Key(sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
@@ -187,7 +187,7 @@ class SnapshotStore:
         return self._incoming.key if self._incoming is not None else None
 
     def incoming_chunks(self) -> Iterator[bytes]:
-        """The state in the received snapshot, each chunk checked. Raises RaftStopped if it is damaged."""
+        """Yields the received snapshot's chunks after checking each. Raises RaftStopped if it is damaged."""
         incoming = self._incoming
         assert incoming is not None
         if self._read_header(self._incoming_path) != (incoming.key.index, incoming.key.index_term):
@@ -216,7 +216,7 @@ class SnapshotStore:
 
     @contextmanager
     def _kept_or_removed(self, path: Path, give_up: Callable[[], None]) -> Iterator[None]:
-        """Closes the file; on a full disk removes it, as a partial one is useless."""
+        """On a full disk, gives up and removes the file, as a partial one is useless. Raises DiskFull."""
         try:
             with no_space(path):
                 yield
@@ -276,7 +276,7 @@ def frames(disk: Disk, path: Path, peek: int = 0) -> Iterator[tuple[int, int, by
 
 
 def read_chunk(disk: Disk, path: Path, at: int, length: int) -> bytes:
-    """The chunk whose frame is at this offset, checked. Raises RaftStopped."""
+    """Reads and checks the chunk whose frame is at an offset. Raises RaftStopped."""
     data = disk.read(path, at, _FRAME.size + length)
     found, crc = _FRAME.unpack_from(data) if len(data) >= _FRAME.size else (0, 0)
     chunk = data[_FRAME.size :]

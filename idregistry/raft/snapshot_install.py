@@ -1,6 +1,6 @@
-"""Installs a complete snapshot from the leader: checked and read a few chunks per step, then put in place at once.
+"""Installs the leader's snapshot: checks and reads a few chunks per step, then puts the whole in place at once.
 
-Meanwhile the group acts as a follower that lacks entries, and other groups of the process are not delayed.
+Meanwhile, the group acts as a follower that lacks entries; other groups of the process are not delayed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from photon.idregistry.raft.options import DiskFull, RaftStopped
 from photon.idregistry.raft.replication import Out
 from photon.idregistry.raft.snapshot import Key, SnapshotStore
 
-CHUNKS_A_STEP = 4  # two megabytes or some 65,000 ids: about twenty milliseconds
+CHUNKS_A_STEP = 4  # two megabytes, or some 65,000 ids: about 20 ms
 
 
 class Installer:
-    """The installer of one group. Raises RaftStopped and OSError; after either the replica must stop."""
+    """Installs snapshots of one group. Raises RaftStopped and OSError; after either the replica must stop."""
 
     def __init__(self, store: SnapshotStore, journal: Journal, machine: StateMachine, core: Core) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Installer:
         return self._key is not None
 
     def receive(self, peer: str, chunk: Chunk) -> Out:
-        """Takes a piece from the leader; returns the answer to send now."""
+        """Stores a piece from the leader; returns the answer to send now."""
         committed = self._core.committed()
         if chunk.index <= committed:  # unneeded: entries committed here equal the leader's
             return [(peer, AppendAck(chunk.term, committed + 1, True))]
@@ -49,7 +49,7 @@ class Installer:
         return []
 
     def _begin(self) -> None:
-        """Starts on the snapshot that the store has received completely, unless it is already being read."""
+        """Starts to read the completely received snapshot, unless it is already being read."""
         key = self._store.incoming
         if key is None or key == self._key:
             return

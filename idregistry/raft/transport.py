@@ -1,4 +1,4 @@
-"""The layer between library and network: the network's interface, and messages held back until they may be sent.
+"""The network's interface, and the library's transport, which holds messages back until they may be sent.
 
 Nothing here opens a socket; ``wire.py`` does.
 """
@@ -23,14 +23,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a frame was refused. ``fatal``: the sender's disk is not the one known under its name; it must stop."""
+    """The refusal of a frame. ``fatal``: the sender's disk is not the one known under its name; it must stop."""
 
     reason: str
     fatal: bool
 
 
 class Receiver(Protocol):
-    """The part of a replica that a network calls. Thread-safe."""
+    """The interface that a network calls on a replica. Thread-safe."""
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage]) -> Refused | None: ...
 

@@ -1,4 +1,4 @@
-"""Frames over gRPC client-streams: one stream to each peer, on each replica's single port.
+"""Carries frames over gRPC: a client stream to each peer, on each replica's only port.
 
 Sending and receiving run on the server's event loop; the host's thread wakes it at most once for everything to send.
 """
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 RECONNECTING = BackOff(first=0.05, most=1.0)
 REFUSED_PAUSE = 1.0
-SILENCE_MAX = 5.0  # a stream to a peer silent for this time is opened again, as its connection may be dead
+SILENCE_MAX = 5.0  # after this long without a sign from a peer, its stream is reopened: it may be dead
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
@@ -44,7 +44,7 @@ class GrpcNetwork:
     """Implements ``transport.Network``."""
 
     def __init__(self, peers: Mapping[str, str], tls: Tls | None, clock: Clock) -> None:
-        """``peers``: the others, name -> host:port. ``tls``: ``None`` means plain text, for a private network."""
+        """``peers``: name -> host:port. ``tls``: ``None`` means plain text, for a private network."""
         self._tls = tls
         self._links = {
             name: _Link(name, address, towards(tls, identity(Role.REGISTRY, name)), clock)
@@ -75,8 +75,8 @@ class GrpcNetwork:
             link.stop()
 
     def hang_up(self) -> None:
-        """Ends the peers' streams to this server, which would otherwise last as long as a stopping server waits for
-        requests. Call it on the server's event loop.
+        """Ends the peers' streams to this server; otherwise a stopping server would wait for them. Call it on the
+        server's event loop.
         """
         self._servicer.hang_up()
 
@@ -85,10 +85,10 @@ class GrpcNetwork:
         return self._receiver is not None
 
     def take(self, frame: peer_pb2.PeerFrame, shown: str = "") -> Refused | None:
-        """Takes a frame from a stream. The server's receive limit bounded it before it was allocated.
+        """Handles a frame from a stream; returns a refusal or ``None``. The server's receive limit bounds its size.
 
-        ``shown``: the owner of the certificate. With TLS a replica's frames need its own certificate: otherwise any
-        certificate of the deployment could vote, or acknowledge entries, in its name.
+        ``shown``: the owner of the sender's certificate. With TLS a replica must show its own certificate: otherwise
+        the holder of any certificate of the deployment could vote or acknowledge entries in its name.
         """
         receiver, hello = self._receiver, self._hello
         assert receiver is not None
@@ -153,7 +153,7 @@ class _Servicer:
 
 
 class _Link:
-    """Frames to one peer: a bounded queue, and a task that keeps a stream open."""
+    """Sends frames to one peer: a bounded queue, and a task that keeps a stream open."""
 
     def __init__(self, peer: str, address: str, to: Towards | None, clock: Clock) -> None:
         self.now = clock.monotonic
@@ -204,7 +204,7 @@ class _Link:
         self._task = self._loop.create_task(self._run(), name=f"raft-to-{self._peer}")
 
     def _look(self) -> None:
-        """Cancels a silent stream. Called for everything sent, so at least once per ping: no timer is needed."""
+        """Cancels a silent stream. Every send calls it, so it runs at least once per ping, without a timer."""
         self._told = False
         self._news.set()
         if self._call is not None and self.now() - max(self._began, self.heard_at) > SILENCE_MAX:
@@ -223,7 +223,7 @@ class _Link:
                 self._bytes = 0
 
     async def _exchange(self) -> float:
-        """Runs one stream from opening to end; returns the least seconds to wait before the next."""
+        """Runs one stream from its opening to its end; returns how many seconds to wait before the next, at least."""
         self._ping = True
         channel = open_channel(self._address, _CHANNEL_OPTIONS, self._to)
         self._call = call = _PEER.stub(channel).Exchange()

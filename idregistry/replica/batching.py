@@ -1,9 +1,9 @@
 """Server-side batching (paper, section 2.2.1): the queue of a shard's leader becomes one Raft entry.
 
-Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
-at a time, so the next one fills while they are committed, and no request waits for a whole commit before its own.
-Conflicts inside a batch are resolved when it is applied (rows are judged in order), so every replica resolves them
-alike.
+Pure: takes requests, outcomes and the time; returns commands and replies. Handlers only queue requests. A few entries
+are in flight at a time: the next one fills while they are committed, and no request waits for a whole earlier commit.
+Conflicts inside a batch are resolved when it is applied, row by row in order, so every replica resolves them in the
+same way.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ T = TypeVar("T")  # the caller's handle for a request, for instance an asyncio f
 class Waiting(Generic[T]):
     ticket: T
     ids: Ids
-    caller: int  # of an insert; 0 for a clear
-    deadline: float  # monotonic seconds: not proposed after this
-    config: int  # the config under which the ids were searched for; one per entry
+    caller: int  # the inserting incarnation; 0 for a clear
+    deadline: float  # monotonic seconds; after this the request is not proposed
+    config: int  # the config under which other shards were searched for the ids; the same for a whole entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Batcher(Generic[T]):
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
         """Returns (the next entry, tickets of requests whose deadline passed before they were proposed).
 
-        No entry if ENTRIES_IN_FLIGHT are in flight or nothing waits. The caller must ``finish`` an entry.
+        The entry is ``None`` if ENTRIES_IN_FLIGHT are in flight or nothing waits. The caller must ``finish`` it.
         """
         if self._in_flight >= ENTRIES_IN_FLIGHT:
             return None, []
@@ -128,7 +128,7 @@ class Batcher(Generic[T]):
             self._latencies_ms.append(1000 * (now - entry.taken_at))
 
     def drain(self) -> list[T]:
-        """Empties the queue: this replica no longer leads."""
+        """Empties the queue, when this replica no longer leads; returns the requests' tickets."""
         tickets = [request.ticket for request in self._queue]
         self._queue.clear()
         self.queued_ids = 0
@@ -143,18 +143,18 @@ RESUME_SHARE = 0.95  # inserts are accepted again when the ids take less than th
 
 
 class MemoryLimit:
-    """The memory limit over all shards of one replica."""
+    """The limit on the memory that the ids of all shards of one replica take."""
 
     def __init__(self, limit: int | None = None) -> None:
         """``limit``: bytes of rows and indexes; ``None`` means no limit."""
         if limit is not None and limit < 1:
             raise ValueError(f"memory limit {limit} is not positive")
         self.limit = limit
-        self.used = 0  # bytes, at the last look
+        self.used = 0  # bytes, at the last update
         self.reached = False
 
     def update(self, used: int) -> bool:
-        """Compares ``used``, the bytes that the ids take now, with the limit. True if ``reached`` changed."""
+        """Compares the bytes that the ids take now with the limit; returns True if ``reached`` changed."""
         self.used = used
         if self.limit is None:
             return False
@@ -168,7 +168,7 @@ class MemoryLimit:
         if not self.reached:
             return ""
         return (
-            f"the registry's ids take {self.used:,} bytes, registry.memory_limit is {self.limit:,}: no further "
+            f"the registry's ids take {self.used:,} bytes, but registry.memory_limit is {self.limit:,}: no further "
             "ids are accepted until some are collected; check that ids are cleared and that registry.retention is "
             "set"
         )

@@ -1,4 +1,4 @@
-"""A replica's time: its own clock, its knowledge of the others', and the proposals they permit."""
+"""Compares a replica's clock with its peers' clocks, and decides which proposals they permit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class ClockWatch:
-    """A replica's own clock, and its knowledge of the others. Not thread-safe: lives on the replica's event loop."""
+    """A replica's own clock, and readings of its peers' clocks. Not thread-safe: use on the replica's event loop."""
 
     def __init__(self, time: IntervalClock, peers: Sequence[str] = (), *, require_sync: bool = False) -> None:
         """``peers``: the other replicas. ``require_sync``: see ``clock.require_sync``."""
@@ -31,22 +31,22 @@ class ClockWatch:
         return list(self._readings)
 
     def read(self, peer: str, reading: clock_offsets.Reading) -> None:
-        """Notes a peer's answer. Raises KeyError for an unknown peer."""
+        """Stores a reading of a peer's clock. Raises KeyError for an unknown peer."""
         if peer not in self._readings:
             raise KeyError(peer)
         self._readings[peer] = reading
 
     def too_new_after_ns(self) -> int:
-        """Event times beyond this are TOO_NEW."""
+        """Returns the time after which event times are TOO_NEW."""
         now, peers = self._now()
         return clock_offsets.too_new_after(now, _middle(peers), self.time.uncertainty_ns)
 
     def not_after_ns(self, latest_ns: int) -> int:
-        """A lower bound on every machine's clock. ``latest_ns``: the newest event time entered."""
+        """Returns a lower bound on every machine's clock. ``latest_ns``: the newest event time entered."""
         return clock_offsets.not_after(self.time.read(), self.time.uncertainty_ns)
 
     def objection(self) -> str:
-        """Why no proposal that depends on the time may be made now; empty if it may."""
+        """Returns the reason why no time-dependent proposal may be made now; empty if it may."""
         return self.facts().objection
 
     def facts(self) -> clock_offsets.ClockFacts:
@@ -77,11 +77,11 @@ class ClockWatch:
 
 
 class LoneClock(ClockWatch):
-    """The clock of a registry in the process of its only joiner.
+    """The clock of a registry that runs inside its only joiner's process.
 
-    With no other clock to compare, it makes no decisions: no id is TOO_NEW, since future ids would only delay changes
-    of the shards, which never change here; and the boundary follows the events if the
-    clock is ahead of them.
+    There is no other clock to compare with, so it decides nothing. No id is TOO_NEW: ids in the future would only
+    delay changes of the shards, and there are none here. If the clock is ahead of the events, the boundary follows
+    the events.
     """
 
     def too_new_after_ns(self) -> int:
@@ -96,7 +96,7 @@ def _middle(peers: Mapping[str, clock_offsets.Offset]) -> clock_offsets.Offset:
 
 
 def _note(now: Interval, uncertainty_ns: int) -> str:
-    """Problems of this machine's own clock, for the log."""
+    """Returns a problem of this machine's own clock, for the log; empty if there is none."""
     bound = f"S = {uncertainty_ns / 1e9:g} s"
     if not now.synchronised:
         return f"the kernel does not know its clock's error (no time daemon): it is assumed to be within {bound}"
@@ -106,15 +106,15 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
 
 
 ASK_SECONDS = 5.0  # interval between questions to each peer
-PAUSE_SECONDS_MIN = 0.1  # after the first question without an answer; then longer and longer
+PAUSE_SECONDS_MIN = 0.1  # after the first question without an answer; grows with each further one
 TIMEOUT_SECONDS = 2.0
 
 
 class PeerClocks:
-    """Feeds a ClockWatch. ``start`` and ``stop`` it on the replica's event loop."""
+    """Reads the peers' clocks for a ClockWatch. ``start`` and ``stop`` it on the replica's event loop."""
 
     def __init__(self, name: str, watch: ClockWatch, addresses: Mapping[str, str], tls: Tls | None) -> None:
-        """``addresses``: those of the watch's peers, replica -> host:port."""
+        """``addresses``: replica -> host:port, for all peers of ``watch``."""
         self._name = name
         self._watch = watch
         from photon.idregistry.client.channels import Channels  # a lone replica needs no gRPC

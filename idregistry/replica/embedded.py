@@ -1,4 +1,4 @@
-"""The registry within one process: one replica on a real disk, the same batching and Raft, no gRPC."""
+"""Runs the registry inside one process: one replica on a real disk, with batching and Raft, without gRPC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_TIMEOUT = 30.0
 
 
 class RegistryConflict(PhotonError):
-    """The registry's directory was created with other settings. ``str()`` names them, and the remedy."""
+    """The registry's directory was created with other settings. ``str()`` names them and says what to do."""
 
 
 class LocalBackend:
@@ -68,7 +68,7 @@ class LocalBackend:
 
 
 class EmbeddedRegistry(RoutedRegistry):
-    """api.Registry on one replica in this process. Made by ``open``; ``close`` it."""
+    """Implements api.Registry with one replica in this process. Create it with ``open``; ``close`` it at the end."""
 
     def __init__(self, replica: RegistryReplica, host: RaftHost, clock: Clock) -> None:
         super().__init__(LocalBackend(replica, host.stop), clock)
@@ -82,7 +82,7 @@ class EmbeddedRegistry(RoutedRegistry):
 
     @property
     def failure(self) -> str | None:
-        """One line once the driver stopped: from then on every answer is UNKNOWN. ``None`` while it is healthy."""
+        """One line that says why the driver stopped, after which every answer is UNKNOWN; ``None`` if it has not."""
         if self._host.healthy:
             return None
         return f"the registry stopped: {self._host.failure or 'its driver has ended'}; fix it and run this again"
@@ -101,11 +101,11 @@ class EmbeddedRegistry(RoutedRegistry):
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> EmbeddedRegistry:
-        """Opens or creates the registry and waits until it serves. ``lone``: it belongs to one joiner in this
-        process, and its shards never change; see ``LoneClock``.
+        """Opens or creates the registry and waits until it serves. ``lone``: its only client is a joiner in this
+        process, and its shards never change (see ``LoneClock``).
 
-        Raises RegistryConflict for other settings than the directory's, OSError and the driver's errors for a disk
-        that cannot be read.
+        Raises RegistryConflict if the directory has other settings; OSError and the driver's errors if the disk
+        cannot be read.
         """
         clock = clock or SystemClock()
         settings = ReplicaSettings(

@@ -1,4 +1,4 @@
-"""Other replicated services on the registry's Raft host: each a group of its own, served on the replica's port."""
+"""Hosts other replicated services on the registry's Raft host: each is one group, served on the replica's port."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from photon.idregistry.raft.api import Group, StateMachine
 if TYPE_CHECKING:
     import grpc.aio
 
-# Numbers from here on belong to guests: no shard has one, and none is opened as a shard if its guest is missing.
+# Group numbers from here on belong to guests: a guest's group is never opened as a shard, even without its guest.
 FIRST_NUMBER = 2 * MAX_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A service that the registry knows nothing about; the replica's readiness does not depend on it."""
+    """A replicated service unknown to the registry; the replica's readiness does not depend on it."""
 
     number: int  # group number: FIRST_NUMBER or more, permanently the same on each replica
     machine: StateMachine

@@ -1,8 +1,8 @@
-"""Chooses a shard's leader: next to the datacentre that inserts. Pure.
+"""Chooses a shard's leader near the datacentre that inserts most. Pure.
 
-With it a registration takes one round trip, to a majority; otherwise one more, to the leader. If one
-datacentre inserts most of the ids (its others wait, or have no pipeline), the leader lets a replica of that
-datacentre's region lead. If several share the work no place is better than another, and the lead stays.
+With a leader nearby, a registration takes one round trip, to a majority; otherwise one more, to the leader. If one
+datacentre inserts most of the ids (the others wait, or have no pipeline), the leader hands over to a replica in
+that datacentre's region. If several share the work, no place is better than another, and the leader stays.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ LEAST_IDS = 20  # a period with fewer ids is ignored
 
 
 class LeadPlacement:
-    """The placement of one shard on one replica. Times are monotonic seconds, given by the caller."""
+    """Decides for one shard whether this replica should keep leading. Times are monotonic seconds of the caller."""
 
     def __init__(self, name: str, near: Mapping[str, Sequence[str]]) -> None:
-        """``near``: datacentre -> the replicas of its region; datacentres not in it have none."""
+        """``near``: datacentre -> the replicas of its region; a missing datacentre has none."""
         self._name = name
         self._near = near
-        self._ids: Counter[tuple[str, ...]] = Counter()  # by the nearby replicas
+        self._ids: Counter[tuple[str, ...]] = Counter()  # ids, by the replicas near the inserting datacentre
         self._since = 0.0
         self._said: tuple[str, ...] = ()
         self._times = 0
 
     def inserted(self, datacentre: str, ids: int) -> None:
-        """Notes the number of ids registered from a datacentre through this replica."""
+        """Counts ids that a datacentre registered through this replica."""
         if self._near:
             self._ids[tuple(self._near.get(datacentre, ()))] += ids
 
     def better(self, now: float) -> tuple[str, ...]:
-        """Returns replicas, any of which should lead instead of this one; usually none. Call once a second."""
+        """Returns the replicas of which one should lead instead of this one; usually none. Call once a second."""
         if now - self._since < PERIOD_S:
             return ()
         late = now - self._since >= 2 * PERIOD_S  # not called meanwhile, as this replica did not lead

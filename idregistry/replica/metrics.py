@@ -1,4 +1,4 @@
-"""A registry replica's metrics, and its shards on the status page, read from its state."""
+"""Reads a registry replica's metrics, and its shards for the status page, from its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "photon_registry"
 
 
 def reads(replica: RegistryReplica) -> list[Source]:
-    """The sources of one replica: each shard, and their common figures."""
+    """Returns one replica's metrics sources: one per shard, and one for their common figures."""
 
     def shards(into: Readings) -> None:
         for facts in replica.describe().groups:
@@ -79,7 +79,7 @@ def _put_group(into: Readings, replica: RegistryReplica, facts: GroupFacts) -> N
 
 
 def details_of(replica: RegistryReplica) -> Details:
-    """The shards with their event times, the change of the shards, and alarms in words."""
+    """Describes the shards with their event times, the change of the shards, and alarms."""
 
     def details() -> dict[str, Any]:
         resharding = replica.resharding()

@@ -1,4 +1,4 @@
-"""A replica's work for operators. Runs on the serving event loop; states are read on worker threads."""
+"""Answers operators' requests to a replica. Runs on the serving event loop; worker threads read the states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings
 
 log = get_logger(__name__)
 
-# A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied.
+# A marked state that nobody fetches is dropped after this time, since changed rows must be copied while it is kept.
 MARK_SECONDS = 60.0
 TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4  # concurrent exports of one replica; further ones are refused
@@ -82,11 +82,11 @@ class Operator:
 
     # -- entries ------------------------------------------------------------------------------------------------
     async def barrier(self, group: int, mark: bytes) -> tuple[int, int] | Refusal:
-        """Returns (index, term) of an entry that changes nothing: a replica that has applied it has every entry
-        acknowledged before.
+        """Commits an entry that changes nothing; returns its (index, term). A replica that has applied it has applied
+        every entry acknowledged before.
         """
         if len(mark) > MARK_BYTES_MAX:
-            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} are allowed")
+            return Refusal(Status.REFUSED, f"mark: has {len(mark)} bytes; at most {MARK_BYTES_MAX} are allowed")
         before = self._state(group)
         outcome = await self._proposed(group, c.encode(c.Barrier(mark)))
         if isinstance(outcome, Refusal):
@@ -111,7 +111,7 @@ class Operator:
                 marks.take(mark)
 
     async def open_shard(self, shard: int, boundary_ns: int | None) -> Refusal | None:
-        """Ends the closed state of a restored shard. ``None`` means done."""
+        """Opens a restored shard. ``None`` means done."""
         if shard not in self._machines.shards:
             return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
         outcome = await self._proposed(shard, c.encode(c.OpenShard(boundary_ns)))
@@ -135,7 +135,7 @@ class Operator:
         return outcome if isinstance(outcome, Refusal) else outcome.tobytes()
 
     def transfer(self, group: int, to: str) -> Refusal | None:
-        """Begins a transfer; the caller watches who leads. ``None`` means begun."""
+        """Begins to transfer a group's leadership; the caller watches for the new leader. ``None`` means begun."""
         state = self._state(group)
         if state is None:
             return Refusal(Status.REFUSED, f"replica {self._settings.name} has no group {group}")
@@ -147,14 +147,14 @@ class Operator:
             self._host.group(group).transfer(to or None)
         except ValueError:
             known = ", ".join(sorted(self._settings.peers))
-            return Refusal(Status.REFUSED, f"{to}: no replica of that name; there are: {known}")
+            return Refusal(Status.REFUSED, f"{to}: there is no such replica; there are: {known}")
         log.info("registry.transfer", replica=self._settings.name, group=group, to=to or None)
         return None
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> Refusal | None:
-        """Notes the next membership, which this replica's next start adopts. ``None`` means done."""
+        """Records the next membership, which this replica adopts at its next start. ``None`` means done."""
         if len(members) > MEMBERS_MAX:
-            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} are allowed")
+            return Refusal(Status.REFUSED, f"{len(members)} members; at most {MEMBERS_MAX} are allowed")
         try:
             problem = self._host.follow(epoch, members)
         except OSError as error:
@@ -166,16 +166,16 @@ class Operator:
 
     # -- export -------------------------------------------------------------------------------------------------
     async def export(self, group: int, mark: bytes) -> AsyncIterator[pb.ExportPart]:
-        """Sends the state of a marked barrier, once; waits until this replica has applied it.
+        """Streams the state under a mark, which can be fetched once. First waits until this replica has applied it.
 
-        Traffic continues.
+        Traffic is not interrupted.
         """
         reason = self._may_export(group)
         marked = None
         if not reason:
             marked = await self._marked(group, mark)
             if marked is None:
-                reason = f"has no state of group {group} under this mark (any more)"
+                reason = f"has no state of group {group} under this mark, or no longer has it"
         if marked is None:
             yield head(self._settings.name, group, pb.STATUS_REFUSED, f"replica {self._settings.name} {reason}")
             return

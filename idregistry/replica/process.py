@@ -1,4 +1,4 @@
-"""One registry replica as a process: Raft, registry and health on one port, until it is stopped."""
+"""Runs one registry replica as a process: serves Raft, registry and health on one port until it is stopped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 
 _STARTING_SECONDS, _WATCH_SECONDS = 0.1, 1.0  # interval of checks of the replica, until it is ready and afterwards
 _GRACE_SECONDS = 2.0
-# A replica that must not serve stays up this long, as others like it need a majority to learn of the conflict.
+# A replica with a conflicting set-up stays up this long, so that others like it can form a majority and learn of it.
 _CONFLICT_SECONDS = 0.5
 _LET_END_SECONDS = 0.01
 
@@ -45,7 +45,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class ServeError(PhotonError):
-    """The replica cannot serve. ``str()`` is one line: what, where, what to do."""
+    """The replica cannot serve. ``str()`` is one line: the fault, its place, and what to do."""
 
 
 async def serve_registry(
@@ -59,9 +59,9 @@ async def serve_registry(
     clock: Clock | None = None,
     kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
-    """Serves until ``stop`` is set. ``ready`` is called once, when it serves; ``answers`` is called earlier with the
-    object that answers callers in this process. ``guests``: other services replicated here. ``kernel``: the kernel's
-    facts about its clock.
+    """Serves until ``stop`` is set. Calls ``ready`` once when it serves, and before that ``answers``, with the
+    object that answers callers in this process. ``guests``: other services replicated here. ``kernel``: returns the
+    kernel's facts about its clock.
 
     Raises ServeError with one clear line if it cannot start, if the deployment was set up differently, or if the
     driver stopped on an error (fail-stop: a restart reads the disk again).
@@ -110,11 +110,11 @@ async def serve_registry(
 
 
 def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], KernelTime | None]) -> ClockWatch:
-    """Makes the replica's view of the clocks. Raises ServeError if its clock is not synchronised but must be."""
+    """Creates the replica's ClockWatch. Raises ServeError if its clock must be synchronised but is not."""
     time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
     if settings.require_sync and not time.read().synchronised:
         raise ServeError(
-            f"registry {settings.name}: clock.require_sync is set, and this machine's kernel does not call its clock "
+            f"registry {settings.name}: clock.require_sync is set, but this machine's kernel does not call its clock "
             "synchronised: start a time daemon (chronyd, ntpd, systemd-timesyncd) and wait until it has set the clock"
         )
     others = [name for name in settings.peers if name != settings.name]
@@ -129,7 +129,7 @@ async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
 
 
 async def _let_end(server: grpc.aio.Server, host: RaftHost) -> None:
-    """Lets requests in flight end. Their proposals need the peers, whose streams never end by themselves."""
+    """Stops the server after the requests in flight, whose proposals need the peers; then ends the peers' streams."""
     stopping = asyncio.create_task(server.stop(_GRACE_SECONDS))
     while host.waited_for and not stopping.done():  # noqa: ASYNC110 - another thread answers them
         await asyncio.sleep(_LET_END_SECONDS)
@@ -145,7 +145,7 @@ async def _watch(
     stop: asyncio.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Serves until ``stop`` is set. Health is the driver's. Raises ServeError."""
+    """Watches the replica until ``stop`` is set, and reports its health. Raises ServeError."""
     said_ready = False
     serving = False
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Bridges the driver's thread and an event loop: makes a proposal awaitable, and the answer from its outcome."""
+"""Bridges the driver's thread and an event loop: awaits proposals, and turns their outcomes into answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def propose(
 
 
 async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalOutcome:
-    """Waits for the outcome, a little longer than the driver does; after that it is Unknown."""
+    """Proposes a command and waits for its outcome: a little longer than the driver, then Unknown."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[ProposalOutcome] = loop.create_future()
 
@@ -46,7 +46,7 @@ async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalO
 
 
 async def applied(group: Group, command: bytes, where: str, *, timeout: float) -> Any:
-    """Returns the machine's answer, or a Refusal with the reason."""
+    """Proposes a command; returns the state machine's answer, or a Refusal with the reason."""
     outcome = await proposed(group, command, timeout=timeout)
     return outcome.result if isinstance(outcome, Applied) else not_applied(outcome, where)
 

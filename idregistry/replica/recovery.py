@@ -1,4 +1,4 @@
-"""A replica's answers to joiners, verifiers, dispatchers and operators besides inserts, clears and look-ups."""
+"""Answers requests of joiners, verifiers, dispatchers and operators, other than inserts, clears and look-ups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RecoveryServer:
         self._replica = replica
 
     async def answer(self, request: Any, *, timeout: float) -> Any:
-        """The reply to any of the requests, within ``timeout`` seconds or a little later."""
+        """Answers any of the requests, within ``timeout`` seconds or a little later."""
         try:
             return await self._answer(request, min(timeout, PROPOSAL_TIMEOUT))
         except _Refused as refused:
@@ -83,14 +83,14 @@ class RecoveryServer:
                 return await self._keep_samples(request, timeout)
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply:
-        """Commits the intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
+        """Commits the intent to retire a slot; each shard's leader then fences the slot in its shard (rule 14)."""
         if reason := await self._in_config(c.RetireSlot(slot), timeout):
             raise _Refused(Refusal(Status.REFUSED, reason))
         log.warning("registry.retired", slot=slot)
         return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
 
     async def _judge_by(self, request: pb.JudgeByRequest, timeout: float) -> pb.JudgeByReply:
-        """Announces a rule. Joiners do so every few seconds, so only a change is committed."""
+        """Announces a verdict rule. Joiners announce theirs every few seconds, so only a change is committed."""
         self._check_leads_config()
         known = self._replica.config.verdict_rules(request.join)
         if known.announced(request.process, request.rule) is not known:
@@ -103,7 +103,7 @@ class RecoveryServer:
         return messages.judged_reply(known)
 
     async def _keep_samples(self, request: pb.KeepSamplesRequest, timeout: float) -> pb.KeepSamplesReply:
-        """Keeps samples. Datacentres with the same logs have the same ones, so only a change is committed."""
+        """Stores samples. Datacentres with the same logs send the same samples, so only a change is committed."""
         self._check_leads_config()
         asked, known = messages.samples_of(request), self._replica.config.samples(request.join)
         if with_others(known, asked) is not known:
@@ -118,7 +118,7 @@ class RecoveryServer:
         if request.cursor:
             _unless_refused(not_leading(server.group.state()))
         else:
-            # A leader that was replaced unnoticed may lack ids: committing an entry proves that it leads.
+            # A leader that was replaced without noticing it may lack ids: committing an entry proves that it leads.
             await self._in_shard(request.shard, c.Batch(), timeout)
         limit = request.limit or PAGE_IDS_MAX
         return messages.entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
@@ -146,14 +146,14 @@ class RecoveryServer:
             raise _Refused(Refusal(Status.UNKNOWN, f"shard {request.shard} {CLOSED_REASON}"))
         elsewhere = answers == WRONG_SHARD
         if elsewhere.all() and ids:
-            raise _Refused(Refusal(Status.WRONG_SHARD, "the ids are not this shard's"))
+            raise _Refused(Refusal(Status.WRONG_SHARD, "the ids do not belong to this shard"))
         # the others are done; on retry the caller learns where these belong
         answers[elsewhere] = Answer.UNKNOWN
         return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
     def _check_leads_config(self) -> None:
-        """Refuses unless this replica is a ready leader of the config group: others may be far behind."""
+        """Raises _Refused unless this replica leads the config group and is ready: others may be far behind."""
         state = self._replica.config_group.state()
         _unless_refused(not_leading(state))
         if not state.current:

@@ -1,6 +1,6 @@
-"""A replica's checks of itself: memory of its ids, rows against their sums, states against the leader's.
+"""Checks a replica: the memory its ids take, its rows against their sums, its states against the leader's.
 
-Once a second, for a few milliseconds; problems become an alarm in the log and in Describe.
+Runs once a second for a few milliseconds; reports problems as alarms in the log and in Describe.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CHECKED_AT_ONCE = 8  # shards checked in one round, to spread the checks of many
 
 
 class Watch:
-    """The checks of one replica; on the serving event loop."""
+    """Runs the checks of one replica, on the serving event loop."""
 
     def __init__(self, *, shards: Mapping[int, ShardServer], memory: MemoryLimit, clock: Clock) -> None:
-        """``shards`` may change while it runs."""
+        """``shards``: may change while it runs."""
         self._shards = shards
         self._memory = memory
         self._clock = clock
@@ -49,7 +49,7 @@ class Watch:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _add_up_some(self) -> None:
-        """Checks one block of rows of one shard; a pass over ten million ids takes three minutes."""
+        """Checks one block of one shard's rows against its sum; a pass over ten million ids takes three minutes."""
         block = next(self._blocks, None)
         if block is None:
             self._blocks = self._all_blocks()
@@ -98,7 +98,7 @@ class Watch:
             await self._check(server, now)
 
     async def _check(self, server: ShardServer, now: float) -> None:
-        """Proposes one entry to hash the state and another to compare it: a difference is known at once."""
+        """Proposes one entry that hashes the state, and another that compares: a difference shows at once."""
         self._checked_at[server.number] = (now, 0)
         outcome = await server.propose(c.CheckState())
         if not isinstance(outcome, Applied) or not isinstance(outcome.result, Checked):

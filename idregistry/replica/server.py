@@ -1,7 +1,7 @@
 """One replica of the IdRegistry: the config group and every shard, independent of the transport.
 
-Facts that concern every shard are committed in the config group as intent; the caretaker of the shard's leader then
-proposes them there as entries of their own (design: "all checks happen when the entry is applied").
+Facts that concern every shard are committed in the config group as an intent. The caretaker of each shard's leader
+then proposes them in the shard as separate entries (design: "all checks happen when the entry is applied").
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ BOUNDARY_STEPS_MAX = 10_000
 
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
-    """Returns the groups on disk and, until the config group is known, the shards of the first set-up. Further shards
-    of the deployment are opened by the caretaker.
+    """Returns the groups on disk; until the config group is known, also the shards of the first set-up. The caretaker
+    opens further shards of the deployment.
     """
     first = () if known.present else range(1, configured + 1)
     found = {*first, *known.present} - {CONFIG_GROUP, *known.removed}
@@ -77,20 +77,20 @@ class ReplicaSettings:
     shards: int
     uncertainty_s: float = 5.0  # S: the bound on clock uncertainty between any two machines of the deployment
     retention_s: float | None = None  # ``None``: the boundary never moves
-    # Bytes that the ids may take; beyond it inserts are answered OVERLOADED. ``None`` means no limit.
+    # Bytes that the ids may take; above this, inserts are answered OVERLOADED. ``None`` means no limit.
     memory_limit: int | None = None
     # Join -> hash of the rule that derives id, key and time from its records.
     id_rules: Mapping[str, bytes] = field(default_factory=dict)
     bind: str | None = None  # where to listen, if it is not the advertised address
     tls: Tls | None = None  # ``None``: plain text, for clients and between replicas
-    epoch: int = 1  # of a new directory's membership; replicas of another epoch are ignored
+    epoch: int = 1  # a new directory's membership epoch; replicas of another epoch are ignored
     # Datacentre -> the replicas of its region: if it inserts most of a shard's ids, one of them should lead.
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
     require_sync: bool = False  # True to refuse a machine without a synchronised clock
 
 
 def resumed(settings: ReplicaSettings, disk: Disk) -> ReplicaSettings:
-    """The settings with the membership of the directory, once that has begun. Raises RaftStopped, OSError."""
+    """Returns the settings with the directory's own membership, if it has one. Raises RaftStopped, OSError."""
     found = membership(disk, settings.directory, Membership(settings.epoch, settings.peers))
     return replace(settings, epoch=found.epoch, peers=found.members)
 
@@ -98,7 +98,7 @@ def resumed(settings: ReplicaSettings, disk: Disk) -> ReplicaSettings:
 def host_and_replica(
     settings: ReplicaSettings, disk: Disk, clock: Clock, clocks: ClockWatch, guests: Sequence[Guest] = ()
 ) -> tuple[RaftHost, RegistryReplica]:
-    """A replica on a Raft host; neither is started.
+    """Creates a Raft host and its replica, without starting them.
 
     Raises ValueError for an invalid number of shards or name, RaftStopped and OSError for a directory that cannot be
     read.
@@ -132,7 +132,7 @@ def host_and_replica(
 
 
 class RegistryReplica:
-    """Serves requests on one event loop. Call ``start`` and ``stop`` on that loop; the Raft host lives outside."""
+    """Serves requests on one event loop. Call ``start`` and ``stop`` on that loop; start the Raft host separately."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class RegistryReplica:
         clocks: ClockWatch | None = None,
         near: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        """``set_up`` configures the deployment at its first start, and is compared with it at later ones.
+        """``set_up``: configures the deployment at its first start, and must match it at later ones.
 
-        ``uncertainty_ns`` is S. ``opener`` opens groups of further shards; ``None`` means that there can be none.
-        ``clocks``: knowledge of the other replicas' clocks; ``None`` means that there are no others. ``near``:
+        ``uncertainty_ns``: S. ``opener``: opens groups of further shards; ``None`` means that there can be none.
+        ``clocks``: readings of the other replicas' clocks; ``None`` means that there are no others. ``near``:
         datacentre -> nearby replicas, one of which should lead the shards for which the datacentre registers most
         ids. ``retention_ns``: ``None`` means that the boundary never moves. ``memory_limit``: bytes that the ids of
         all shards may take.
@@ -187,7 +187,7 @@ class RegistryReplica:
         self._watch = Watch(shards=self._shards, memory=self.memory, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._remembered_told = False
-        # Resolves if the deployment's set-up differs from this replica's configuration: it must then end.
+        # Resolves if the deployment's set-up differs from this replica's configuration; the replica must then stop.
         self.conflict: asyncio.Future[str] | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -211,10 +211,10 @@ class RegistryReplica:
 
     @property
     def ready(self) -> bool:
-        """True if set up as configured, and every group has a leader.
+        """True if the deployment is set up as configured, and every group has a leader.
 
-        A join that is new here waits for a leader of the config group that has it too: until then only the join's own
-        processes wait.
+        A join that is new in the configuration waits until the config group's leader has it, too; only the join's
+        own processes wait for that.
         """
         return (
             bool(self.config.ranges)
@@ -229,7 +229,7 @@ class RegistryReplica:
         return self._shards.get(shard) or self._keeper.without_shard(shard)
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        """Opens a slot by a compare-and-set in the config group; returns once that is committed."""
+        """Opens a slot by a compare-and-set in the config group; returns once the entry is committed."""
         refused = not_leading(self.config_group.state())
         if refused is not None:
             return refused
@@ -289,7 +289,7 @@ class RegistryReplica:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
-        """Runs the caretaker: often until all is set up and while shards change, otherwise once a second."""
+        """Runs the caretaker: often until everything is set up and while shards change, otherwise once a second."""
         while True:
             try:
                 settled = await self._care_once()
@@ -304,7 +304,7 @@ class RegistryReplica:
             await asyncio.sleep(CARETAKER_SECONDS if settled else pause)
 
     async def _care_once(self) -> bool:
-        """Proposes what the config group has and a shard led from here lacks; True if nothing is left to do."""
+        """Proposes the config group's facts to shards led from here that lack them; True if nothing is left to do."""
         reason = self.config.conflict(self._set_up)
         if reason:
             if self.conflict is not None and not self.conflict.done():
@@ -344,7 +344,7 @@ class RegistryReplica:
         return True
 
     def _tell_remembered(self, server: ShardServer) -> None:
-        """Warns once if this clock is behind a time that the shard has seen."""
+        """Warns once if this clock is behind the times that a shard remembers."""
         facts, now = server.machine.sharding, self.clocks.time.read()
         by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
         # without the boundary, which ``latest`` includes

@@ -1,6 +1,6 @@
-"""The gRPC services of a replica (registry.proto): for callers, and for operators only (config/rights.py).
+"""Implements a replica's gRPC services (registry.proto): one for callers, one for operators (config/rights.py).
 
-Results are in the body; any non-OK status means unknown. Refusals use the method's own reply.
+The reply carries the result, and also a refusal; any non-OK gRPC status means unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _or_refusal(method: Callable[[Any, Any, Context], Awaitable[Any]]) -> Callab
 
 
 class RegistryServicer:
-    """Translates messages; the replica does the work."""
+    """Translates messages to calls of the replica, and back."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -138,7 +138,7 @@ class RegistryServicer:
 
 
 class OperatorServicer:
-    """Translates messages; the operator does the work."""
+    """Translates messages to calls of ``Operator``, and back."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -187,7 +187,7 @@ class OperatorServicer:
 
 
 def datacentres_in(config: ConfigMachine) -> DatacentreOf:
-    """Returns the datacentre of the slot in a request, if this replica knows it."""
+    """Returns a function that finds the datacentre of the slot in a request, if this replica knows it."""
 
     def datacentre_of(kind: str, request: Any) -> str:
         if kind == OWNED_SLOT:

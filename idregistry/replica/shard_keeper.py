@@ -1,6 +1,6 @@
-"""Changes of the shards on one replica: opens and closes groups, proposes the next entry, answers operators.
+"""Carries out changes of the shards on one replica: opens and closes groups, proposes entries, answers operators.
 
-Runs on the replica's event loop, called by its caretaker. Decisions use only the state applied on this replica;
+Runs on the replica's event loop, called by its caretaker. Its decisions use only the state applied on this replica;
 ``reshard_plan`` and the machines hold the rules.
 """
 
@@ -39,7 +39,7 @@ class ShardKeeper:
     name: str
     config_group: Group
     config: ConfigMachine
-    groups: dict[int, Group]  # these two are the replica's, and are changed here
+    groups: dict[int, Group]  # the replica's own, as is ``shards``; both are changed here
     shards: dict[int, ShardServer]
     serve: Callable[[int, Group, ShardMachine], ShardServer]
     opener: RaftHost | None  # ``None``: no change can begin
@@ -48,11 +48,11 @@ class ShardKeeper:
     retention: bool
 
     def __post_init__(self) -> None:
-        # Cached from this value of the config group, as it is needed many times a second.
+        # (the config group's value, its live shards): cached, as it is needed many times a second.
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
-        self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
-        # Shards without which this replica is not ready: those it started with, and those opened since.
+        self._failed: dict[int, str] = {}  # shard -> why its group could not be opened; only a restart tries again
+        # Shards that must serve before this replica is ready: shards present at its start, and shards opened since.
         self.waited_for = set(self.shards)
 
     # -- the caretaker's --------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class ShardKeeper:
         return shard in self._live[1]
 
     def open_and_close(self) -> None:
-        """Adds groups of activated shards, removes groups of removed ones."""
+        """Adds the groups of activated shards, and removes the groups of removed shards."""
         if self.opener is None:
             return
         changes = self.config.changes
@@ -109,14 +109,14 @@ class ShardKeeper:
         return False
 
     def steps(self, server: ShardServer) -> list[c.ShardCommand]:
-        """The proposals for a live shard led from here, in order."""
+        """Returns the proposals, in order, for a live shard led from here."""
         facts = server.machine.sharding
         if facts.number:
             self.waited_for.add(server.number)
             step = shard_step(self.config.changes, facts, retention=self.retention)
             return [] if step is None else [step]
-        # The fences and incarnations of one moment, and that moment's config after all of them are entered:
-        # so the shard opens with every fence made before its activation, regardless of other proposers.
+        # Fences, incarnations and config are read at one moment, and the config is entered last: so the shard opens
+        # with every fence made before its activation, regardless of other proposers.
         founding = self.config.founding(server.number)
         missing = [slot for slot in founding.slots if not server.machine.has_heard(slot)]
         return [*seeds(missing), founding.configure]
@@ -236,7 +236,7 @@ class ShardKeeper:
         return refused or self.status(why=planned.why)
 
     async def _caught_up(self, patience: float) -> None:
-        """Waits for ``patience`` seconds at most until no shard is behind the config group."""
+        """Waits up to ``patience`` seconds until no shard is behind the config group."""
         for _ in range(int(patience / BEHIND_POLL_S)):
             if not any(_behind(self.config.changes, self.shards)):
                 return
@@ -261,7 +261,7 @@ class ShardKeeper:
         if not isinstance(reason, Refusal):
             return Refusal(Status.REFUSED, reason) if reason else None
         unknown = reason.status is Status.UNKNOWN
-        return replace(reason, reason=f"{reason.reason}: ask for the status") if unknown else reason
+        return replace(reason, reason=f"{reason.reason}: check the status") if unknown else reason
 
 
 def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = False) -> Change:
@@ -270,10 +270,10 @@ def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = Fals
 
 
 async def problems(config: ConfigMachine, shards: Mapping[int, ShardServer]) -> list[str]:
-    """Returns the contradictions between a replica's content and the shard config: an id outside its shard, a shard
+    """Checks a replica's content against the shard config: returns ids in the wrong shard and shards that are
     behind.
 
-    For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
+    One line each, for display. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
     """
     changes = config.changes
     found = list(_behind(changes, shards))
@@ -294,7 +294,7 @@ async def problems(config: ConfigMachine, shards: Mapping[int, ShardServer]) -> 
 
 
 def _behind(changes: Changes, shards: Mapping[int, ShardServer]) -> Iterator[str]:
-    """The problems that a replica which applies the log late also has, for a moment."""
+    """Yields the problems that a replica also shows while it merely has to catch up."""
     if not changes.ranges:
         yield "the registry is not set up yet"
         return
@@ -307,8 +307,8 @@ def _behind(changes: Changes, shards: Mapping[int, ShardServer]) -> Iterator[str
             continue
         facts = server.machine.sharding
         if facts.number != number:
-            yield f"shard {number} considers itself shard {facts.number}"
+            yield f"shard {number} is configured as shard {facts.number}"
         if facts.standing.decided != changes.decided:
-            yield f"shard {number} knows changes to {facts.standing.decided}, the config group to {changes.decided}"
+            yield f"shard {number} knows changes up to {facts.standing.decided}, but there are {changes.decided}"
         elif facts.standing.config != changes.config or server.machine.ranges != changes.ranges:
             yield f"shard {number} serves config {facts.standing.config}, but the config group's is {changes.config}"

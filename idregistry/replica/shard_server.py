@@ -1,6 +1,6 @@
-"""One shard on one replica: queues requests, proposes one Raft entry after the other, returns replies.
+"""Serves one shard on one replica: queues requests, proposes Raft entries one after another, returns replies.
 
-Everything here runs on one event loop; the driver's thread applies entries and passes outcomes to the loop.
+Everything here runs on one event loop; the driver's thread applies entries and passes their outcomes to the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 PROPOSAL_TIMEOUT = 5.0  # seconds after which an entry in flight counts as unknown and the next one is proposed
 _CONFIG_POLL = 0.01
 
-_NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+_NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids belong to this shard")
 
 Future = asyncio.Future[Answered]
 
@@ -48,7 +48,7 @@ class ShardServer:
     number: int
     group: Group
     machine: ShardMachine
-    machines: Mapping[int, ShardMachine]  # of all shards
+    machines: Mapping[int, ShardMachine]  # the state machines of all shards
     config: ConfigMachine
     clock: Clock
     clocks: ClockWatch
@@ -82,7 +82,7 @@ class ShardServer:
         return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
 
     def look_up(self, ids: Ids) -> Answered:
-        """Looks ids up in local memory: a hint."""
+        """Looks ids up in local memory; the answers are hints."""
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
         if refused := _checked(ids):
@@ -102,9 +102,9 @@ class ShardServer:
         return held_elsewhere(self.number, digests, self.machines, removed, restoring=restoring)
 
     async def propose_own(self, command: c.Reopen | c.RegisterAgain, *, timeout: float) -> U8 | str | Refusal:
-        """Proposes the command's ids that no other shard holds; the others are answered ELSEWHERE.
+        """Proposes the command for those ids that no other shard holds; the others are answered ELSEWHERE.
 
-        A string says why the machine refused all of them. Raises CommandError.
+        A string says why the state machine refused the command. Raises CommandError.
         """
         c.decode_shard(
             c.encode(command)
@@ -149,8 +149,8 @@ class ShardServer:
         difference = self.machine.checks.difference
         if difference is not None:
             yield (
-                f"the state after entry {difference.index} is not the leader's ({difference.ours.hex()}, "
-                f"{difference.leaders.hex()}): where one replica differs, replace it; where all do, the leader"
+                f"the state after entry {difference.index} differs from the leader's ({difference.ours.hex()}, "
+                f"{difference.leaders.hex()}): if one replica differs, replace it; if all do, replace the leader"
             )
 
     # -- facts that concern every shard -------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class ShardServer:
         return self.group.state().is_leader
 
     def let_nearer_lead(self) -> None:
-        """Hands the lead to a replica near the datacentre that inserts, if there is one.
+        """Transfers leadership to a replica near the datacentre that inserts most, if there is one.
 
         The leader calls it once a second.
         """
@@ -186,7 +186,7 @@ class ShardServer:
         return Refusal(Status.OVERLOADED, self.memory.reason) if self.memory.reached else None
 
     async def _introduce(self, caller: int, claim: SlotClaim | None, ids: Ids, deadline: float) -> Refusal | None:
-        """Makes sure, with a separate entry, that this shard knows the owner of these tokens."""
+        """Makes sure, if necessary by a separate entry, that this shard knows the owners of the ids' tokens."""
         incarnations = {caller, *(ids.tokens >> np.uint64(BATCH_BITS)).tolist()}
         if self.machine.knows(incarnations):
             return None
@@ -209,7 +209,7 @@ class ShardServer:
         return not_applied(outcome, f"shard {self.number}")
 
     async def _by_entry(self, ids: Ids, too_new: Bools, caller: int, deadline: float) -> Answered:
-        """Proposes all rows except those that are too new or belong to another shard. ``caller`` 0 means a clear."""
+        """Proposes all ids except too new ones and ones that another shard holds. ``caller``: 0 means a clear."""
         try:
             held, config = self.held_elsewhere(ids.digests)
         except NotKnown as reason:
@@ -236,7 +236,7 @@ class ShardServer:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
 
     def _pump_soon(self) -> None:
-        """Pumps after all handlers that are ready now have queued their requests."""
+        """Schedules ``_pump`` to run after all handlers that are ready now have queued their requests."""
         if not self._pump_scheduled and self.batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -245,7 +245,7 @@ class ShardServer:
         self._pump_scheduled = False
         entry, expired = self.batcher.take(self.clock.monotonic())
         for future in expired:
-            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} could not process it in time"))
+            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} could not process the request in time"))
         if entry is None:
             return
         propose(
@@ -281,8 +281,8 @@ def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal
 
 
 def _judged(answers: Verdicts) -> Answered:
-    """Checks the answers: those outside the protocol make the caller repeat the whole request with the same
-    tokens."""
+    """Returns a Refusal if there is an internal answer, so that the caller repeats the whole request with the
+    same tokens."""
     if answers.says(WRONG_SHARD):
         return _NOT_OURS
     if answers.says(UNKNOWN_CALLER):

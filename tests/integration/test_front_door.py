@@ -168,7 +168,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_left(shop: Path, recwarn: pyte
         ({"primary_key": "search_id"}, "key is for both sides"),
         ({"time": "when"}, "have no field 'when' for the event time; they have click_id"),
         ({"format": {"clicks": "csv"}}, "clicks is not a side"),
-        ({"keep_pending": True, "follow": True}, "needs once"),
+        ({"keep_pending": True, "follow": True}, "requires once"),
         ({"kinds": "matched"}, "there are: joined"),
         ({"schema": {"foreign.a": "number"}}, "not a type"),
         ({"unmatched_afterwards": "1h"}, "unmatched_after"),

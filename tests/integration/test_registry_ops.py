@@ -137,7 +137,7 @@ async def test_a_lost_replica_is_replaced_under_load(tmp_path: Path) -> None:
             await load.more(3_000)
             unnamed = await made.command("replace", "r3", "r4", "--dry-run")
             assert unnamed.code == 1
-            assert "put its table [registry.replicas.r4] in place of that of r3" in unnamed.err
+            assert "first replace the table of r3 in the deployment file" in unnamed.err
             made.file.write_text(re.sub(r"\br3\b", "r4", made.file.read_text()))
             refused = await made.command("replace", "r3", "r4", "--dry-run")
             assert refused.code == 1

@@ -49,7 +49,7 @@ def test_each_record_once_whatever_is_killed(postgres: Postgres, tmp_path: Path)
     ]
     (stored,) = postgres.rows("SELECT committed::jsonb->>'records' FROM photon_sinks WHERE into_table = 'clicks'")
     assert stored == (str(total),)
-    assert "retrying from its last commit" in (tmp_path / "sink.log").read_text()
+    assert "retrying from the last commit" in (tmp_path / "sink.log").read_text()
 
 
 def test_what_jsonb_cannot_hold_stands_as_text(postgres: Postgres, tmp_path: Path) -> None:

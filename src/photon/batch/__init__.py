@@ -1,1 +1,1 @@
-"""Batches in columns: the form in which Photon's parts exchange events and records, in memory or on the wire."""
+"""Batches in columns, in which Photon's parts exchange events and records in memory and on the wire."""

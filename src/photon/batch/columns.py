@@ -1,4 +1,4 @@
-"""Types of columns, and the common parts of all shapes made of them."""
+"""Column types, and helpers that all batches of columns share."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def split_digests(digests: bytes) -> list[bytes]:
 
 
 def take_digests(digests: bytes, index: RowIndexes) -> bytes:
-    """The digests at ``index``. Opaque 16-byte items: an 'S' dtype would strip trailing zeros."""
+    """Returns the digests at ``index``. Uses opaque 16-byte items, as dtype 'S' would strip trailing zeros."""
     return np.frombuffer(digests, "V16")[index].tobytes()

@@ -1,4 +1,4 @@
-"""A batch of foreign events, which are rows of these columns from the log to the output line."""
+"""A batch of foreign events in columns, used from the log to the output line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ForeignEvent(NamedTuple):
     record: bytes  # without its line end
     file: LogFile
     offset: int
-    # ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are permanently complete; WAIT_NS
-    # (``joiner.api``): never.
+    # If its primary event is ABSENT as of this time, the event is unmatched. NEVER_NS: only once the primary logs are
+    # permanently complete; WAIT_NS (``joiner.api``): never.
     unmatched_as_of_ns: int
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """n foreign events, a row each. Columns never change."""
+    """n foreign events in columns, one row per event. Columns never change."""
 
     files: Sequence[LogFile]
     file_index: U32
@@ -67,7 +67,7 @@ class Events:
 
     @staticmethod
     def concat(parts: Sequence[Events]) -> Events:
-        """The rows of all parts, in order."""
+        """Concatenates the rows of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
         bases = np.cumsum([0, *(len(part.files) for part in parts)])[:-1].tolist()
@@ -86,12 +86,12 @@ class Events:
         )
 
     def of_file(self) -> list[LogFile]:
-        """The file of each row."""
+        """Returns the file of each row."""
         files = self.files
         return [files[at] for at in self.file_index.tolist()]
 
     def take(self, index: RowIndexes) -> Events:
-        """The rows at ``index``, in its order."""
+        """Returns the rows at ``index``, in the order of ``index``."""
         rows = index.tolist()
         return Events(
             files=self.files,
@@ -107,7 +107,7 @@ class Events:
         )
 
     def rows(self) -> list[ForeignEvent]:
-        """The events one by one, for people, and for code that reads few."""
+        """Returns the rows as single events, for display and for code that reads only a few."""
         return list(
             map(
                 ForeignEvent,
@@ -124,11 +124,11 @@ class Events:
         )
 
     def row(self, at: int) -> ForeignEvent:
-        """One event."""
+        """Returns one row as an event."""
         return self.take(np.array([at], np.intp)).rows()[0]
 
     def sizes(self) -> I64:
-        """Bytes of each row's id, key and record."""
+        """Returns the bytes that each row's id, key and record take together."""
         n = len(self)
         ids, keys, records = (
             np.fromiter(map(len, column), np.int64, n) for column in (self.ids, self.keys, self.records)
@@ -136,7 +136,7 @@ class Events:
         return ids + keys + records
 
     def parts(self, events_max: int, bytes_max: int) -> list[Events]:
-        """Splits the events, in order: at most ``events_max`` rows a part, and ``bytes_max`` bytes beyond one row."""
+        """Splits the events into parts of up to ``events_max`` rows and ``bytes_max`` bytes, at least one row."""
         n = len(self)
         ends = np.cumsum(self.sizes())
         parts = []

@@ -1,4 +1,4 @@
-"""The log of each row: an index into the few files of a batch."""
+"""Stores each row's log file as an index into the few files of a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogFile:
 
 
 def intern_files(of_rows: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], U32]:
-    """The distinct files, and each row's index into them."""
+    """Returns the distinct files, and each row's index into them."""
     objects = list(map(id, of_rows))  # rows of one file share it, and a file's own hash is slow
     known = dict(zip(objects, of_rows, strict=True))
     if len(known) == 1:

@@ -1,4 +1,4 @@
-"""Ids of a batch and their registration data, in columns."""
+"""A batch's ids and their registration data, in columns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _I64, _U64, _U32, _U8 = (np.dtype(each) for each in ("<i8", "<u8", "<u4", "u1"))
 
 
 class IdsError(ValueError):
-    """Columns that do not match each other."""
+    """The columns do not match each other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ids:
-    """n ids, a row each. Columns never change. Look-ups use only digests and times; clears also use the tokens."""
+    """n ids, one row per id. Columns never change. Look-ups use only digests and times; clears also use tokens."""
 
     digests: bytes  # n x 16
     times: I64  # event times, ns UTC
@@ -33,13 +33,13 @@ class Ids:
 
     @staticmethod
     def of(digests: bytes, times: I64, tokens: U64 | None = None) -> Ids:
-        """Ids for a look-up, or a clear."""
+        """Makes ids for a look-up or, with tokens, for a clear."""
         n = len(digests) // DIGEST_BYTES
         tokens = np.zeros(n, np.uint64) if tokens is None else tokens
         return Ids(bytes(digests), times, tokens, np.zeros(n, np.uint8), np.zeros(n, np.uint32))
 
     def take(self, index: RowIndexes) -> Ids:
-        """The rows at ``index``, which ascends."""
+        """Returns the rows at ``index``, which must be ascending."""
         if len(index) == len(self):
             return self
         generations = self.generations
@@ -54,10 +54,10 @@ class Ids:
 
     @staticmethod
     def encode(parts: Sequence[Ids]) -> dict[str, bytes]:
-        """Ids one after another, in their wire format: each column as little-endian bytes, under its name, copied
+        """Concatenates and encodes ids in their wire format: column name -> little-endian bytes. Copies each column
         once.
 
-        ``generations`` is empty if all are 0. Without parts there are no columns.
+        ``generations`` is empty if all are 0. Without parts, returns no columns.
         """
         if not parts:
             return {}
@@ -74,7 +74,7 @@ class Ids:
 
     @staticmethod
     def encode_cleared(parts: Sequence[Ids]) -> dict[str, bytes]:
-        """Like ``encode``, for the columns of a clear."""
+        """Like ``encode``, but only the columns of a clear."""
         if not parts:
             return {}
         return {
@@ -92,8 +92,8 @@ class Ids:
         tags: bytes | None = None,
         generations: bytes = b"",
     ) -> Ids:
-        """The inverse of ``encode``, without copying; ``None`` means all 0. Raises IdsError for sizes that do not
-        match."""
+        """Decodes what ``encode`` returned, without copying. A column of ``None`` is all 0. Raises IdsError if sizes
+        do not match."""
         if not (digests or times or tokens or kinds or tags or generations):
             return NO_IDS
         n, rest = divmod(len(digests), DIGEST_BYTES)
@@ -120,5 +120,5 @@ def _column(name: str, column: bytes | None, kind: np.dtype[Any], n: int) -> Any
     if column is None:
         return np.zeros(n, kind)
     if len(column) != n * kind.itemsize:
-        raise IdsError(f"{name}: {len(column)} bytes for {n} ids of {kind.itemsize}")
+        raise IdsError(f"{name}: {len(column)} bytes for {n} ids of {kind.itemsize} bytes each")
     return np.frombuffer(column, kind)

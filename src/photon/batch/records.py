@@ -1,4 +1,4 @@
-"""Primary records of a batch, in columns."""
+"""A batch's primary records, in columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from photon.batch.files import LogFile, intern_files
 
 
 class PrimaryRecord(NamedTuple):
-    """A primary event as in its log."""
+    """A primary event's record and its place in the log."""
 
     record: bytes  # without its line end
     file: LogFile
@@ -22,7 +22,7 @@ class PrimaryRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """n primary records, a row each."""
+    """n primary records, one row per record."""
 
     files: Sequence[LogFile]
     file_index: U32
@@ -40,11 +40,11 @@ class Records:
         return Records(files, file_index, np.array(offsets, np.int64), records)
 
     def row(self, at: int) -> PrimaryRecord:
-        """One record."""
+        """Returns one row as a record."""
         return PrimaryRecord(self.records[at], self.files[self.file_index[at]], int(self.offsets[at]))
 
     def of_file(self) -> list[LogFile]:
-        """The file of each row."""
+        """Returns the file of each row."""
         files = self.files
         return [files[at] for at in self.file_index.tolist()]
 
@@ -66,13 +66,13 @@ class Records:
         )
 
     def take(self, index: RowIndexes) -> Records:
-        """The rows at ``index``, in its order."""
+        """Returns the rows at ``index``, in the order of ``index``."""
         return Records(
             self.files, self.file_index[index], self.offsets[index], [self.records[row] for row in index.tolist()]
         )
 
     def rows(self) -> list[PrimaryRecord]:
-        """The records one by one."""
+        """Returns the rows as single records."""
         return list(map(PrimaryRecord, self.records, self.of_file(), self.offsets.tolist()))
 
 

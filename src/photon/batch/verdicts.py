@@ -1,4 +1,4 @@
-"""The verdicts on n ids or events, and the owners of taken ones, in columns."""
+"""Verdicts on ids or events, and the owners of taken ids, in columns."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from photon.batch.columns import I64, U8, U32, U64, RowIndexes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdicts:
-    """One verdict a row. The owner columns are meaningful only if the outcome means that the id has an owner."""
+    """One verdict per row. The owner columns are valid only if the outcome means that the id has an owner."""
 
-    outcomes: U8  # of a registry ``idregistry.api.Answer``, of a joiner ``joiner.api.Outcome``
+    outcomes: U8  # ``idregistry.api.Answer`` from a registry, ``joiner.api.Outcome`` from a joiner
     owner_tokens: U64
     owner_kinds: U8  # ``idregistry.api.Kind``
     owner_tags: U32
     owner_datacentres: U8  # index into datacentres
     datacentres: tuple[str, ...]
     owner_times: I64  # event times that ids were registered with, ns UTC; 0 if unknown
-    reasons: Mapping[int, str] = field(default_factory=dict)  # row -> reason, for people
+    reasons: Mapping[int, str] = field(default_factory=dict)  # row -> reason, for display
 
     def __len__(self) -> int:
         return len(self.outcomes)
 
     @staticmethod
     def blank(n: int, outcome: int = 0, datacentres: tuple[str, ...] = ()) -> Verdicts:
-        """n rows of the same outcome, without owners."""
+        """Makes n rows with the same outcome, without owners."""
         return Verdicts.plain(np.full(n, outcome, np.uint8), datacentres)
 
     @staticmethod
     def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
-        """Verdicts with these outcomes, without owners."""
+        """Makes verdicts with these outcomes, without owners."""
         n = len(outcomes)
         return Verdicts(
             outcomes,
@@ -50,7 +50,7 @@ class Verdicts:
         return outcome in self.outcomes.tobytes()  # takes a sixth of numpy's time for few rows
 
     def take(self, index: RowIndexes | slice) -> Verdicts:
-        """Some of the rows, without their reasons."""
+        """Returns the rows at ``index``, without their reasons."""
         return Verdicts(
             self.outcomes[index],
             self.owner_tokens[index],
@@ -62,7 +62,7 @@ class Verdicts:
         )
 
     def put(self, parts: Sequence[tuple[RowIndexes, Verdicts]]) -> Verdicts:
-        """Replaces the rows at each index, which ascends; without reasons.
+        """Returns a copy with each part's rows put at its index, which must be ascending; without reasons.
 
         Each part numbers its own ``datacentres``.
         """

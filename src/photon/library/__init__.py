@@ -1,4 +1,4 @@
-"""Photon in another program: run a join, read its output exactly once.
+"""Photon as a library: run a join in another program, and read its output exactly once.
 
 ``docs/embedding.md`` has examples.
 

@@ -1,4 +1,4 @@
-"""``photon.compute``: computations over published records, run by another program."""
+"""``photon.compute``: runs computations over published records in another program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from photon.config.disk import RealDisk
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The results of a run, over all computations."""
+    """The results of a run, summed over all computations."""
 
     records: int
     produced: int
     late: int
     aside: int
-    """Records and timers set aside because a computation failed on them."""
+    """Number of records and timers set aside because a computation failed on them."""
 
 
 def run(
@@ -38,13 +38,13 @@ def run(
     tell: Callable[[str], None] = lambda line: None,
     accept_lost_offsets: bool = False,
 ) -> Computed:
-    """Runs the topology in this thread, until ``stop`` is set; with ``once`` until everything published now is
+    """Runs the topology in this thread until ``stop`` is set; with ``once``, until all records published so far are
     computed::
 
         compute.run(topology, state="state", once=True)
 
     ``state``: directory of the persistent state; one program at a time. ``base``: directory for relative paths in the
-    topology. ``tell``: receives one line for each fault of a computation.
+    topology. ``tell``: receives one line for each failure of a computation.
     ``accept_lost_offsets``: continue after messages that topics lost before they were read. Raises UsageError, and
     other PhotonErrors of one line; uncommitted work is repeated next time.
     """

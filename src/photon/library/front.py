@@ -35,25 +35,25 @@ def read(
     schema: Mapping[str, Any] | None = None,
     flatten: bool = False,
 ) -> Records:
-    """The published records of an output, for ``for``, ``async for``, Arrow, pandas, Polars and DuckDB::
+    """Reads an output's published records, for use with ``for``, ``async for``, Arrow, pandas, Polars and DuckDB::
 
         for record in photon.read("out"):
             print(record.event_id, record.foreign, record.primary)
 
-    ``path``: a directory that ``photon join`` writes, or a deployment's file (``.toml``) with ``datacentre``
-    (``None`` means the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin:
+    ``path``: a directory that ``photon join`` writes, or a deployment file (``.toml``) with ``datacentre``
+    (``None`` means the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to start:
     an earlier ``cursor``, "end", or ``None`` for the beginning. ``follow``: continue with new records.
-    ``cleared_only``: only records that stay valid even if a slot is retired; slightly delayed. ``schema``: types of
-    the payloads for tables, ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); ``None``
-    infers them from the data. ``flatten``: columns ``foreign_amount`` instead of structs.
+    ``cleared_only``: only records that stay valid even if a slot is retired; slightly delayed. ``schema``: column
+    types for tables, such as ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` lists them); ``None``
+    infers them from the data. ``flatten``: columns such as ``foreign_amount`` instead of structs.
 
-    Raises UsageError (also ConfigError, CursorUnreadable), of one line.
+    Raises UsageError (also ConfigError, CursorUnreadable), each with a one-line message.
     """
     place = Path(path)
     if place.suffix == ".toml":
         output = Output.of_deployment(place, datacentre)
     elif datacentre is not None:
-        raise UsageError(f"{place}: datacentre goes with a deployment's file")
+        raise UsageError(f"{place}: datacentre can be given only with a deployment file (.toml)")
     else:
         output = Output.of_join(place)
     return Records(
@@ -91,30 +91,30 @@ def join(
             print(pair.event_id, pair.event_time, pair.foreign["amount"], pair.primary["customer"])
 
     ``primary``, ``foreign``: a directory, a file or a glob each. ``output``: a directory that keeps the join, so that
-    it continues there next time, and its records are read again from the beginning or after ``cursor``; ``None``
-    means a temporary directory (TMPDIR), removed with the object. Settings that are not given are inferred from the
-    data, or one line says what is unclear.
+    it continues there next time, and iteration starts at the first record or after ``cursor``; ``None`` means a
+    temporary directory (TMPDIR), removed with the object. Settings that are not given are inferred from the data; if
+    that fails, an error says in one line what is unclear.
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
-    ("a.b" within a), or a table as in a configuration. ``id``: the foreign event's own unique id. ``time``: its time,
-    a field, whose unit is inferred, or ``{"field": "at", "unit": "ms"}``; events without one are joined, too.
-    ``format``: jsonl, csv and so on, or ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of
-    ``[join.NAME]`` in the configuration (``unmatched_after="1h"``). ``config``: a file, or a mapping in the form of
-    ``[join.NAME]``, instead of all these; ``name``: the join in the file.
+    ("a.b" is field b in a), or a table as in a configuration. ``id``: the field with the foreign event's unique id.
+    ``time``: the field with its time, whose unit is inferred, or ``{"field": "at", "unit": "ms"}``; events without a
+    time are joined, too. ``format``: jsonl, csv and so on, or ``{"primary": "csv", "foreign": ...}``. ``more``: other
+    keys of ``[join.NAME]`` in the configuration (``unmatched_after="1h"``). ``config``: a file, or a mapping in the
+    form of ``[join.NAME]``, instead of all these; ``name``: the join's name in the file.
 
-    ``follow``: continue with new records until it is closed; else (``once``) end when all present events have a
-    verdict. ``unmatched``: include events that have no primary, with ``primary`` None; "inline": write them among the
-    joined records (docs/joins.md). ``kinds``: others. ``schema``, ``flatten``: as for ``photon.read``.
-    ``keep_pending``, ``settings``: as for ``photon join``.
+    ``follow``: continue with new records until it is closed; otherwise (``once``) end when all present events have a
+    verdict. ``unmatched``: include events that have no primary event, with ``primary`` None; "inline": write them
+    among the joined records (docs/joins.md). ``kinds``: the kinds of records to yield. ``schema``, ``flatten``: as
+    for ``photon.read``. ``keep_pending``, ``settings``: as for ``photon join``.
 
-    Raises UsageError here, or while iterating; JoinStopped while iterating: the join has failed. One line each; if
-    something is unclear, ``example`` (also added as a note) is a configuration to correct.
+    Raises UsageError, here or while iterating; JoinStopped, while iterating, if the join has failed. Each message is
+    one line; if a setting is unclear, ``example`` (also added as a note) is a configuration to correct.
     """
     if once is not None and once == follow:
         raise UsageError(f"once={once} and follow={follow} contradict each other; give one of them")
     following = bool(follow) if once is None else not once
     if keep_pending and following:
-        raise UsageError("keep_pending needs once; a followed join keeps pending events anyway")
+        raise UsageError("keep_pending requires once; with follow, pending events are kept anyway")
     if kinds is not None and unmatched:
         raise UsageError("give either unmatched or kinds, not both")
     if unmatched == "inline":
@@ -151,29 +151,29 @@ def join(
 
 
 class Pairs(Records):
-    """The pairs of a running join. ``close``, the end of a ``with`` block or of the object itself stops the join;
-    temporary files are removed then."""
+    """The pairs of a running join. ``close``, leaving a ``with`` block, or dropping the object stops the join and
+    removes temporary files."""
 
     def __init__(self, running: Join, own: Path, **options: Any) -> None:
-        """``own``: a directory to remove at the end."""
+        """``own``: a temporary directory to remove at the end."""
         super().__init__(running.output(), follow=not running.once, **options)
         self._join = running
         self._closed = weakref.finalize(self, _end, running, own)
         self._how: JoinEnded | None = None
         self._kept: tuple[dict[str, int], str] | None = None
-        """Ledger and configuration of a closed join."""
+        """The ledger and configuration of a closed join."""
         self._join.start()
 
     @property
     def ledger(self) -> dict[str, int]:
-        """The number of lines with each verdict (docs/ledger.md); if closed, as of its end. Raises StateError."""
+        """Returns the lines per verdict (docs/ledger.md); after closing, the final counts. Raises StateError."""
         if self._how is not None:
             return self._how.ledger
         return self._join.ledger() if self._kept is None else self._kept[0]
 
     @property
     def config(self) -> str:
-        """The current configuration as TOML, given or inferred from the data, to keep and correct. Empty if it is not
+        """Returns the current configuration, given or inferred, as TOML to keep or correct. Empty if it is not
         inferred yet."""
         if self._kept is not None:
             return self._kept[1]
@@ -181,12 +181,12 @@ class Pairs(Records):
         return path.read_text() if path.exists() else ""
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of the join's messages: inferred settings, unreadable logs."""
+        """Returns the last lines that the join has printed: inferred settings, unreadable logs."""
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Waits until the join ends by itself. Problems to check (rejected records, logs not read to their end) are a
-        RuntimeWarning, once. Raises TimeoutError (it still runs), JoinStopped, UsageError."""
+        """Waits until the join ends by itself. Reports problems to check (rejected records, logs not read to their
+        end) once, as a RuntimeWarning. Raises TimeoutError (the join still runs), JoinStopped, UsageError."""
         if self._how is None:
             self._how = self._join.wait(timeout_s)
             if self._how.attention:
@@ -194,7 +194,7 @@ class Pairs(Records):
         return self._how
 
     def close(self) -> None:
-        """Stops the join and removes temporary files. Loops over it end, or raise an error that it is closed."""
+        """Stops the join and removes temporary files. Running loops end, or raise that the join is closed."""
         if self._closed.alive:
             _stop(self._join)
             with contextlib.suppress(PhotonError, OSError):

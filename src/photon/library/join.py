@@ -1,8 +1,8 @@
-"""A join that runs next to the program: ``photon join`` in a separate process, started, watched and ended from here.
+"""Runs ``photon join`` in a separate process next to the program: starts, watches and stops it.
 
-It is separate because a joiner that cannot continue safely (a failing disk, a slot taken over by another one) ends
-its process at once, which must not be the caller's. It also keeps the caller's threads and the join from waiting for
-each other. The join ends when the caller's process ends for any reason.
+The process is separate because a joiner that cannot continue safely (a failing disk, a slot taken over by another
+joiner) exits at once, and must not take the caller's process with it. Nor do the caller's threads and the join wait
+for each other. The join ends when the caller's process ends, for any reason.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from photon.outputs import OutputPlace
 from photon.supervision.zygote import begin_piped
 
 SAID_LINES = 200
-"""Number of its last lines kept."""
+"""Number of the process's last lines that are kept."""
 OWN = "photon: "
-"""Prefix of its own messages."""
+"""Prefix of the process's own messages."""
 STOP_S = 60.0
 EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
 
 
 class JoinStopped(PhotonError):
-    """The join ended by itself, with an error; all work until then is durable. Its message is one line."""
+    """The join ended by itself with an error. All work until then is durable. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinEnded:
-    """The result of a run."""
+    """The result of a finished run."""
 
     ledger: dict[str, int]
-    """``read``, the verdicts, ``pending`` and separately counted lines, over all runs on this output."""
+    """Counts over all runs on this output: ``read``, the verdicts, ``pending`` and separately counted lines."""
     attention: str = ""
-    """Problems to check, or empty: rejected records, logs not read to their end, events without a verdict."""
+    """Problems to check: rejected records, logs not read to their end, events without a verdict. May be empty."""
 
 
 def check_logs(*named: str | Path) -> None:
-    """Raises UsageError for standard input, which a program cannot pass as logs."""
+    """Raises UsageError for ``-``: a program cannot pass standard input as a log."""
     if any(str(each) == "-" for each in named):
-        raise UsageError("-: standard input is for the command photon join; name a directory, a file or a glob")
+        raise UsageError("-: only the command photon join reads standard input; name a directory, a file or a glob")
 
 
 class Join:
-    """Two log directories joined into ``output``, exactly once. A context manager: leaving it stops the join.
+    """Joins two log directories into ``output``, exactly once. A context manager: leaving it stops the join.
 
-    Running it again on the same output continues it. Only one join at a time can use an output.
+    A new run on the same output continues the join. Only one join at a time can use an output.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Join:
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
-        """The parameters are the options of ``photon join``. ``config``: ``None`` means inferred from the logs, with
-        ``words``. ``settings``: KEY=VALUE.
+        """The parameters are the options of ``photon join``. ``config``: ``None`` means that it is inferred from the
+        logs and ``words``. ``settings``: KEY=VALUE.
 
         Raises UsageError.
         """
@@ -119,34 +119,34 @@ class Join:
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Waits until the join ends by itself: with ``once`` when every event has a verdict, else when it was stopped
-        or failed.
+        """Waits until the join ends: with ``once``, when every event has a verdict; otherwise when it is stopped or
+        fails.
 
-        Raises TimeoutError (it still runs), JoinStopped, UsageError (a configuration or a directory is wrong).
+        Raises TimeoutError (the join still runs), JoinStopped, UsageError (a wrong configuration or directory).
         """
         process = self._started()
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self.directory}: the join has not ended within {timeout_s:g} s") from None
+            raise TimeoutError(f"{self.directory}: the join did not end within {timeout_s:g} s") from None
         self._close()
         said, example = _error_of(self._said)
         if code == EXIT_USAGE:
             raise UsageError(said or "wrong usage").with_example(example)
         if code not in (EXIT_DONE, EXIT_ATTENTION):
-            problem = f"{self.directory}: the join ended with {code}: {said or 'no message'}"
+            problem = f"{self.directory}: the join ended with exit code {code}: {said or 'no message'}"
             raise JoinStopped(problem).with_example(example)
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
-        """Asks the join to end after the current work, and waits. Raises like ``wait``; also JoinStopped if, with
-        ``once``, some events have no verdict yet."""
+        """Asks the join to finish its current work and end, and waits for that. Raises like ``wait``; also
+        JoinStopped if, with ``once``, some events have no verdict yet."""
         self._started()
         self._hang_up()
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """Kills the join at once. Nothing is lost, as the next run continues."""
+        """Kills the join's process at once. Nothing is lost: the next run continues."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -169,15 +169,15 @@ class Join:
 
     # -- status ---------------------------------------------------------------------------------------------------
     def ledger(self) -> dict[str, int]:
-        """The current counts. Raises StateError."""
+        """Returns the current counts (docs/ledger.md). Raises StateError."""
         return read_ledger(Site(self.directory).state)
 
     def said(self) -> tuple[str, ...]:
-        """The last lines of the join's messages: inferred settings, unreadable logs."""
+        """Returns the last lines that the join has printed: inferred settings, unreadable logs."""
         return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:
-        """The join's published output, available even while the join is starting on a new directory."""
+        """Returns the join's published output, even while the join is still starting in a new directory."""
         return Output(OutputPlace(self.directory, Site(self.directory).state))
 
     # -- its process -------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ class Join:
 
 
 def _error_of(said: Iterable[str]) -> tuple[str, str]:
-    """Returns the last error of a process, one line, and the example of a file below it, which may be empty. Omits
-    the command after an example, which is for a shell."""
+    """Returns a process's last error, one line, and the example file that followed it, which may be empty. Omits the
+    shell command after an example."""
     lines = list(takewhile(lambda line: line != BY_COMMAND, said))
     last = next((at for at in reversed(range(len(lines))) if lines[at].startswith(OWN)), None)
     if last is not None:

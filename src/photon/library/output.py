@@ -1,6 +1,6 @@
-"""The records of an output for a program: batches of lines, each with the cursor after it.
+"""Reads an output's records in a program: batches of lines, each with the cursor after it.
 
-Exactly once is up to the caller's last step: write the results of a batch and the batch's cursor in one transaction,
+Exactly-once depends on the caller's last step: write a batch's results and its cursor in one transaction,
 or store the cursor after idempotent writes of the results. A program that restarts at a stored cursor gets exactly
 the records after it.
 """
@@ -26,12 +26,12 @@ from photon.outputs.mirrored import place_at
 from photon.outputs.output_places import NotBegun
 
 POLL_S = 0.2
-"""The interval of checks for new lines while there is nothing to read."""
+"""Seconds between checks for new lines while there is nothing to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Whole lines of one output file, a MiB or less unless a line is longer."""
+    """Complete lines of one output file: at most one MiB, unless a single line is longer."""
 
     kind: str
     slot: str
@@ -41,17 +41,17 @@ class Batch:
     """The cursor after this batch: one line of JSON."""
 
     def lines(self) -> list[bytes]:
-        """The lines without newlines."""
+        """Returns the lines without newlines."""
         return self.data.splitlines()
 
     def records(self) -> list[dict[str, Any]]:
-        """The parsed lines. Numbers beyond a float's range, and values more than 200 levels deep, stay JSON text.
+        """Parses the lines. Numbers beyond a float's range, and values more than 200 levels deep, stay JSON text.
         Raises ValueError if an adapter has written invalid JSON."""
         return [parse_line(line) for line in self.lines()]
 
 
 class Output:
-    """The published output of a pipeline. Only the durable part is read, which no crash takes back. Not
+    """The published output of a pipeline. Reads only its durable part, which no crash can take back. Not
     thread-safe."""
 
     def __init__(self, place: OutputPlace, *, disk: Disk | None = None) -> None:
@@ -65,29 +65,29 @@ class Output:
 
     @classmethod
     def of_join(cls, directory: str | Path) -> Output:
-        """The output directory of ``photon join`` or of a ``Join``, or a URL below which ``photon sink objects`` has
-        copied one. Raises UsageError, OSError."""
+        """Opens the output directory of ``photon join`` or of a ``Join``, or a URL to which ``photon sink objects``
+        has copied an output. Raises UsageError, OSError."""
         return cls(place_at(placed(Path(), directory)))
 
     @classmethod
     def of_deployment(cls, config: str | Path, datacentre: str | None = None) -> Output:
-        """The output of one datacentre (``None`` means the only one) of a deployment file. Raises ConfigError,
-        UsageError."""
+        """Opens the output of one datacentre (``None`` means the only one) of the deployment file ``config``. Raises
+        ConfigError, UsageError."""
         return cls(output_place(Path(config), datacentre))
 
     def end(self) -> bytes:
-        """The cursor after everything published now. Raises PublishedDamaged, OSError."""
+        """Returns the cursor after all records published so far. Raises PublishedDamaged, OSError."""
         return self._place.end(self._disk).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """Returns the kinds, checked. Raises UsageError."""
+        """Returns the kinds as a tuple. Raises UsageError for an unknown one."""
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         if unknown := set(wanted) - set(KINDS):
-            raise UsageError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+            raise UsageError(f"no such kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
         return wanted
 
     def cursor_of(self, cursor: bytes | str | None) -> Cursor:
-        """The cursor: ``None`` is the beginning, "end" is after everything published now. Raises CursorUnreadable."""
+        """Decodes a cursor: ``None`` is the beginning, "end" is after all records so far. Raises CursorUnreadable."""
         if cursor == "end":
             cursor = self.end()
         if cursor is None:
@@ -95,7 +95,7 @@ class Output:
         return Cursor.decode(cursor.encode() if isinstance(cursor, str) else cursor, "cursor")
 
     def reader(self, kinds: Sequence[str], at: Cursor, *, cleared_only: bool = False) -> Reader:
-        """A reader that starts at ``at``."""
+        """Returns a reader that starts at ``at``."""
         return Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
 
     def batches(
@@ -109,11 +109,11 @@ class Output:
         until: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[Batch]:
-        """The records after ``cursor`` (``None`` means from the beginning), in batches; with ``follow`` also new
-        ones, until ``until()`` is true, which is called between batches and every 0.2 s.
+        """Yields the records after ``cursor`` (``None`` means from the beginning), in batches; with ``follow``, also
+        new ones until ``until()`` is true, which is called between batches and every 0.2 s.
 
         ``cleared_only``: only records that stay valid even if a slot is retired; slightly delayed. ``lines``:
-        maximum number in a batch. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged,
+        most lines in a batch. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged,
         OSError.
         """
         at = self.cursor_of(cursor)
@@ -132,7 +132,7 @@ class Output:
 
 
 def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yields pieces of ``lines`` lines, each with its end."""
+    """Yields (end, piece) for each piece of ``lines`` lines."""
     if lines is None:
         if data:
             yield len(data), data
@@ -145,7 +145,7 @@ def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
-    """The output of ``datacentre`` (None means the only one). Raises ConfigError, UsageError, NotBegun."""
+    """Returns the output of ``datacentre`` (None means the only one). Raises ConfigError, UsageError, NotBegun."""
     settings = load(config, environment=os.environ)
     name = pipeline_named(settings, datacentre)[0]
     place = output_here(settings, config.parent, name)

@@ -1,7 +1,7 @@
-"""The records of an output one by one, or as a table: the results of ``photon.read`` and ``photon.join``.
+"""An output's records, one by one or as a table: the results of ``photon.read`` and ``photon.join``.
 
 One object for all uses: ``for``, ``async for``, and ``__arrow_c_stream__``, which DuckDB, Polars and pandas accept.
-Like a list it may be iterated several times, each time from its start (``cursor=``); ``cursor`` is the position of
+Like a list, it can be iterated several times, each time from its start (``cursor=``); ``cursor`` is the position of
 the running loop, or else of the newest one.
 """
 
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Record(Mapping[str, Any]):
-    """One record of an output; a joined one is a pair. Also a mapping of all its members (docs/output.md)."""
+    """One record of an output; a joined one is a pair. It is also a mapping of all its members (docs/output.md)."""
 
     __slots__ = ("_line", "_members", "kind")
 
@@ -46,7 +46,7 @@ class Record(Mapping[str, Any]):
 
     @property
     def line(self) -> bytes:
-        """The line as in the output, without newline."""
+        """The record's line in the output, without newline."""
         return self._line
 
     @property
@@ -56,7 +56,7 @@ class Record(Mapping[str, Any]):
 
     @property
     def key(self) -> str | bytes | None:
-        """The key, in a form like ``event_id``."""
+        """The key, with the same types as ``event_id``."""
         return self._text("key")
 
     @property
@@ -73,9 +73,9 @@ class Record(Mapping[str, Any]):
 
     @property
     def foreign(self) -> Any:
-        """The foreign record, mostly a dict.
+        """The foreign record, usually a dict.
 
-        For an unjoined record: its value if it is a JSON object, else ``None``.
+        For an unjoined record, its parsed value if it is a JSON object, else ``None``.
         """
         if "foreign" in self or self.kind == "joined":
             return self.get("foreign")
@@ -89,17 +89,17 @@ class Record(Mapping[str, Any]):
 
     @property
     def primary(self) -> Any:
-        """The primary record, mostly a dict; ``None`` if it has none."""
+        """The primary record, usually a dict; ``None`` if there is none."""
         return self.get("primary")
 
     @property
     def record(self) -> str | bytes | None:
-        """The original foreign record, if it is not joined."""
+        """The original foreign record, if the event is not joined."""
         return self._text("record")
 
     @property
     def reason(self) -> str | None:
-        """Why it is not joined."""
+        """The reason why the event is not joined."""
         found: str | None = self.get("reason")
         return found
 
@@ -172,16 +172,17 @@ class _Place:
 
 
 class Records:
-    """The published records of some kinds, in the order of the pipeline's files, exactly once after a cursor.
+    """The published records of some kinds after a cursor, each exactly once, in the order of the pipeline's files.
 
-    ``for`` and ``async for`` yield a ``Record`` at a time; ``cursor`` is always the position after the newest one. A
-    program that commits both together gets each record once, after any crash. Creating a table within a loop, or a
-    loop within it, leaves the cursor at the loop's position. Tables have the columns that
+    ``for`` and ``async for`` yield one ``Record`` at a time; ``cursor`` is always the position after the last record
+    yielded. A program that commits results and cursor together gets each record once, even after a crash. A table or
+    a loop that starts inside a loop does not move the outer loop's cursor. Tables have the columns that
     ``photon.outputs.typed_columns`` lists: payloads are structs, ``foreign.amount``, or flattened,
     ``foreign_amount``; values that do not fit their column are in ``_rest``. Memory is about one MiB, and 4 MiB while
     types are inferred; ``to_arrow``, ``to_pandas`` and ``to_polars`` hold the whole table. Not thread-safe.
 
-    All methods raise CursorLost, OutputMissing, PublishedDamaged and LineUnreadable, each of one line, and OSError.
+    All methods raise CursorLost, OutputMissing, PublishedDamaged and LineUnreadable, with one-line messages, and
+    OSError.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Records:
 
     @property
     def cursor(self) -> bytes:
-        """The position after all returned records: one line of JSON, for ``cursor=``."""
+        """The position after all records returned so far: one line of JSON, for ``cursor=``."""
         return self._place.cursor.encode()
 
     def _begun(self, place: _Place) -> None:
@@ -235,7 +236,7 @@ class Records:
             place.ended()
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        """Files are read in a thread; after a cancellation at any moment, ``cursor`` is after the last record."""
+        """Reads files in a thread. After a cancellation at any time, ``cursor`` is after the last record yielded."""
         place = _Place(self._start)
         loop = self._async_loop(place)
         place.belongs_to(loop)
@@ -257,7 +258,7 @@ class Records:
             place.ended()
 
     def _blocks(self) -> Iterator[OutputBlock | None]:
-        """Blocks from the start. ``None`` means nothing more for now."""
+        """Yields blocks from the start position; ``None`` means that there is no more for now."""
         reader = self._output.reader(self._kinds, self._start, cleared_only=self._cleared_only)
         while True:
             over = self._over()  # checked first, so that everything published by then is read below
@@ -272,9 +273,9 @@ class Records:
 
     # -- tables ------------------------------------------------------------------------------------------------
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches of at most some MiB, all of one schema; ``cursor`` is after the newest. With ``follow`` also
-        new records. Types that are not given are inferred from the first 4 MiB, or from the present records. Raises
-        ExtraMissing."""
+        """Yields record batches of at most a few MiB, all with one schema; ``cursor`` is after the newest batch. With
+        ``follow``, also yields new records. Types not given are inferred from the first 4 MiB, or from fewer records
+        if there are no more. Raises ExtraMissing."""
         needed("pyarrow", "arrow")
         place = _Place(self._start)
         loop = self._batches(place)
@@ -301,7 +302,7 @@ class Records:
             place.ended()
 
     def _sampled(self) -> Iterator[OutputBlock | None]:
-        """All blocks, once the types are inferred; the sample's blocks are held until then."""
+        """Yields all blocks once the types are inferred; holds the sample's blocks until then."""
         blocks = self._blocks()
         if self._types is None:
             held: list[OutputBlock] = []
@@ -320,7 +321,7 @@ class Records:
         yield from blocks
 
     def schema(self) -> dict[str, Any]:
-        """The payloads' types, nested, in the form of ``schema=``: to inspect, correct and pass back. Raises
+        """Returns the payloads' types, nested, in the form of ``schema=``, to inspect, correct and pass back. Raises
         ExtraMissing."""
         if self._types is None:
             needed("pyarrow", "arrow")
@@ -332,18 +333,18 @@ class Records:
 
     @property
     def unfit(self) -> dict[str, int]:
-        """Dotted path of a type in ``schema`` -> number of values so far that did not fit it, and are null."""
+        """Counts values so far that did not fit their type and became null, by dotted path in ``schema``."""
         return {} if self._types is None else dict(self._types.unfit_counts)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's C stream (PyCapsule interface), which DuckDB, Polars, pandas and pyarrow read directly. Raises as
-        ``to_arrow``."""
+        """Returns Arrow's C stream (PyCapsule interface), which DuckDB, Polars, pandas and pyarrow read directly.
+        Raises like ``to_arrow``."""
         return self._reader().__arrow_c_stream__(requested_schema)
 
     def _reader(self) -> pa.RecordBatchReader:
         if self._follow:
             raise UsageError(
-                "followed records have no end, so they cannot become a table; use arrow_batches(), or follow=False"
+                "with follow, records have no end and cannot become a table; use arrow_batches(), or follow=False"
             )
         pa = needed("pyarrow", "arrow")
         batches = self._batches(_Place(self._start))  # not a loop: the next one takes the cursor
@@ -356,7 +357,7 @@ class Records:
         return self._reader().read_all()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Like ``to_arrow``; structs are dicts: ``flatten=True`` makes columns of them."""
+        """Like ``to_arrow``. Structs become dicts; ``flatten=True`` makes columns of them."""
         needed("pandas", "pandas")
         return self.to_arrow().to_pandas()
 

@@ -22,7 +22,7 @@ def said_words(
     format: str | Mapping[str, str] | None,
     more: Mapping[str, Any],
 ) -> Words:
-    """Collects and checks the caller's words about the logs. Raises UsageError."""
+    """Collects and checks the parameters that describe the logs. Raises UsageError."""
     told = {"key": key, "primary_key": primary_key, "foreign_key": foreign_key, "id": id, "time": time,
             "format": format, **more}  # fmt: skip
     said = [name for name, value in told.items() if value is not None]
@@ -34,13 +34,13 @@ def said_words(
 
 
 def settings_of(more: Mapping[str, Any]) -> list[str]:
-    """Other keys of the join, in the form of ``--set``. Raises UsageError."""
+    """Converts other keys of the join to the form of ``--set``. Raises UsageError."""
     return [f"join.{NAME}.{name}={toml_value(value)}" for name, value in more.items()]
 
 
 def config_file(table: Mapping[str, Any]) -> str:
-    """A configuration file of the join described by a mapping. An adapter's file is relative to the working
-    directory, as the configuration is in another one. Raises UsageError."""
+    """Returns the text of a configuration file for the join that a mapping describes. Paths of adapters are resolved
+    against the working directory, as the file will be in another directory. Raises UsageError."""
     adapter = table.get("adapter")
     if not isinstance(adapter, str) or ".py:" not in adapter:
         return config_text(table)

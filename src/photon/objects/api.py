@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-PAGE_KEYS = 1000  # keys that one request lists: S3's limit
+PAGE_KEYS = 1000  # most keys that one request lists: S3's limit
 PART_BYTES = 8 << 20  # part size of a multipart write; an object has at most 10,000 parts
 
 
 class Meta(NamedTuple):
-    """An object in a listing."""
+    """An object's facts in a listing."""
 
     key: str
     size: int
@@ -22,7 +22,7 @@ class Meta(NamedTuple):
 
 
 class ObjectsFailed(OSError):
-    """``again``: the same request may work later (503, a lost connection, a time-out)."""
+    """A request failed. ``again``: it may work later (503, a lost connection, a time-out)."""
 
     def __init__(self, number: int, what: str, *, again: bool = False) -> None:
         super().__init__(number, what)
@@ -37,27 +37,27 @@ class ObjectChanged(ObjectsFailed):
 
 
 class Objects(Protocol):
-    """One bucket. Thread-safe. All raise ObjectsFailed, FileNotFoundError, PermissionError."""
+    """One bucket. Thread-safe. All methods raise ObjectsFailed, FileNotFoundError, PermissionError."""
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """The objects below a prefix and after a key, page by page. The listing may end in the middle with an error;
-        continuing after the last key of a page misses nothing."""
+        """Lists the objects below a prefix and after a key, page by page. The listing may fail midway; another one
+        after the last key of a page misses nothing."""
         ...
 
     def head(self, key: str) -> Meta: ...
 
     def read(self, meta: Meta, begin: int, end: int) -> bytes:
-        """Bytes ``begin`` to ``end`` of the listed object, never of a later object under the same key (ESTALE)."""
+        """Reads bytes [``begin``, ``end``) of a listed object. Fails with ESTALE if the object was replaced."""
         ...
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
-        """Writes an object, which appears completely at the end or not at all. ``parts`` is iterated once for each
-        attempt."""
+        """Writes an object, which appears as a whole at the end, or not at all. Each attempt iterates over ``parts``
+        once."""
         ...
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
-        """Overwrites the object only if it is still version ``over``; ``None`` means only if there is none. Raises
-        ObjectChanged, even if an earlier attempt of this call succeeded."""
+        """Overwrites an object if it is still version ``over``; with ``None``, writes it only if there is none.
+        Raises ObjectChanged otherwise, even if an earlier attempt of this call made the change."""
         ...
 
     def delete(self, key: str) -> None:
@@ -66,7 +66,7 @@ class Objects(Protocol):
 
 
 class Counts:
-    """Requests and bytes since the start, as billed by object stores. Each attempt counts. Thread-safe."""
+    """Counts requests and bytes as object stores bill them: each attempt counts. Thread-safe."""
 
     KINDS = ("lists", "reads", "writes", "deletes", "retries", "bytes_read", "bytes_written")
 

@@ -1,6 +1,6 @@
-"""A bucket through obstore: S3 and compatible stores, and Google's storage. No request is repeated here.
+"""Accesses a bucket through obstore: S3, compatible stores, and Google Cloud Storage. Repeats no request.
 
-Credentials, region and endpoint come from the environment and from the machine, as for the stores' own tools:
+Credentials, region and endpoint come from the environment or the machine, as with the stores' own tools:
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS.
 """
 
@@ -20,7 +20,7 @@ from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, Objec
 TIMEOUT = timedelta(seconds=30)  # per request
 CONNECT = timedelta(seconds=5)
 _STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
-_BAD_KEY = "object with invalid path"  # in a listing, which ends there
+_BAD_KEY = "object with invalid path"  # error of a listing, which ends there
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -74,7 +74,7 @@ class ObstoreBucket:
         if status == 412:
             return ObjectsFailed(errno.ESTALE, "has changed since it was listed")
         if _BAD_KEY in str(error):
-            return ObjectsFailed(errno.EINVAL, f"a key has a part that is empty, . or ..; move it ({_line(error)})")
+            return ObjectsFailed(errno.EINVAL, f"a key has a part that is empty, . or ..; rename it ({_line(error)})")
         again = not said or status >= 500 or status in (408, 429)
         return ObjectsFailed(errno.EIO, what or _line(error), again=again)
 
@@ -100,7 +100,7 @@ class ObstoreBucket:
         except self._failed as error:
             raise self._error(error, meta.key) from None
         if len(data) != end - begin:
-            raise ObjectsFailed(errno.EIO, f"sent {len(data)} of {end - begin} bytes", again=True)
+            raise ObjectsFailed(errno.EIO, f"the store sent {len(data)} of {end - begin} bytes", again=True)
         return data
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
@@ -139,11 +139,11 @@ def _meta(each: Any) -> Meta:
 
 
 def _moment_ns(second: int, etag: str) -> int:
-    """Returns a modification time. Stores report whole seconds (S3 for a single object; its listings are finer), so
-    the fraction comes from the ETag. Readers that compare size and time thus notice changes within a second."""
+    """Returns a modification time. Stores report whole seconds (S3 for a single object, but not in listings), so the
+    fraction is derived from the ETag: readers that compare size and time then notice changes within a second."""
     return second * NS_PER_S + zlib.crc32(etag.encode()) % NS_PER_S
 
 
 def _line(error: Exception) -> str:
-    """Returns the error's text without the library's own explanations."""
+    """Returns an error's text without the library's explanations."""
     return " ".join(str(error).split("\n\nDebug source:")[0].split())[:300]

@@ -15,7 +15,7 @@ ASK_S = 5.0
 
 
 def put_costs(into: Readings) -> None:
-    """Adds the counts as metrics; adds nothing if this process reads and writes nothing by URL."""
+    """Adds the counts as metrics, unless this process has made no requests to object stores."""
     found = counts()
     if not any(found.values()):
         return
@@ -26,7 +26,7 @@ def put_costs(into: Readings) -> None:
 
 
 def said(found: Mapping[str, int], seconds: float) -> str:
-    """One line: requests, per GiB read and written, and listings per hour."""
+    """Formats one line: requests in total and per GiB read and written, and listings per hour."""
     moved = found["bytes_read"] + found["bytes_written"]
     of_bytes = found["reads"] + found["writes"]
     kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in REQUESTS if found[kind]) or "no requests"
@@ -37,7 +37,7 @@ def said(found: Mapping[str, int], seconds: float) -> str:
 
 
 async def costs_said(store: str | None, seconds: float) -> str:
-    """``said`` for this process and for the event store at ``store``, which is left out if it no longer answers."""
+    """Like ``said``, for this process plus the event store at ``store``, which is left out if it does not answer."""
     if store is None:
         return said(counts(), seconds)
     import grpc

@@ -1,4 +1,4 @@
-"""A prefix as a directory of logs: its objects are listed by a thread, and opened as files."""
+"""Presents a prefix as a directory of logs: a thread lists its objects, and they are opened as files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
 FIRST_S = 600.0  # the first listing may take this long
-IDLE_S = 60.0  # the thread ends after this time without a request
-FAILING_S = 30.0  # how long the last listing is shown while listings fail; then requests raise the error
+IDLE_S = 60.0  # the listing thread ends after this time without a request
+FAILING_S = 30.0  # while listings fail, ``listed`` returns the last one for this long; then it raises the error
 MOMENT_S = 0.05
 
 
@@ -29,10 +29,10 @@ class Bucket:
         self.counts = Counts()
         self.objects = Retrying(inner, self.counts)
         self.chunks = Chunks(self.objects)
-        self.directories: dict[str, ObjectDirectory] = {}  # prefix -> it
+        self.directories: dict[str, ObjectDirectory] = {}  # by prefix
 
     def meta(self, key: str) -> Meta:
-        """Returns an object's meta from a listing, or by a request. Raises FileNotFoundError, OSError."""
+        """Returns an object's Meta, from a listing or by a request. Raises FileNotFoundError, OSError."""
         for directory in list(self.directories.values()):
             if (known := directory.known(key)) is not None:
                 return known
@@ -53,23 +53,23 @@ class ObjectDirectory:
         self._told = threading.Condition(self._lock)
         self._asked = self.clock.monotonic()
         self._thread: threading.Thread | None = None
-        self._begun = 0.0  # start of the thread; monotonic seconds, as the next three
-        self._failing = 0.0  # start of failing listings
-        self._since = 0.0  # start of the listing of the shown objects
+        self._begun = 0.0  # start of the thread; this and the next three are monotonic seconds
+        self._failing = 0.0  # when listings began to fail
+        self._since = 0.0  # only listings that began after this are returned
         self._whole = float("-inf")  # start of the last complete listing
         self._error: OSError | None = None
         self._shown: tuple[int, tuple[Meta, ...]] = (-1, ())
 
     @property
     def whole_ns(self) -> int:
-        """The moment as of which all objects are known; 0 if no listing was completed."""
+        """The time as of which all objects are known; 0 if no listing was completed."""
         return self._listing.whole_ns or 0
 
     def known(self, key: str) -> Meta | None:
         return self._listing.known.get(key)
 
     def version(self) -> int:
-        """The version of ``listed``. Raises the same errors."""
+        """Returns a number that changes with the result of ``listed``. Raises the same errors."""
         self.listed()
         return self._shown[0]
 
@@ -83,8 +83,8 @@ class ObjectDirectory:
         self._listing.all_due()
 
     def listed(self) -> tuple[Meta, ...]:
-        """The known objects, sorted; waits for the first listing, and for a new one after a time without requests.
-        Raises OSError if that fails, BlockingIOError if it is in progress and the caller should retry."""
+        """Returns the known objects, sorted. Waits for the first listing, and for a new one after IDLE_S without
+        requests. Raises OSError if it fails, BlockingIOError if it is in progress and the caller should retry."""
         with self._lock:
             self._asked = self.clock.monotonic()
             if self._thread is None:
@@ -112,7 +112,7 @@ class ObjectDirectory:
         return self._whole >= self._since
 
     def refresh(self) -> None:
-        """Runs the due listing. Raises OSError."""
+        """Makes the listing that is due. Raises OSError."""
         with self._lock:
             begun = self.clock.monotonic()
             listing = self._listing.begin(begun, self.clock.now_ns())
@@ -186,7 +186,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
-    """Returns a substitute for device and inode, which differs for different bytes under one name."""
+    """Returns a substitute for device and inode, which changes if the object under a name is replaced."""
     return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 
@@ -195,16 +195,16 @@ def _number(text: str) -> int:
 
 
 def open_object(path: ObjectPath, *, places: bool = False) -> ObjectFile:
-    """Opens an object. ``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
+    """Opens an object. ``places``: reads will not be sequential. Raises FileNotFoundError, OSError, UsageError."""
     return opened(path, bucket_of(path).meta(path.key), places=places)
 
 
 def opened(path: ObjectPath, meta: Meta, *, places: bool = False) -> ObjectFile:
-    """Like ``open_object``, for an object known to exist."""
+    """Like ``open_object``, for an object whose Meta is known."""
     return ObjectFile(bucket_of(path).chunks, meta, file_key(path, meta), places=places)
 
 
 def counts() -> dict[str, int]:
-    """The counts of all buckets of this process, by ``Counts.KINDS``."""
+    """Returns the counts over all buckets of this process, by ``Counts.KINDS``."""
     all_of_them = [bucket.counts.of for bucket in list(_buckets.values())]
     return {kind: sum(each[kind] for each in all_of_them) for kind in Counts.KINDS}

@@ -1,4 +1,4 @@
-"""A disk whose paths may be URLs: objects are read like files, and written as a whole."""
+"""A disk whose paths may be URLs: it reads objects like files, and writes them as a whole."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from photon.objects.paths import ObjectPath
 from photon.objects.ranges import ObjectFile
 
 T = TypeVar("T")
-OPEN_MAX = 1024  # objects whose size and ETag are known
+OPEN_MAX = 1024  # most objects whose size and ETag are remembered
 
 
 class UrlDisk(RealDisk):
-    """Objects are assumed unchanged since they were first seen; an overwritten one raises FileNotFoundError, and is
-    looked up again at the next read. One caller at a time."""
+    """Like RealDisk, but paths may be URLs. It assumes that an object does not change; reading an overwritten one
+    raises FileNotFoundError once, and the next read looks it up again. One caller at a time."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[ObjectPath, ObjectFile] = OrderedDict()
@@ -83,12 +83,12 @@ class UrlDisk(RealDisk):
         return sorted(names)
 
     def append(self, path: Path) -> AppendFile:
-        """Opens for appending; the object appears when it is synced, replacing the existing one."""
+        """Opens a file for appending. An object starts empty, and replaces the existing one when it is synced."""
         return _Upload(path, self) if isinstance(path, ObjectPath) else super().append(path)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Replaces an object only if it is unchanged since it was last seen, or does not exist. Raises
-        ObjectChanged."""
+        """Replaces a file's content; for an object, only if it is unchanged since it was last read or written, or
+        is new. Raises ObjectChanged."""
         if not isinstance(path, ObjectPath):
             super().replace(path, data)
             return
@@ -133,7 +133,7 @@ class UrlDisk(RealDisk):
 
 
 class _Upload:
-    """An object under construction: see AppendFile."""
+    """Implements AppendFile for an object: collects its parts until ``sync``."""
 
     def __init__(self, path: ObjectPath, disk: UrlDisk) -> None:
         self._path, self._disk = path, disk

@@ -1,12 +1,12 @@
-"""Tracks the objects below a growing prefix: what to list next, and which objects are known. Pure.
+"""Tracks the known objects below a growing prefix, and decides what to list next. Pure.
 
-An object is final once it is listed. New ones mostly come after the last key, so that part is listed often. They may
-come anywhere (several writers, a long upload, a listing that showed a later key first), so everything is listed again
-from time to time, the less often the more pages that takes. An object is known from the first listing that shows it,
-regardless of the order of keys.
+An object is final once it is listed. New objects mostly come after the last key, so keys after it are listed often.
+But they may come anywhere (several writers, a long upload, a listing that showed a later key first), so everything is
+listed again from time to time, less often if that takes more pages. An object is known from the first listing that
+shows it, regardless of the order of keys.
 
-**Complete.** All objects in the bucket at ``whole_ns``, the start of the last complete listing, are known. Only such
-a listing also removes deleted objects.
+**Complete.** All objects that existed at ``whole_ns``, the start of the last complete listing, are known. Only a
+complete listing removes deleted objects.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from photon.objects.api import PAGE_KEYS, Meta
 
 NEW_S = 2.0  # interval of listings of keys after the last one
-ALL_S = 10.0  # least interval of complete listings
-# Plus this per page, so that listings take at most some 1.5 requests a second, regardless of the number of objects.
+ALL_S = 10.0  # shortest interval of complete listings
+# Added per page, so that listings take at most some 1.5 requests a second for any number of objects.
 PAGE_S = 1.0
 OBJECTS_MAX = 1_000_000  # below one prefix; each takes some 300 bytes of memory
 
 
 class TooManyObjects(OSError):
-    """``str()`` says how to fix it."""
+    """More than OBJECTS_MAX objects share a prefix. The message says what to do."""
 
 
 @dataclass(slots=True)
 class Pass:
-    """One listing: of everything, or of keys after ``after``."""
+    """One listing: of all keys, or of the keys after ``after``."""
 
     whole: bool
     after: str
@@ -42,13 +42,13 @@ class Pass:
 class Listing:
     known: dict[str, Meta] = field(default_factory=dict)
     whole_ns: int | None = None  # None means that no listing was completed yet
-    version: int = 0  # counts up with each change of ``known``
+    version: int = 0  # increases with each change of ``known``
     _last: str = ""
     _new_at: float = float("-inf")
     _all_at: float = float("-inf")
 
     def due_at(self) -> float:
-        """The time of the next listing, in monotonic seconds."""
+        """When the next listing is due, in monotonic seconds."""
         return min(self._new_at, self._all_at)
 
     def all_due(self) -> None:
@@ -61,7 +61,7 @@ class Listing:
         return Pass(whole, "" if whole else self._last, now_ns)
 
     def page(self, listing: Pass, page: Sequence[Meta]) -> None:
-        """Adds the objects of a page at once. Raises TooManyObjects."""
+        """Adds the objects of one page. Raises TooManyObjects."""
         listing.pages += 1
         for meta in page:
             if listing.whole:
@@ -71,10 +71,10 @@ class Listing:
                 self._last = max(self._last, meta.key)
                 self.version += 1
         if len(self.known) > OBJECTS_MAX:
-            raise TooManyObjects(0, f"more than {OBJECTS_MAX} objects are below it; name a longer prefix")
+            raise TooManyObjects(0, f"more than {OBJECTS_MAX} objects have this prefix; name a longer prefix")
 
     def end(self, listing: Pass, now: float) -> None:
-        """Notes that the listing was completed."""
+        """Records that a listing was completed."""
         self._new_at = now + NEW_S
         if not listing.whole:
             return
@@ -86,6 +86,6 @@ class Listing:
         self._all_at = now + max(ALL_S, PAGE_S * (len(self.known) // PAGE_KEYS))
 
     def failed(self, now: float) -> None:
-        """Notes that the listing failed. The objects that it found stay known."""
+        """Records that a listing failed. The objects that it found stay known."""
         self._new_at = now + NEW_S
         self._all_at = max(self._all_at, now + NEW_S)

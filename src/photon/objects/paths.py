@@ -1,5 +1,5 @@
-"""Paths that may be URLs. A path outside this machine is an ``ObjectPath``: it can be passed like a ``Path``, and
-refuses to be opened as a file."""
+"""Paths that may be URLs. A URL becomes an ``ObjectPath``, which can be passed like a ``Path`` but cannot be opened
+as a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DIRECTORY = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
 class ObjectPath(PosixPath):
-    """``s3://BUCKET/PREFIX``: a prefix, treated as a directory, or a key below one."""
+    """A path such as ``s3://BUCKET/PREFIX``: a prefix, treated as a directory, or an object's key."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self}: is not a file of this machine")
+        raise TypeError(f"{self}: is not a file on this machine")
 
     @property
     def bucket(self) -> str:
@@ -31,7 +31,7 @@ class ObjectPath(PosixPath):
 
     @property
     def key(self) -> str:
-        """The path below the bucket; empty for the bucket itself."""
+        """The path inside the bucket; empty for the bucket itself."""
         return "/".join(self.parts[2:])
 
     # A prefix need not be created, and has no links: so that code for directories of logs works with it.
@@ -49,7 +49,7 @@ class ObjectPath(PosixPath):
 
 
 def placed(base: Path, text: str | Path) -> Path:
-    """Resolves a path from a file in ``base`` or from a command line: URLs stay URLs, ``file://`` becomes a path.
+    """Resolves a path or URL relative to ``base``: URLs stay URLs, except that ``file://`` becomes a path.
 
     Raises UsageError for other URLs.
     """

@@ -1,4 +1,4 @@
-"""Ranges of objects: fetched by a few threads, ahead of sequential readers, and kept in bounded memory."""
+"""Fetches ranges of objects with a few threads, ahead of sequential readers, and caches them in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from queue import SimpleQueue
 
 from photon.objects.api import Meta, Objects
 
-READ_ON_BYTES = 4 << 20  # fetched at a time by sequential readers
-PLACES_BYTES = 256 << 10  # fetched at a time by readers at single places
-KEPT_BYTES = 64 << 20  # limit of fetched chunks in this process
+READ_ON_BYTES = 4 << 20  # size of a fetch for sequential reads
+PLACES_BYTES = 256 << 10  # size of a fetch for other reads
+KEPT_BYTES = 64 << 20  # most bytes of fetched chunks that are kept per bucket
 FETCHES = 8  # concurrent requests
 COMING_MAX = 1024
 WAIT_S = 60.0
-HURRIED_S = 0.05  # longest wait of an event loop, which retries later (BlockingIOError)
+HURRIED_S = 0.05  # an event loop waits at most this long, then retries later (BlockingIOError)
 
 _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
 
 class _Patience(threading.local):
-    """The time for which this thread waits for chunks."""
+    """Limits how long this thread waits for chunks."""
 
     until: float | None = None  # monotonic seconds; None means WAIT_S for each
 
@@ -38,7 +38,7 @@ patience = _Patience()
 
 @dataclass(slots=True)
 class Chunks:
-    """The chunks of one bucket. Requests for a chunk being fetched wait for it."""
+    """Fetches and caches the chunks of one bucket. Several requests for a chunk share one fetch."""
 
     objects: Objects
     kept_bytes: int = KEPT_BYTES
@@ -50,11 +50,11 @@ class Chunks:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def ahead(self, meta: Meta, begin: int, end: int) -> None:
-        """Starts fetching a missing chunk."""
+        """Starts to fetch a chunk unless it is cached."""
         self.ask(meta, begin, end)
 
     def get(self, asked: Future[bytes] | bytes, meta: Meta, begin: int, end: int) -> bytes:
-        """The bytes of ``asked``. Raises like ``Objects.read``; BlockingIOError if it is still being fetched."""
+        """Waits for a chunk from ``ask``. Raises like ``Objects.read``; BlockingIOError if it takes too long."""
         if isinstance(asked, bytes):
             return asked
         try:
@@ -67,7 +67,7 @@ class Chunks:
             raise
 
     def ask(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
-        """Fetches a missing chunk. To retry, keep the returned value, as cached chunks may be dropped."""
+        """Returns a cached chunk, or starts to fetch it. Keep the result for retries: the cache may drop chunks."""
         chunk = (meta.key, meta.etag, begin, end)
         with self._lock:
             if (kept := self._kept.get(chunk)) is not None:
@@ -79,7 +79,7 @@ class Chunks:
                 coming = self._coming[chunk] = Future()
                 self._asked.put((chunk, meta, coming))
                 if len(self._threads) < min(FETCHES, len(self._coming)):
-                    # Not those of concurrent.futures: the process may end while a store does not answer.
+                    # Daemon threads, unlike concurrent.futures: the process may end while a store does not answer.
                     thread = threading.Thread(target=self._run, name="photon-objects", daemon=True)
                     self._threads.append(thread)
                     thread.start()
@@ -105,10 +105,10 @@ class Chunks:
 
 
 class ObjectFile:
-    """An object as an open file. One caller at a time."""
+    """Reads an object like an open file. One caller at a time."""
 
     def __init__(self, chunks: Chunks, meta: Meta, key: tuple[int, int], *, places: bool = False) -> None:
-        """``key``: replaces device and inode. ``places``: reading is not sequential."""
+        """``key``: replaces device and inode. ``places``: reads will not be sequential."""
         self._chunks = chunks
         self.meta = meta
         self.key = key
@@ -159,4 +159,4 @@ class ObjectFile:
         return False
 
     def close(self) -> None:
-        """Does nothing: no resources are held."""
+        """Does nothing, as it holds no resources."""

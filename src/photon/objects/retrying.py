@@ -1,4 +1,4 @@
-"""The single place that repeats requests: exponential back-off with full jitter, and a bound."""
+"""Retries requests to object stores, with exponential back-off, full jitter and a limit. The only place that does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTEMPTS = 8  # per request; some 10 s on average. After that the caller may try
 
 
 class Retrying:
-    """An ``Objects`` over one that fails temporarily. Permanent errors are raised at once."""
+    """Wraps an ``Objects`` and retries its temporary failures. Raises permanent errors at once."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Retrying:
         self._random = random
 
     def _pauses(self) -> Iterator[float]:
-        """Yields the seconds before each further attempt."""
+        """Yields the seconds to wait before each further attempt."""
         return islice(PAUSES.pauses(self._random), ATTEMPTS - 1)
 
     def _tried(self, kind: str, call: Callable[[], T]) -> T:
@@ -50,7 +50,7 @@ class Retrying:
         return call()
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """As in Objects. It continues after the last page received; each page gets the full number of attempts."""
+        """Like ``Objects.list``. A retry continues after the last page received; each page gets ATTEMPTS attempts."""
         left = self._pauses()
         while True:
             self.counts.add("lists")

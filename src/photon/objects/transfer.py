@@ -1,4 +1,4 @@
-"""Copies directories to objects below a prefix, and back: one named file, written last, makes the copy valid."""
+"""Copies directories to objects below a prefix, and back. One named file, written last, makes a copy valid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ObjectsUnavailable(PhotonError):
 
 @contextmanager
 def told(path: ObjectPath) -> Iterator[None]:
-    """Converts a store's errors into one line. Raises ObjectsUnavailable; OSError for errors of a local file."""
+    """Turns a store's errors into ObjectsUnavailable, with one line. Errors of a local file stay OSError."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def told(path: ObjectPath) -> Iterator[None]:
 
 
 class FileParts:
-    """A file's bytes in parts, from its start at each iteration."""
+    """Iterates over a file's bytes in parts; each iteration starts at the file's beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class FileParts:
 
 
 def put_file(path: Path, to: ObjectPath) -> int:
-    """Writes one object, which appears as a whole; returns its bytes. Raises OSError."""
+    """Copies a file to an object, which appears as a whole; returns its size in bytes. Raises OSError."""
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
         raise ObjectsFailed(errno.EFBIG, f"{path} has more than {FILE_BYTES_MAX} bytes")
@@ -59,22 +59,22 @@ def put_file(path: Path, to: ObjectPath) -> int:
 
 
 def below(path: ObjectPath, files_max: int = FILES_MAX) -> dict[str, Meta]:
-    """Objects below a prefix, by name relative to it. Raises OSError."""
+    """Lists the objects below a prefix, by their name relative to it. Raises OSError."""
     prefix, found = f"{path.key}/" if path.key else "", dict[str, Meta]()
     for page in bucket_of(path).objects.list(prefix, ""):
         found.update((meta.key[len(prefix) :], meta) for meta in page)
         if len(found) > files_max:
-            raise ObjectsFailed(errno.EFBIG, f"more than {files_max} objects are below it")
+            raise ObjectsFailed(errno.EFBIG, f"more than {files_max} objects have this prefix")
     return found
 
 
 @contextmanager
 def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
-    """Yields a new directory for the caller to create; then writes its files below ``to``, the one with the name
-    ``last`` last. Raises UsageError if that already exists, ObjectsUnavailable."""
+    """Yields a path at which the caller creates a directory; then uploads its files below ``to``, the file named
+    ``last`` at the end. Raises UsageError if ``to`` already has that file, ObjectsUnavailable."""
     with told(to):
         if last in below(to):
-            raise UsageError(f"{to}: already exists: name a new one")
+            raise UsageError(f"{to}: already exists; name another place")
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         made = Path(temporary) / "made"
         yield made
@@ -83,7 +83,7 @@ def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
 
 
 def upload(directory: Path, to: ObjectPath, last: str) -> None:
-    """Writes a directory's files below ``to``, that with the name ``last`` last. Raises OSError."""
+    """Uploads a directory's files below ``to``, the file named ``last`` at the end. Raises OSError."""
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: (name == last, name)):
         put_file(directory / name, to / name)
@@ -91,13 +91,13 @@ def upload(directory: Path, to: ObjectPath, last: str) -> None:
 
 @contextmanager
 def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
-    """Yields a local directory with the files below ``path``, removed at the end. Raises UsageError if it is
+    """Downloads the files below ``path`` to a temporary directory and yields it. Raises UsageError if the copy is
     incomplete, ObjectsUnavailable."""
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         with told(path):
             found = below(path)
             if last not in found:
-                raise UsageError(f"{path}: has no {last}: there is no such copy, or it is incomplete")
+                raise UsageError(f"{path}: has no {last}: there is no copy here, or it is incomplete")
             objects = bucket_of(path).objects
             for name, meta in found.items():
                 local = Path(temporary) / name

@@ -1,4 +1,4 @@
-"""Rows with conditional changes: the contract of all stores, after Bigtable (OSDI 2006).
+"""The interface of all stores of rows with conditional changes, modelled on Bigtable (OSDI 2006).
 
 A store is a sorted map of rows; each row has cells, and is read and changed atomically. A cell is a column, a
 version and a value. The first byte of a column is its *family*. A family keeps the newest version of each column, or
@@ -15,15 +15,15 @@ import msgspec
 
 from photon.config.errors import PhotonError
 
-EVER = 2**62  # above every version
-NOW = 0  # as a version: the store's own clock, or none; later writes replace earlier ones
-ALL = 2**31 - 1  # as a number of versions: keep all
+EVER = 2**62  # greater than every version
+NOW = 0  # a version that means the store's own clock, or none; later writes replace earlier ones
+ALL = 2**31 - 1  # a number of versions that means all
 Families = Mapping[bytes, int]  # family -> versions kept of each column: 1 or ALL
-Groups = Sequence[Families]  # families that are kept together, as they are read and written together
+Groups = Sequence[Families]  # each group's families are stored together, as they are read and written together
 
 
 class RowsFailed(PhotonError):
-    """The store did not answer, or cannot be used. It is unknown which part of the request was done."""
+    """The store did not answer or cannot be used. Any part of the request may have been done."""
 
 
 class TableMissing(RowsFailed):
@@ -37,10 +37,10 @@ class Cell(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
 
 
 class Read(NamedTuple):
-    """A request for cells of a row, with versions up to ``upto``: the newest of each column, or all."""
+    """Requests a row's cells with versions up to ``upto``: each column's newest; with ``every``, all."""
 
     row: bytes
-    columns: Sequence[bytes]  # of one group; one byte means all columns of a family
+    columns: Sequence[bytes]  # columns of one group; a single byte means all columns of a family
     upto: int = EVER
     every: bool = False
 
@@ -53,8 +53,8 @@ class Put(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Change(NamedTuple):
-    """Cells to write in one step if the column of the first, in a family of one version, has the value ``expected``
-    (``None`` means that it does not exist)."""
+    """A compare-and-set: writes ``cells`` atomically if the column of ``cells[0]`` currently holds ``expected``
+    (``None``: does not exist). That column's family must keep one version."""
 
     row: bytes
     cells: Sequence[Cell]
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Removes the cells of a column with versions up to ``upto``; all with ``EVER``."""
+    """Removes the cells of a column with versions up to ``upto``; ``EVER`` means all versions."""
 
     row: bytes
     column: bytes | None  # ``None`` means all columns of the row
@@ -73,45 +73,45 @@ Answer = bool | RowsFailed  # True: done; False: refused, and never done; RowsFa
 
 
 class Rows(Protocol):
-    """Safe for many threads and processes. Acknowledged changes survive every crash that the store survives."""
+    """A store of rows, safe for many threads and processes. Acknowledged changes are as durable as the store."""
 
-    atomic: bool  # ``commit`` is one step
+    atomic: bool  # True if ``commit`` is one step
 
     @property
     def round_trips(self) -> int: ...  # number of round trips to servers
 
     def create(self) -> bool:
-        """Creates HBase's table. False if it already exists, or if the file did when it was opened. Raises
+        """Creates HBase's table. Returns False if it, or a store's file at its opening, already existed. Raises
         RowsFailed."""
         ...
 
     def read(self, reads: Sequence[Read]) -> list[list[Cell]]:
-        """The cells for each read, in no particular order; in one round trip if the store can. Raises RowsFailed."""
+        """Returns the cells for each read, in no order; in one round trip if the store can. Raises RowsFailed."""
         ...
 
     def scan(
         self, begin: bytes, end: bytes | None, columns: Sequence[bytes], limit: int, *, upto: int = EVER,
         every: bool = False,
     ) -> list[tuple[bytes, list[Cell]]]:  # fmt: skip
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the last), in order, that have any
-        such cells, each as in ``read``. Fewer than ``limit`` means that there are no more. The cost depends on the
-        cells of the families concerned. Raises RowsFailed."""
+        """Returns, in order, up to ``limit`` rows in [``begin``, ``end``) (``None`` means no end) that have such
+        cells, each with the cells that ``read`` would return. If it returns fewer, there are no more. The cost
+        depends on the number of cells in these families. Raises RowsFailed."""
         ...
 
     def change(self, changes: Sequence[Change]) -> list[Answer]:
-        """Returns an answer for each. Changes run concurrently, in any order, separately. Never raises RowsFailed."""
+        """Makes independent changes, concurrently, in any order; returns their answers. Never raises RowsFailed."""
         ...
 
     def decide(self, changes: Sequence[Change], *, wait: bool = True) -> list[Answer]:
-        """Completes the first before any other begins; the others begin only if it was done, and are refused
-        otherwise. Without ``wait`` only the first is answered, and the others are done before the call returns, or
-        later, or never. Never raises RowsFailed."""
+        """Makes the first change; the others start only after it was done, and are refused if it was not. Without
+        ``wait``, only the first is answered; the others may be done before the call returns, later, or never.
+        Never raises RowsFailed."""
         ...
 
     def commit(self, change: Change, puts: Sequence[Put]) -> bool:
-        """Does the change, and the puts if it was done: all in one step if ``atomic``, otherwise the change first. If
-        the answer is lost, the outcome is found by reading, so the first cell must have a value that its column never
-        had. False means that nothing was written. Raises RowsFailed."""
+        """Makes the change and, if it succeeds, the puts: in one step if ``atomic``, otherwise the change first. If
+        the answer is lost, a read finds the outcome, so the first cell must have a value that its column never had
+        before. False means that nothing was written. Raises RowsFailed."""
         ...
 
     def put(self, puts: Sequence[Put]) -> None:
@@ -121,7 +121,7 @@ class Rows(Protocol):
     def delete(self, deletes: Sequence[Delete]) -> None:
         """Deletes cells.
 
-        A cell that is written later may also be hidden if its version is not above ``upto``. Raises RowsFailed.
+        May also hide a cell that is written later, if its version is not above ``upto``. Raises RowsFailed.
         """
         ...
 
@@ -138,11 +138,11 @@ class AtomicRows(Rows, Protocol):
     def change_all(
         self, row: bytes, columns: Sequence[bytes], changes: Callable[[list[Cell]], Sequence[Change]]
     ) -> Answer:
-        """Does all changes that ``changes`` makes from the newest cells of a row, or none: reading and writing are
-        one step. Raises errors from ``changes``, after which nothing was done."""
+        """Reads a row's newest cells and makes all changes that ``changes`` derives from them, or none, in one
+        atomic step. Raises errors from ``changes``; then nothing was done."""
         ...
 
 
 def behind(prefix: bytes) -> bytes:
-    """Returns the end of the range of rows with this prefix, whose last byte must not be 255."""
+    """Returns the exclusive end of the rows with a prefix. The prefix's last byte must not be 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

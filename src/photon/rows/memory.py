@@ -1,4 +1,4 @@
-"""Rows in memory: for tests, and for programs without durable data."""
+"""Stores rows in memory, for tests and for programs without durable data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Row = dict[bytes, list[Cell]]  # column -> its versions, in order
 
 
 class MemoryRows:
-    """Implements ``api.AtomicRows``. Limited only by memory."""
+    """Implements ``api.AtomicRows`` in memory, without a limit."""
 
     atomic = True
     round_trips = 0

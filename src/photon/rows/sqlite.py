@@ -1,4 +1,4 @@
-"""Rows in one SQLite file, for the processes of one machine: with a write-ahead log, and a transaction for each call.
+"""Stores rows in one SQLite file for the processes of one machine, in WAL mode, with one transaction per call.
 
 Each group of families is a table of its newest cells; cells that differ only in the family share a record, so that
 they are read and written together. A trigger moves older versions to a separate table.
@@ -20,7 +20,7 @@ from photon.config.versioned_file import other_version
 from photon.rows.api import EVER, Answer, Cell, Change, Delete, Families, Groups, Put, Read, RowsFailed
 
 FORMAT = 4
-BUSY_S = 30.0  # seconds to wait for another process that writes
+BUSY_S = 30.0  # seconds to wait while another process writes
 WAL_BYTES = 64 << 20
 NAMES_APART = 8
 ROWS_AT_ONCE = 500
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 
 class _Refused(Exception):
-    """One of the changes of a step does not fit."""
+    """A change of a transaction was refused: its column does not have the expected value."""
 
 
 class _Query(NamedTuple):
     """A query of the newest cells."""
 
-    sql: str  # its arguments are those of ``where``, then ``names``
+    sql: str  # takes the arguments of ``where``, then ``names``
     names: tuple[bytearray, ...]
-    families: tuple[bytes, ...]  # of the version and the value in each result, which follow the row and the name
+    families: tuple[bytes, ...]  # families whose (version, value) follow the row and the name in each result
     only: frozenset[bytes] | None  # columns to keep of the result; ``None`` means all
 
 
@@ -55,7 +55,7 @@ class _Pair(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Statements for a change by its first column."""
+    """Statements for a change, chosen by its first column."""
 
     name: bytearray
     added: str
@@ -64,8 +64,8 @@ class _Plan(NamedTuple):
 
 
 class _Table:
-    """The table of a group of families, with its statements. A record has the newest cells of a row that differ only
-    in the family."""
+    """The SQL table of a group of families, with its statements. Each record has a row's newest cells of one column
+    name, for all families of the group."""
 
     def __init__(self, group: Families) -> None:
         self.families = tuple(group)
@@ -114,7 +114,7 @@ class _Table:
             run(f"DELETE FROM {self.older} WHERE row = ? AND version <= ?{one}", given)
 
     def change(self, families: bytes, new: bool) -> str:
-        """SQL to write these families' cells in one record, if the first is as expected and the others newer."""
+        """Returns SQL that writes these families' cells if the first is as expected and the others are newer."""
         letters = families.decode()
         if new:
             columns, marks = ", ".join(f"v{each}, {each}" for each in letters), ", ?, ?" * len(letters)
@@ -133,9 +133,9 @@ class SqliteRows:
     def __init__(
         self, path: Path, groups: Groups, application: int, *, survives_power: bool, one_thread: bool
     ) -> None:
-        """Creates the file if it does not exist. ``groups``: families, whose names are letters. ``application``: the
-        SQLite application_id of the program. ``survives_power``: syncs each transaction; otherwise kill -9 loses
-        nothing, but a power cut may lose the last ones, each as a whole. ``one_thread``: two threads never use it at
+        """Creates the file if it does not exist. ``groups``: families, each named by a letter. ``application``: the
+        program's SQLite application_id. ``survives_power``: syncs each transaction; otherwise kill -9 loses nothing,
+        but a power cut may lose the last transactions, each as a whole. ``one_thread``: no two threads use it at
         the same time. Raises RowsFailed."""
         self._path = path
         self._synchronous = "FULL" if survives_power else "NORMAL"
@@ -160,7 +160,7 @@ class SqliteRows:
         (found,) = run("PRAGMA application_id").fetchone()
         (version,) = run("PRAGMA user_version").fetchone()
         if found != application and (found or objects):
-            raise RowsFailed(f"{self._path}: is a database of another program; name another file")
+            raise RowsFailed(f"{self._path}: is another program's database; name another file")
         if found and version != FORMAT:
             raise RowsFailed(f"{self._path}: {other_version(version, FORMAT)}")
         if not found:
@@ -172,8 +172,8 @@ class SqliteRows:
         self._made = not found
 
     def _write_ahead(self) -> None:
-        """Switches to write-ahead logging, with retries: SQLite does not wait for a concurrent switch, but fails at
-        once."""
+        """Switches to write-ahead logging. Retries, because SQLite does not wait for a concurrent switch but fails
+        at once."""
         until = time.monotonic() + BUSY_S
         while True:
             try:
@@ -189,8 +189,8 @@ class SqliteRows:
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        """Returns this thread's connection, closed after the thread's end. With ``one_thread`` it is the writing
-        connection, whose cache has its writes."""
+        """This thread's reading connection; it is closed after the thread's end. With ``one_thread``, it is the
+        writing connection, whose cache has the writes."""
         if self._one_thread:
             return self._writer
         try:
@@ -289,7 +289,7 @@ class SqliteRows:
         return self._said(page)
 
     def _seen(self, run: _Run, query: _Query, record: Sequence[Any], upto: int, every: bool) -> list[Cell]:
-        """Returns the visible versions of a record."""
+        """Returns a record's visible cells."""
         found: list[Cell] = []
         newest: list[Cell] = []
         _newest(query, record, upto, newest)
@@ -443,7 +443,7 @@ class SqliteRows:
                 self._write(db.execute, _Blob(put.row), cell)
 
     def _written(self, work: Callable[[_Run], T], *, alone: bool = False) -> T:
-        """Runs ``work`` in a transaction, or without one."""
+        """Runs ``work`` in a transaction; if ``alone``, without one."""
         db = self._writer
         run = db.execute
         with self._writing:
@@ -472,7 +472,7 @@ class SqliteRows:
 
 
 def _newest(query: _Query, record: Sequence[Any], upto: int, cells: list[Cell]) -> bool:
-    """Adds the newest cells of a record. True if one is newer than ``upto``."""
+    """Adds a record's newest cells to ``cells``; returns True if one of them is newer than ``upto``."""
     name, newer, at = record[1], False, 2
     for family in query.families:
         if (version := record[at]) is not None:

@@ -1,1 +1,1 @@
-"""Sinks: published records in another form and place, each record once."""
+"""Sinks: write published records in another form to another place, each record once."""

@@ -1,11 +1,11 @@
-"""Writes published records into a topic of Kafka, records and cursor in one transaction.
+"""Writes published records to a Kafka topic, with records and cursor in one transaction.
 
 A message's value is the output record, its key the event id, its header ``kind`` its kind. The cursor goes to
-``TOPIC-photon-cursors``, compacted, one partition, under the sink's name. A consumer with ``isolation.level`` at
-``read_committed`` sees each record once.
+``TOPIC-photon-cursors``, a compacted topic with one partition, under the sink's name. A consumer with
+``isolation.level`` set to ``read_committed`` sees each record once.
 
-The transactional id consists of topic and name, so Kafka fences the older of two sinks with one name, and completes
-or aborts its transaction before it reports the position to the newer one.
+The transactional id consists of topic and name. So, of two sinks with one name, Kafka fences the older one, and ends
+its transaction before it reports the position to the newer one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANSWER_S = 30.0  # maximum wait for an answer of the cluster; restarting brokers
 REACH_S = 10.0  # maximum wait until a connection begins to answer, so that a wrong address is reported soon
 ABORT_S = 5.0
 POLL_S = 0.1
-TRANSACTION_MS = 60_000  # Kafka aborts a lost sink's open transaction after this time, for which readers wait.
+TRANSACTION_MS = 60_000  # Kafka aborts a lost sink's open transaction after this time; until then readers wait
 MESSAGE_BYTES_MAX = 256 << 20  # the topic's own limit decides
 QUEUE_KIB = 64 << 10
 # Errors that a retry cannot fix
@@ -51,10 +51,10 @@ CURSOR_TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min
 
 
 class KafkaTarget:
-    """One producer. Raises like ``Target``, also in its constructor; ExtraMissing."""
+    """Writes with one producer. Raises like ``Target``, also in its constructor; ExtraMissing."""
 
     def __init__(self, into: TopicAddress, name: str, kinds: Sequence[str], settings: Mapping[str, str]) -> None:
-        """``settings``: librdkafka's, in addition to the address."""
+        """``settings``: librdkafka's settings, in addition to the address."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin = needed("confluent_kafka.admin", "kafka")
         self._into, self._name = into, name
@@ -72,7 +72,7 @@ class KafkaTarget:
                 "transactional.id": f"photon-sink-{into.topic}-{name}", "on_delivery": self._delivered,
             })  # fmt: skip
             self._producer.init_transactions(ANSWER_S)
-            # Only now, when pending commits of an earlier sink of this name are completed and no other sink can
+            # Read only now, when pending commits of an earlier sink of this name are completed and no other sink can
             # commit
             self._stored = self._found() or Committed.beginning(kinds)
         except self._kafka.KafkaException as error:
@@ -91,7 +91,7 @@ class KafkaTarget:
 
     # -- beginning -----------------------------------------------------------------------------------------------
     def _made_ready(self) -> None:
-        """Ensures that the topic and the cursors' topic exist. Raises UsageError, Unreachable, KafkaException."""
+        """Makes sure that the topic and the cursors' topic exist. Raises UsageError, Unreachable, KafkaException."""
         admin = self._admin.AdminClient(self._base)
         try:
             admin.list_topics(timeout=REACH_S)
@@ -127,9 +127,9 @@ class KafkaTarget:
             )
 
     def _found(self) -> Committed | None:
-        """The last commit under this name. Raises UsageError, KafkaException."""
+        """Reads the last commit under this name. Raises UsageError, KafkaException."""
         place = self._kafka.TopicPartition(self._cursors, 0)
-        # Beyond open transactions of other names: as a committed one of ours may follow them
+        # Reads beyond other names' open transactions, as one committed under this name may follow them
         end = self._end(place)
         consumer = self._kafka.Consumer({
             "fetch.wait.max.ms": 50, **self._base, "group.id": "photon-sink", "enable.auto.commit": False,
@@ -213,10 +213,10 @@ class KafkaTarget:
             self._producer.commit_transaction(ANSWER_S)
 
     def _failed(self, error: Any) -> PhotonError:
-        """Handles a failure. The transaction's outcome is unknown here; after reconnecting, the sink learns it."""
+        """Converts an error. The transaction's outcome is unknown until the sink has reconnected."""
         if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED"):
             return TakenOver(
-                f"{self._where}: another sink of the name {self._name} writes into {self._into.topic}; uncommitted "
+                f"{self._where}: another sink named {self._name} writes to {self._into.topic}; uncommitted "
                 "records of this one are rolled back; stop one of the two, or give it another --name"
             )
         if self._refused is not None:

@@ -1,4 +1,4 @@
-"""``manifest.jsonl``: a sink's valid files, and where it continues. Append-only; one line for each roll."""
+"""Reads ``manifest.jsonl``: a sink's valid files and its cursor. Append-only; one line for each roll."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bytes: int
     crc32: int
-    first_ns: int | None = None  # least event time; None if no record has one
+    first_ns: int | None = None  # earliest event time; None if no record has one
     last_ns: int | None = None
-    rest: int  # records with values that did not fit their columns
+    rest: int  # number of records with values that did not fit their columns
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
-    """A line: the files that became visible together, and the cursor after them (``photon.outputs.Cursor``, its
-    JSON)."""
+    """A line: the files that became visible together, and the cursor after them (JSON of
+    ``photon.outputs.Cursor``)."""
 
     number: int
     files: list[SinkFile]
     cursor: msgspec.Raw
-    # Kind -> types of the payloads' columns from the next file on, if they are new (``outputs.json_types``).
+    # Kind -> types of the payloads' columns from the next file on; only if changed (``outputs.json_types``).
     types: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
@@ -45,7 +45,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_sink",
     kinds: list[str]
     columns: str  # struct or flat
     partition: str | UnsetType = UNSET  # hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC
-    schema: dict[str, Any] | UnsetType = UNSET  # given types of the payloads; unset: they are inferred
+    schema: dict[str, Any] | UnsetType = UNSET  # payload types given by the user; unset: they are inferred
 
 
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """Returns the header; ``None`` means that there is none yet. Raises ManifestDamaged."""
+    """Reads the header; ``None`` means that there is none yet. Raises ManifestDamaged."""
     first, newline, _ = data.partition(b"\n")
     if not newline:
         return None
@@ -79,7 +79,7 @@ def _damaged(where: Path, why: Exception) -> ManifestDamaged:
 
 
 def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
-    """Kind -> types of the payloads' columns after the newest roll."""
+    """Returns kind -> types of the payloads' columns after the newest roll."""
     found: dict[str, dict[str, Any]] = {}
     for roll in rolls:
         found |= {} if isinstance(roll.types, UnsetType) else roll.types
@@ -94,9 +94,9 @@ def _decoded(line: bytes, kind: type[_T], where: Path) -> _T:
 
 
 def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
-    """The rolls, and the length of the whole lines: a last line without newline was torn by a crash.
+    """Returns the rolls, and the length of the complete lines: a last line without newline was torn by a crash.
 
-    Raises ManifestDamaged; UsageError for the manifest of another kind of sink.
+    Raises ManifestDamaged; UsageError if the manifest's form differs from ``wanted``.
     """
     whole = data[: data.rfind(b"\n") + 1]
     header = header_of(whole, where)
@@ -114,7 +114,7 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
 
 
 def _said(header: Header) -> tuple[str, ...]:
-    """Describes the form, for people."""
+    """Describes the form of the files, for messages."""
     return (
         f"format {header.format}",
         f"kinds {' and '.join(header.kinds)}",

@@ -1,16 +1,16 @@
-"""Output files as objects below a prefix, and ``manifest.jsonl``, which lists the valid ones
+"""Copies output files to objects below a prefix, and lists the valid ones in ``manifest.jsonl``
 (``outputs/mirrored.py``).
 
-The object of a final file has the file's name and never changes. A compressed one is written unchanged, unless it
-exists with its size; a plain one is compressed on the way, and not written again if the manifest names it with its
-length, or this process has written it. The last content of a file that is not final is an object whose name has its
-length (``joined/east-1-000003.upto-52144.jsonl.gz``); so are the valid parts of a retired slot (docs/reading.md). An
+A final file's object has the file's name and never changes. A compressed file is copied as it is, unless the object
+exists with its size; a plain file is compressed on the way, and not copied again if the manifest lists it with its
+length, or this process has written it. The content of a file that is not final becomes an object named by its
+length (``joined/east-1-000003.upto-52144.jsonl.gz``), as do the valid parts of a retired slot (docs/reading.md). An
 object appears whole; the manifest is replaced once all its objects exist. Objects that it no longer names are deleted
 an hour later, so that readers of the previous manifest still find them.
 
-**One writer.** The manifest is swapped: it is written only over the one that this sink has last read or written. So
-one of two sinks ends before its files are visible. A prefix whose manifest names files of another output, or of kinds
-that this sink does not write, is refused.
+**One writer.** The manifest is replaced only if it is still the one that this sink last read or wrote. So of two
+sinks one stops before its files are visible. A prefix whose manifest names files of another output, or of kinds that
+this sink does not write, is refused.
 
 **Making room.** The sink deletes nothing locally: ``removable`` lists the final files that an operator may delete.
 
@@ -43,7 +43,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import OutputFile, SlotOutput
 
 READ_BYTES = 1 << 20
-FILES_MAX = 5_000_000  # limit of files below one prefix; a slot makes up to 288 a day
+FILES_MAX = 5_000_000  # most files below one prefix; a slot makes up to 288 a day
 FOLLOW_S = 5.0  # interval of checks for new final files
 KEPT_NS = 3600 * NS_PER_S  # how long an object that is no longer valid stays
 SWAPS = 4  # attempts to replace a manifest that an unanswered attempt of this sink may have written
@@ -65,8 +65,8 @@ def follow(
     tell: Callable[[str], object],
     wrote: Callable[[int], object] = lambda size: None,
 ) -> None:
-    """Writes files as they become final, until ``pause`` (which waits for these seconds) returns true; then also the
-    files that are not final. Waits for a store that stops answering after its first answer: ``tell`` receives the
+    """Copies files as they become final until ``pause``, which waits for the given seconds, returns true; then also
+    the files that are not final. Waits if the store stops answering, except at the start: ``tell`` receives the
     reason, and an empty text once it answers again. ``wrote`` receives the total bytes. Raises like ``pass_``."""
     away = False
     sink.pass_()
@@ -87,15 +87,15 @@ def follow(
 
 
 class ObjectSink:
-    """The sink of one output. One caller at a time."""
+    """Copies one output to a prefix. One caller at a time."""
 
     def __init__(
         self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        """Raises PublishedDamaged, ObjectsUnavailable."""
+        """Reads the prefix's manifest and objects. Raises PublishedDamaged, ObjectsUnavailable."""
         self._disk, self._place, self._into, self._kinds = disk, place, into, kinds
         self._clock = clock or SystemClock()
-        self.files = self.bytes = 0  # written since the start
+        self.files = self.bytes = 0  # files and bytes written since the start
         self._at: Meta | None = None
         self._manifest: bytes | None = None
         self._unanswered: set[bytes] = set()  # digests of the manifests that may exist
@@ -116,7 +116,7 @@ class ObjectSink:
         }
 
     def pass_(self, *, all_of_it: bool = False) -> None:
-        """Writes the missing files. ``all_of_it``: also the current content of files that are not final. Raises
+        """Copies missing files, and writes the manifest. ``all_of_it``: also files that are not final. Raises
         PublishedDamaged, OutputMissing, ObjectsUnavailable, PrefixTaken, UsageError, OSError."""
         published = self._place.published(self._disk, self._kinds)
         self._check(published)
@@ -134,9 +134,9 @@ class ObjectSink:
         self._clear()
 
     def removable(self) -> list[Path]:
-        """Returns the local final files that the manifest names and that exist below the prefix with their size,
-        except the newest of each kind, which the slot's next start needs. Writes nothing. Raises PublishedDamaged,
-        UsageError."""
+        """Returns the local final files that may be deleted: the manifest lists them, and their objects exist with
+        the right size. Omits the newest of each kind, which the slot's next start needs. Writes nothing. Raises
+        PublishedDamaged, UsageError."""
         published, found = self._place.published(self._disk, self._kinds), []
         self._check(published)
         for slot in published:
@@ -150,7 +150,7 @@ class ObjectSink:
         return found
 
     def _has(self, file: OutputFile, path: Path) -> bool:
-        """True if this final file at ``path`` also exists below the prefix."""
+        """True if the final file at ``path`` also exists below the prefix."""
         name = _object(file)
         size, there = path.stat().st_size, self._there.get(name)
         if path.name.endswith(FINAL_SUFFIX):
@@ -174,7 +174,7 @@ class ObjectSink:
                     )
             elif slot.retired and self._counts(file):
                 name = _object(file)
-            # Readers go from file to file: so none may be skipped just because a later one is final.
+            # Readers go from file to file, so none may be left out just because a later one is final.
             elif file.length and (slot.retired or all_of_it or file.number < newest.get(file.kind, -1)):
                 name = self._part(output, file)
             if name:
@@ -185,13 +185,13 @@ class ObjectSink:
             yield self._part(output, none), none
 
     def _counts(self, file: OutputFile) -> bool:
-        """True if the valid content of a retired slot's file exists (perhaps only there) as a final one."""
+        """True if the prefix has all valid content of a retired slot's file as a final object."""
         shown = self._counting.get(_object(file))
         return shown is not None and shown.file in self._there and shown.uncompressed_bytes == file.length
 
     def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
-        """Keeps content shown to readers valid until there is more of it, or its slot is retired. Final files stay
-        valid: their ids are cleared, so retiring gives none up, and they may be the only copy."""
+        """Keeps all content valid that readers have seen, until there is more or its slot is retired. Final files
+        stay valid: their ids are cleared, so retiring gives none up, and they may be the only copy."""
         retired = {slot.slot for slot in published if slot.retired}
         now = {each.plain: each for each in counting.values()}
         for name, shown in self._counting.items():
@@ -222,7 +222,7 @@ class ObjectSink:
         self._known = True
 
     def _final(self, output: Path, file: OutputFile) -> str:
-        """Returns the final file's name below the prefix; empty if the file exists neither here nor there."""
+        """Copies a final file if it is missing; returns its object's name, or "" if the file exists nowhere."""
         name, path = _object(file), _path(output, file)
         if path is None:  # moved away, but valid as long as its object exists
             if name not in self._there and file.readable(0) == (file.length, file.length):  # no part of it is read
@@ -237,14 +237,14 @@ class ObjectSink:
         return name
 
     def _part(self, output: Path, file: OutputFile) -> str:
-        """Returns the name, with the length, of a file that may still grow, or that is only partly valid."""
+        """Copies a file that may still grow or is only partly valid; returns its object's name, with the length."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
             self._pack(name, output, file)
         return name
 
     def _pack(self, name: str, output: Path, file: OutputFile) -> None:
-        """Puts the published bytes of a file, compressed."""
+        """Compresses a file's published bytes and writes them as an object."""
         content = FilledContent(self._disk, output / file.name, 0, file.damaged)
         with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
             gzip = gzip_stream()
@@ -306,16 +306,16 @@ def _digest(manifest: bytes) -> bytes:
 
 
 def _other(shown: MirroredFile, length: int) -> bool:
-    """True if the file cannot be the one shown, given its ``length`` published bytes."""
+    """True if a file with ``length`` published bytes cannot be the one in the manifest."""
     return length < shown.uncompressed_bytes if PART in shown.file else length != shown.uncompressed_bytes
 
 
 def _object(file: OutputFile) -> str:
-    """The name of a final file's object."""
+    """Returns the name of a final file's object."""
     return gzip_name(file.name)
 
 
 def _path(output: Path, file: OutputFile) -> Path | None:
-    """The local final file in either form; ``None`` if it was moved away."""
+    """Returns the local final file, compressed or plain; ``None`` if it was moved away."""
     forms = (output / _object(file), output / file.name)
     return next((path for path in (forms if file.compressed else reversed(forms)) if path.exists()), None)

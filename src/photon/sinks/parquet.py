@@ -1,7 +1,7 @@
-"""Writes published records as rolled Parquet files. It needs memory for the lines of one row group and its columns.
+"""Writes published records as rolled Parquet files. It needs memory for one row group's lines and columns.
 
-The order of writes is the guarantee: the files, synced and renamed; then the manifest's line, with the cursor after
-their last record. See docs/embedding.md (As Parquet).
+Exactly-once depends on the order of writes: first the files, synced and renamed; then the manifest's line, with the
+cursor after their last record. See docs/embedding.md (As Parquet).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ TEMPORARY = ".tmp"
 COMPRESSION = "zstd"
 GROUP_BYTES = 16 << 20  # bytes of pending lines over all files: above this the largest row group is written
 BATCH_LINES = 8192
-FILES_MAX = 128  # Open files, and partitions with pending lines, over all kinds; above this all roll.
+FILES_MAX = 128  # Most open files, and most partitions with pending lines, over all kinds; above this, all roll.
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The format of a sink's files. ``None`` means the same as in the existing directory."""
+    """The format of a sink's files. ``None`` keeps the existing directory's format."""
 
-    # Payloads as structs, or a column for each leaf; default for a new directory: structs
+    # Payloads as structs, or one column for each leaf. None, in a new directory: structs.
     columns: Literal["struct", "flat"] | None = None
     partition: Literal["hour"] | None = None  # None, in a new directory: unpartitioned
     # Types of the payloads, as for ``photon.read``. None, in a new directory: inferred.
@@ -74,8 +74,8 @@ _TIMED = msgspec.json.Decoder(_Timed)
 
 
 def by_hour(data: bytes) -> dict[str, bytes]:
-    """Directory -> its lines: ``date=2026-11-25/hour=18``, UTC; with Hive's name for a missing value for lines
-    without an event time. Raises LineUnreadable."""
+    """Splits lines by the hour of their event time: returns directory -> lines, as in ``date=2026-11-25/hour=18``
+    (UTC). Lines without an event time get Hive's name for a missing value. Raises LineUnreadable."""
     found: dict[int | None, list[bytes]] = {}
     for line in data.splitlines(keepends=True):
         try:
@@ -93,8 +93,8 @@ def _directory(hour: int | None) -> str:
 
 
 class _File:
-    """One Parquet file under construction: pyarrow writes through it to the disk. It is created with its
-    first row group."""
+    """One Parquet file under construction, through which pyarrow writes to the disk. The file is created with
+    its first row group."""
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes) -> None:
         self._disk, self._path = disk, path
@@ -120,7 +120,7 @@ class _File:
         return self._written
 
     def flush(self) -> None:
-        """Does nothing: durability comes from the sync at the end."""
+        """Does nothing: ``end`` syncs the file."""
 
     def close(self) -> None:
         self.closed = True
@@ -128,16 +128,16 @@ class _File:
     # -- records -------------------------------------------------------------------------------------------------
     @property
     def open(self) -> bool:
-        """True if it holds a descriptor."""
+        """True if it holds a file descriptor."""
         return self._append is not None
 
     def add(self, data: bytes) -> None:
-        """Adds whole lines."""
+        """Adds complete lines to the next row group."""
         self._lines.append(data)
         self.filled += len(data)
 
     def write_group(self) -> None:
-        """Writes the held lines as a row group. Raises LineUnreadable, OSError."""
+        """Writes the pending lines as a row group. Raises LineUnreadable, OSError."""
         if not self._lines:
             return
         data = b"".join(self._lines)
@@ -167,7 +167,7 @@ class _File:
         return table, [each for each in ends.values() if each is not None]
 
     def end(self) -> None:
-        """Writes the rest, and makes it durable. Raises LineUnreadable, OSError."""
+        """Completes the file and makes it durable. Raises LineUnreadable, OSError."""
         self.write_group()
         assert self._append is not None
         self._writer.close()
@@ -181,7 +181,7 @@ class _File:
                         first_ns=first, last_ns=last, rest=self._rest)  # fmt: skip
 
     def held(self) -> list[bytes]:
-        """The lines for the next row group."""
+        """Returns the pending lines of the next row group."""
         return b"".join(self._lines).splitlines()
 
     def abandon(self) -> None:
@@ -195,7 +195,7 @@ class _File:
 
 
 def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """About ``size`` bytes of the lines, or a little more."""
+    """Yields the first lines, up to ``size`` bytes or a little more."""
     for line in lines:
         if size <= 0:
             return
@@ -211,15 +211,15 @@ def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The amount of records that a sink has made visible since it began."""
+    """Totals of the records that a sink has made visible since it began."""
 
     files: int
     records: int
 
 
 class ParquetSink:
-    """A directory of Parquet files, one sink at a time. A context manager: leaving it drops records not yet made
-    visible by ``roll``; they are written again next time."""
+    """Writes a directory of Parquet files; only one sink at a time can use it. A context manager: leaving it drops
+    records that no ``roll`` has made visible; they are written again next time."""
 
     def __init__(
         self,
@@ -231,8 +231,8 @@ class ParquetSink:
         form: Form = Form(),
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Resumes the directory. ``say`` receives new columns and values that do not fit. Raises UsageError,
-        ManifestDamaged, ExtraMissing, OSError."""
+        """Opens or creates the directory. ``say`` receives lines about new columns and values that do not fit. Raises
+        UsageError, ManifestDamaged, ExtraMissing, OSError."""
         needed("pyarrow.parquet", "parquet")
         self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
@@ -250,13 +250,13 @@ class ParquetSink:
         self._number = len(rolls) + 1
         self._types = self._typed(manifest.types_after(rolls))
         self._told: set[str] = set()
-        # The cursor after all valid records; ``None`` is the beginning.
+        # The cursor after all valid records; ``None`` means the beginning.
         self.cursor: bytes | None = bytes(rolls[-1].cursor) if rolls else None
 
     def _locked(self) -> int:
         lock = lock_file(self._directory / LOCK)
         if lock is None:
-            raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another")
+            raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another directory")
         return lock
 
     def _wanted(self, form: Form, kinds: Sequence[str]) -> Header:
@@ -265,7 +265,7 @@ class ParquetSink:
         return form.header(kinds, there)
 
     def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes]:
-        """Returns the types of each kind; a new kind has none before its first row group."""
+        """Returns each kind's column types; a new kind has none before its first row group."""
         flat, schema = self._header.columns == "flat", self._header.schema
         if not isinstance(schema, UnsetType):
             return {kind: LineTypes.of_schema(schema, flat=flat) for kind in self._header.kinds}
@@ -295,7 +295,7 @@ class ParquetSink:
         return rolls
 
     def _names(self, directory: str) -> Iterator[str]:
-        """Names, relative to the sink's directory, of files in it and in its partitions."""
+        """Yields the names of files in ``directory`` and its partitions, relative to the sink's directory."""
         for name in self._disk.names(self._directory / directory):
             if "=" in name:
                 yield from self._names(f"{directory}/{name}")
@@ -304,7 +304,7 @@ class ParquetSink:
 
     # -- writing -------------------------------------------------------------------------------------------------
     def add(self, batch: Batch) -> None:
-        """Adds a batch, and rolls if it is time. Raises LineUnreadable, OSError."""
+        """Adds a batch, and rolls if a limit is reached. Raises LineUnreadable, OSError."""
         parts = {"": batch.data} if self._header.partition is UNSET else by_hour(batch.data)
         for partition, data in parts.items():
             file = self._files.get((batch.kind, partition)) or self._open(batch.kind, partition)
@@ -333,7 +333,7 @@ class ParquetSink:
         return sum(file.open for file in self._files.values())
 
     def _write_group(self, at: tuple[str, str]) -> None:
-        """Writes a row group; the first of a kind is the sample for its types."""
+        """Writes a row group; a kind's first row group is the sample from which its types are inferred."""
         kind, _ = at
         types = self._types.get(kind)
         if types is not None and not types.known:
@@ -372,7 +372,7 @@ class ParquetSink:
         )
 
     def _grown(self, kinds: set[str]) -> dict[str, dict[str, Any]]:
-        """Kind -> its types from the next file on, if the manifest lacks them."""
+        """Returns kind -> types from the next file on, for kinds whose types the manifest lacks."""
         found = {}
         for kind in sorted(kinds):
             types = self._types[kind]
@@ -411,7 +411,7 @@ class ParquetSink:
 
 
 def pour(batches: Iterable[Batch], sink: ParquetSink) -> Written:
-    """Writes all batches into the sink, including the last roll."""
+    """Writes all batches into the sink, and rolls at the end."""
     for batch in batches:
         sink.add(batch)
     sink.roll()

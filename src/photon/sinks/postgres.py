@@ -1,4 +1,4 @@
-"""Writes published records into a table of PostgreSQL, rows and cursor in one transaction.
+"""Writes published records to a PostgreSQL table, with rows and cursor in one transaction.
 
 =============  ===========  ==========================================================================================
 kind           text
@@ -8,8 +8,8 @@ record         jsonb        the whole output record
 line           text         the record's line where jsonb cannot hold it (``\\u0000``); else null
 =============  ===========  ==========================================================================================
 
-``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes the row only if its cursor
-is the one that this sink has set, so of two sinks with the same name one ends, and no row is written twice.
+``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes that row only if its cursor
+is the one that this sink has set. So of two sinks with the same name one stops, and no record is written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
 SINKS = "photon_sinks"
-LOCK = 0x70686F746F6E  # advisory lock for creating tables, held for a transaction
+LOCK = 0x70686F746F6E  # advisory lock, held by the transaction that creates tables
 # Used if the address does not set them
 DEFAULTS = {
     "application_name": "photon sink",
@@ -45,10 +45,10 @@ _Row = tuple[bytes | None, ...]
 
 
 class PostgresTarget:
-    """One connection. Raises like ``Target``, also in its constructor; ExtraMissing."""
+    """Writes over one connection. Raises like ``Target``, also in its constructor; ExtraMissing."""
 
     def __init__(self, address: str, table: str, name: str, kinds: Sequence[str]) -> None:
-        """``address``: in libpq's form. ``table``: with or without its schema."""
+        """``address``: a connection string of libpq. ``table``: with or without its schema."""
         self._psycopg = needed("psycopg", "postgres")
         self._sql = needed("psycopg.sql", "postgres")
         given = self._given(address)
@@ -84,7 +84,7 @@ class PostgresTarget:
         return self._stored
 
     def _begin(self, kinds: Sequence[str]) -> Committed:
-        """Creates missing tables, and finds the sink's row."""
+        """Creates missing tables, and reads or creates the sink's row."""
         where = f"{self._where}, sink {self._name} of {self._named}"
         try:
             self._do("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -113,7 +113,7 @@ class PostgresTarget:
                     went = f"{many(stored.records, 'record')} went there"
                     raise UsageError(
                         f"{where}: the table is gone, and {SINKS} says that {went}; "
-                        "restore it, or delete that row to begin once more"
+                        "restore it, or delete that row to start again"
                     )
             self._connection.commit()
         except self._psycopg.Error as error:
@@ -126,7 +126,7 @@ class PostgresTarget:
 
     def _failed(self, error: Any) -> PhotonError:
         said = f"{self._where}: {_said(error)}"
-        # Classes of errors of a server that ends, fails over, is full or resolved a deadlock; not those of its limits
+        # Error classes of a server that stops, fails over, is full or resolved a deadlock; not of its limits.
         if isinstance(error, self._psycopg.OperationalError) and (error.sqlstate or "")[:2] not in REFUSED:
             return Unreachable(said)
         return PhotonError(f"{said}; the transaction is rolled back")
@@ -143,7 +143,7 @@ class PostgresTarget:
         return len(rows)
 
     def _check(self) -> None:
-        """Detects conflicts before ``commit``. It takes no lock, as a lost machine would keep it."""
+        """Detects another sink before ``commit`` does. It takes no lock, as a lost machine would keep the lock."""
         found = self._do(
             "SELECT committed FROM {sinks} WHERE sink = %s AND into_table = %s", (self._name, self._named)
         ).fetchone()
@@ -152,12 +152,12 @@ class PostgresTarget:
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(
-            f"{self._where}: another sink of the name {self._name} writes into {self._named} as well; uncommitted "
+            f"{self._where}: another sink named {self._name} writes to {self._named} as well; uncommitted "
             "records of this one are rolled back; stop one of the two, or give it another --name"
         )
 
     def _copy(self, rows: list[_Row]) -> None:
-        """Inserts rows. If PostgreSQL refuses some, the offending row is found by bisection, and inserted as text."""
+        """Inserts rows. If PostgreSQL refuses some, finds the offending row by bisection and inserts it as text."""
         names = self._sql.SQL(", ").join(map(self._sql.Identifier, _COLUMNS))
         statement = self._sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         try:
@@ -202,7 +202,7 @@ def _said(error: Any) -> str:
 
 
 def _rows(batch: Batch) -> list[_Row]:
-    """Makes the rows of a batch. Raises LineUnreadable."""
+    """Converts a batch to table rows. Raises LineUnreadable."""
     found, kind = decode(batch.data), batch.kind.encode()
     rows: list[_Row] = []
     lines = batch.data.split(b"\n")[:-1]
@@ -219,7 +219,7 @@ def _rows(batch: Batch) -> list[_Row]:
 
 
 def _text(data: bytes | None) -> bytes | None:
-    """Returns the text; ``None`` if PostgreSQL cannot store it."""
+    """Returns ``data`` unchanged; ``None`` if PostgreSQL cannot store it as text."""
     if data is None or b"\0" in data:
         return None
     try:

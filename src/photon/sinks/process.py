@@ -1,7 +1,7 @@
-"""``photon serve sink``: writes a datacentre's published records to the target in ``[sink.NAME]``, for as long as the
-process runs.
+"""``photon serve sink``: writes a datacentre's published records to the target that ``[sink.NAME]`` names, until the
+process is stopped.
 
-The sinks are those of ``photon sink``, with ``--follow``. If the target fails, this process stays responsive, reports
+It runs the sinks of ``photon sink`` as with ``--follow``. If the target fails, the process stays responsive, reports
 the problem in one line, and retries: the sink's position is stored at the target, so nothing is written twice.
 """
 
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from photon.sinks.transactions import Target
 
 AGAIN = BackOff(first=2.0, most=30.0)  # pause before a failed sink is retried
-COMMIT_S = 1.0  # servers receive pending records this long after the first one
+COMMIT_S = 1.0  # pending records are committed to servers this long after the first one
 
 log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Standing:
-    """The state of the process's sink, as reported. Thread-safe."""
+    """The state of the process's sink, for status and metrics. Thread-safe."""
 
     name: str
     into: str
     bytes: int = 0
     problem: str = ""
     since_s: float = 0.0
-    went_on: bool = False  # it has worked before, so its configuration may be right
+    went_on: bool = False  # True if it has worked before, so that its configuration may be right
 
     def told(self, problem: str) -> None:
-        """Notes a problem; an empty one means that it works again."""
+        """Records a problem; an empty text means that the sink works again."""
         if problem and not self.problem:
             self.since_s = time.monotonic()
         if problem != self.problem:
@@ -66,12 +66,12 @@ class Standing:
         self.went_on = self.went_on or not problem
 
     async def read(self, into: Readings) -> None:
-        """Adds the sink's metrics: see Source."""
+        """Adds the sink's metrics, as a Source."""
         stalled_s = time.monotonic() - self.since_s if self.problem else 0.0
         into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s})
 
     async def costs(self, into: Readings) -> None:
-        """Adds the costs as metrics: see Source."""
+        """Adds the object stores' costs as metrics, as a Source."""
         put_costs(into)
 
     def details(self) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class _Work:
     ending: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until ``stop``, or a failure. Raises UsageError only if the sink has never worked, as the file must
-        then be changed; later it is the target that has changed, and it may change back."""
+        """Runs until ``stop`` is set, or a failure. Raises UsageError only if the sink has never worked, as then the
+        configuration must be wrong; later the target has changed, and it may change back."""
         running = asyncio.create_task(asyncio.to_thread(self._run))
         await first(stop, [running])
         if stop.is_set():

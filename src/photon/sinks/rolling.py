@@ -1,4 +1,4 @@
-"""Decides when records in a sink become visible."""
+"""Decides when a sink makes its records visible."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RollLimits:
-    """Files are closed, and transactions committed, at whichever limit comes first."""
+    """The limits at which files are closed and transactions committed, whichever comes first."""
 
-    bytes: int = 128 << 20  # bytes of JSON Lines written into it
-    age_s: float = 600.0  # time since its first record
+    bytes: int = 128 << 20  # bytes of JSON Lines added
+    age_s: float = 600.0  # seconds since the first record
 
 
 @dataclass(slots=True)
 class Rolling:
-    """The state of the current roll. Times are monotonic seconds."""
+    """Tracks the bytes and age of the current roll. Times are monotonic seconds."""
 
     limits: RollLimits
     filled: int = 0
-    since_s: float | None = None  # None means that nothing was written since the last roll
+    since_s: float | None = None  # None if nothing was added since the last roll
 
     def add(self, size: int, now_s: float) -> None:
-        """Counts written bytes."""
+        """Counts added bytes."""
         self.filled += size
         if self.since_s is None:
             self.since_s = now_s

@@ -1,6 +1,6 @@
-"""Common parts of sinks that write into a server: records and the cursor after them go into one transaction.
+"""Common parts of sinks that write to a server: records and the cursor after them go into one transaction.
 
-Exactly-once rests on the server: the sink's only position is the one committed there. A sink that starts or
+Exactly-once depends on the server: the sink's only position is the one committed there. A sink that starts or
 reconnects continues at the server's position, so the outcome of an unanswered commit does not matter.
 """
 
@@ -24,15 +24,15 @@ RETRY = BackOff(first=0.1, most=5.0)  # pause before a silent server is asked ag
 
 
 class Unreachable(PhotonError):
-    """The server does not answer, or has aborted a transaction: uncommitted records are written again."""
+    """The server does not answer, or has aborted a transaction; uncommitted records will be written again."""
 
 
 class TakenOver(PhotonError):
-    """Another sink of the same name has committed since."""
+    """Another sink with the same name has committed meanwhile."""
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The server's state of a sink, committed in the same transaction as the records."""
+    """A sink's state at the server, committed in the same transaction as the records."""
 
     kinds: str  # joined by commas
     # The cursor after all valid records (``photon.outputs.Cursor``); None means the beginning
@@ -44,7 +44,7 @@ class Committed(msgspec.Struct, frozen=True):
         return cls(",".join(kinds))
 
     def check(self, kinds: Sequence[str], where: str) -> None:
-        """Raises UsageError if the sink was begun with other kinds of records."""
+        """Raises UsageError if the sink began with other kinds of records."""
         if self.kinds != ",".join(kinds):
             raise UsageError(
                 f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run has "
@@ -53,7 +53,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 def committed_of(data: bytes, where: str) -> Committed:
-    """Decodes the state at the server. Raises UsageError."""
+    """Decodes a sink's state at the server. Raises UsageError."""
     try:
         return msgspec.json.decode(data, type=Committed)
     except DECODE_ERRORS as bad:
@@ -61,19 +61,19 @@ def committed_of(data: bytes, where: str) -> Committed:
 
 
 class Target(Protocol):
-    """One connection to a server. All raise Unreachable, TakenOver, PhotonError, UsageError."""
+    """One connection to a server. All methods raise Unreachable, TakenOver, PhotonError, UsageError."""
 
     @property
     def committed(self) -> Committed:
-        """The server's state."""
+        """The sink's state at the server."""
         ...
 
     def add(self, batch: Batch) -> int:
-        """Adds to the open transaction; returns the number of records. Raises LineUnreadable."""
+        """Adds a batch to the open transaction; returns the number of its records. Raises LineUnreadable."""
         ...
 
     def commit(self, after: Committed) -> None:
-        """Commits the transaction, including ``after``."""
+        """Commits the transaction together with the state ``after``."""
         ...
 
     def close(self) -> None:
@@ -123,9 +123,9 @@ def pour_into(
     monotonic: Callable[[], float],
     say: Callable[[str], object],
 ) -> int:
-    """Writes all batches to the server, across its outages; returns the number of records committed. ``say`` receives
-    problems, and an empty text whenever everything is committed. Raises like the target; Unreachable only if the
-    server never answered.
+    """Writes all batches to the server, and retries during outages; returns the number of records committed. ``say``
+    receives problems, and an empty text whenever everything is committed. Raises like the target; Unreachable only if
+    the server never answered.
     """
     first: int | None = None
     known, pauses = 0, RETRY.pauses()
@@ -157,6 +157,6 @@ def pour_into(
             if target is not None:
                 pauses = RETRY.pauses() if target.committed.records > known else pauses
                 known = target.committed.records
-            say(f"{error}; retrying from its last commit")
+            say(f"{error}; retrying from the last commit")
             if wait(next(pauses)):
                 return known - first

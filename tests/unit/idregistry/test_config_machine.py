@@ -80,7 +80,7 @@ def test_the_first_set_up_wins(machine: ConfigMachine) -> None:
     assert do(machine, c.SetUp(single_range(4))) == ""
     known = (single_range(4), {"clicks": b"rule one"})
     assert (machine.ranges, machine.id_rules) == known
-    assert "4 shards, the configuration says 8" in str(do(machine, c.SetUp(single_range(8), {"orders": b"x"})))
+    assert "4 shards, but the configuration says 8" in str(do(machine, c.SetUp(single_range(8), {"orders": b"x"})))
     assert "id rule" in str(do(machine, c.SetUp(single_range(4), {"clicks": b"rule two"})))
     assert (machine.ranges, machine.id_rules) == known
 

@@ -127,7 +127,7 @@ async def test_it_is_watched_for_a_minute_after_its_start_or_up_to_a_limit(limit
 
 async def test_nobody_to_watch_is_a_failure_that_says_what_was_begun() -> None:
     with pytest.raises(
-        ReshardFailed, match=r"change 2 of the shards was begun, but its end is unknown.*nobody is there"
+        ReshardFailed, match=r"change 2 of the shards was begun, but its outcome is unknown.*nobody is there"
     ):
         await changed(Script(PLANNED, PREPARING, SILENT), Time())
 

@@ -144,7 +144,7 @@ async def test_one_that_differs_is_found_and_forgiven_when_mended(
     cluster.groups["r3"][1].cut = False  # it never applied that one
     with capture_logs() as logs:
         await busy_until(registry, incarnation, lambda: bool(shard(replicas[2]).alarms))
-        assert "is not the leader's" in shard(replicas[2]).alarms[0]
+        assert "differs from the leader's" in shard(replicas[2]).alarms[0]
         assert shard(replicas[0]).alarms == shard(replicas[1]).alarms == ()
         await until(lambda: "registry.state_differs" in [each["event"] for each in logs], PATIENCE_S)
         whole = list(replicas[0]._shards[1].machine.snapshot())

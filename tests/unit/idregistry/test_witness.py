@@ -41,8 +41,8 @@ def test_refusals() -> None:
     assert refusal(GROWN, 2, 2, FIRST, GROWN) == ""  # asked again
     assert "not the newest" in refusal(FIRST, 3, 2, FIRST, GROWN)
     assert "not the newest" in refusal(GROWN, 3, 2, FIRST, GROWN)
-    assert "ends elsewhere" in refusal(ROLLED, 2, 2, FIRST, GROWN)  # a late one
-    assert "go back" in refusal(GROWN, 2, 2, GROWN, FIRST)
+    assert "does not end where" in refusal(ROLLED, 2, 2, FIRST, GROWN)  # a late one
+    assert "backwards" in refusal(GROWN, 2, 2, GROWN, FIRST)
 
 
 class Config:

@@ -39,7 +39,7 @@ def test_the_error_is_its_own_line_and_the_example_below_it_goes_along(tmp_path:
     assert EXAMPLE in shown
     with pytest.raises(JoinStopped) as stopped:
         ends(tmp_path, said, 1).wait()
-    assert str(stopped.value).endswith("the join ended with 1: the key may be a or b; write it")
+    assert str(stopped.value).endswith("the join ended with exit code 1: the key may be a or b; write it")
     assert stopped.value.example == EXAMPLE
 
 
@@ -105,14 +105,14 @@ def test_the_ledger_outlives_a_temporary_output(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", [{}, {"key": "k"}])
 def test_standard_input_is_refused(tmp_path: Path, side: str, told: dict[str, Any]) -> None:
     logs: dict[str, Any] = {"primary": tmp_path, "foreign": tmp_path, side: "-"}
-    with pytest.raises(UsageError, match=r"^-: standard input is for the command photon join; name a directory"):
+    with pytest.raises(UsageError, match=r"^-: only the command photon join reads standard input; name a directory"):
         photon.join(**logs, **told)
-    with pytest.raises(UsageError, match="standard input is for the command"):
+    with pytest.raises(UsageError, match="only the command photon join reads"):
         Join(**logs, output=tmp_path / "out")
 
 
 def test_wrong_arguments_are_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no kind of record: matched; there are: joined"):
+    with pytest.raises(UsageError, match="no such kind of record: matched; there are: joined"):
         next(Output(OutputPlace(tmp_path, tmp_path)).batches(kinds=["matched"]))
 
 

@@ -272,7 +272,7 @@ def test_what_is_wrong_is_one_line(slot: WrittenSlot, tmp_path: Path, monkeypatc
     output = slot.place.output
     wrong: list[tuple[Path, dict[str, Any], str]] = [
         (tmp_path / "nowhere", {}, "no such directory"),
-        (output, {"datacentre": "east"}, "datacentre goes with"),
+        (output, {"datacentre": "east"}, "datacentre can be given only with"),
         (output, {"kinds": "matched"}, "there are: joined"),
         (output, {"cursor": "x"}, "not a cursor"),
         (output, {"schema": {"foreign.a": "integer"}}, "not a type; there are"),

@@ -274,5 +274,5 @@ def test_a_key_is_never_a_path_of_this_machine(site: Site, tmp_path: Path) -> No
     for key in keys:
         place = log_path(site.path, key)
         assert isinstance(place, ObjectPath)
-        with pytest.raises(TypeError, match="is not a file of this machine"):
+        with pytest.raises(TypeError, match="is not a file on this machine"):
             place.read_bytes()

@@ -20,7 +20,7 @@ def test_a_url_is_a_path_that_no_file_call_takes() -> None:
     assert (path / "a.gz").parent == path
     assert path.absolute() == path.resolve() == pickle.loads(pickle.dumps(path)) == path
     assert path.is_dir()
-    with pytest.raises(TypeError, match="is not a file of this machine"):
+    with pytest.raises(TypeError, match="is not a file on this machine"):
         path.open()
 
 

@@ -21,12 +21,12 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     assert made.create()
     made.close()
     assert not opened(tmp_path / "r.db").create()
-    with pytest.raises(RowsFailed, match=r"r\.db: is a database of another program; name another file"):
+    with pytest.raises(RowsFailed, match=r"r\.db: is another program's database; name another file"):
         opened(tmp_path / "r.db", 8)
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE x (y)")
     other.commit()
-    with pytest.raises(RowsFailed, match="is a database of another program"):
+    with pytest.raises(RowsFailed, match="is another program's database"):
         opened(tmp_path / "other.db")
     other.execute("DROP TABLE x")
     other.executescript("PRAGMA application_id = 7; PRAGMA user_version = 2")

@@ -1,1 +1,1 @@
-"""HBase: connections to its Thrift servers, and rows in it."""
+"""Stores rows in HBase, over connections to its Thrift servers."""

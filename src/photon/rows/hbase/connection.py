@@ -1,4 +1,4 @@
-"""Connections to HBase's Thrift servers, and happybase: only ``thrift2.py`` imports another client of HBase.
+"""Connections to HBase's Thrift servers. Only this file imports happybase; ``thrift2.py`` uses another client.
 
 happybase's own pool has no retry, no idle check and no maximum age, and Thrift servers hang up on idle connections
 after about a minute. Here a connection
@@ -31,11 +31,11 @@ Connect = Callable[[], Any]  # opens a connection, which has ``close``
 
 
 class NotConnected(RowsFailed):
-    """Nothing was sent."""
+    """Connecting failed, so nothing was sent."""
 
 
 def connector(address: str, answer_seconds: float = ANSWER_SECONDS_MAX) -> Connect:
-    """Opens connections to the Thrift server (version 1, binary protocol, buffered) at host:port.
+    """Returns a function that connects to the Thrift server (version 1, binary protocol, buffered) at host:port.
 
     Raises UsageError.
     """
@@ -69,7 +69,7 @@ class _Open:
 
 
 class Connections:
-    """Connections to one server: kept while they work, and lent to one request at a time. Opens nothing yet."""
+    """A pool of connections to one server, each used by one request at a time and kept while it works."""
 
     def __init__(self, connect: Connect, clock: Clock, most: int = CONNECTIONS_MAX) -> None:
         self._connect = connect
@@ -80,7 +80,7 @@ class Connections:
         self._closed = False
 
     def ask(self, question: Callable[[Any], T]) -> T:
-        """Makes one request. Closes the connection after any exception, which is passed on."""
+        """Makes one request. After any exception, closes the connection and raises the exception again."""
         with self._free:
             used = self._borrow()
             good = False
@@ -130,7 +130,7 @@ def _close(connection: Any) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """The first line of a Thrift error: the rest is a Java stack trace."""
+    """Returns the first line of a Thrift error; the rest is a Java stack trace."""
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     if isinstance(message, bytes):
         message = message.decode(errors="replace")

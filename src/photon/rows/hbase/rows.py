@@ -1,7 +1,7 @@
-"""Rows in HBase through its Thrift 2 servers, with ``checkAndPut``, which checks one column and writes any number.
+"""Stores rows in HBase through Thrift 2 servers, with ``checkAndPut``: it checks one column and writes any number.
 
-A version is HBase's timestamp. Not used: ``checkAndMutate``, which fails on the server with a NullPointerException if
-a column has to be absent; happybase, which has no checkAndPut of several columns.
+A version is HBase's timestamp. ``checkAndMutate`` is not used because it fails on the server with a
+NullPointerException if a column must be absent; happybase is not, because it has no checkAndPut of several columns.
 
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is skipped for a
 second. Reads and puts are repeated elsewhere; a change without an answer is not, as it may have been done.
@@ -23,7 +23,7 @@ from photon.rows.hbase.connection import NotConnected
 from photon.rows.hbase.servers import Servers
 
 LATER_THREADS = 2  # per server
-LATER_MAX = 256  # limit of deferred changes; beyond it they are done at once
+LATER_MAX = 256  # most deferred changes that may wait; further ones are done at once
 READ_ROWS = 1000
 SCAN_ROWS = 1000
 PUT_ROWS = 500
@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class HBaseRows:
-    """Implements ``api.Rows``. Opens nothing yet."""
+    """Implements ``api.Rows``. Connects at the first request."""
 
     atomic = False
 
@@ -52,8 +52,8 @@ class HBaseRows:
         clock: Clock | None = None,
         connects: Sequence[Callable[[], Any]] | None = None,
     ) -> None:
-        """``addresses``: host:port of each Thrift 2 server, named by ``key`` of the configuration. ``threads``: for
-        each server; ``call_s``: limit of a request with its repetitions; ``connects``: see Servers. Raises
+        """``addresses``: host:port of each Thrift 2 server. ``key``: the setting that names them. ``threads``: per
+        server. ``call_s``: time limit of a request with its retries. ``connects``: see Servers. Raises
         UsageError."""
         self.clock = clock or SystemClock()
         self.servers = Servers(addresses, key, self.clock, call_s, connects)
@@ -228,7 +228,7 @@ class HBaseRows:
             yield batch
 
     def _each(self, work: Callable[[T], R], batches: Sequence[T]) -> list[R]:
-        """Runs several batches at a time, over as many connections."""
+        """Runs several batches at a time, each over its own connection."""
         if len(batches) < 2:
             return [work(each) for each in batches]
         return list(self._pool.map(work, batches))

@@ -1,7 +1,7 @@
-"""Several Thrift 2 servers of one HBase, with the table operations used: any may be asked, as all state is in HBase.
+"""Calls one of several Thrift 2 servers of an HBase. Any of them may be called, as all state is in HBase.
 
-A server that does not answer is left alone for a second. Repeatable requests are repeated on another server; a
-mutation with a condition is not, since its outcome is unknown if its answer is lost.
+A server that does not answer is avoided for a second. Repeatable requests are repeated on another server; a
+conditional mutation is not, since its outcome is unknown if its answer is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Servers:
-    """Thread-safe. Opens nothing yet."""
+    """The Thrift 2 servers of one HBase. Thread-safe. Connects at the first request."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class Servers:
         call_seconds: float,
         connects: Sequence[Callable[[], Any]] | None = None,
     ) -> None:
-        """``addresses``: host:port of each, named by ``key`` of the configuration.
+        """``addresses``: host:port of each server. ``key``: the setting that names them, for errors.
 
-        ``call_seconds``: limit of a request with its repetitions. ``connects``: replaces thriftpy2's own, for tests.
-        Raises UsageError.
+        ``call_seconds``: time limit of a request with its retries. ``connects``: replaces thriftpy2's connections,
+        for tests. Raises UsageError.
         """
         if not 1 <= len(addresses) <= SERVERS_MAX:
-            raise UsageError(f"{key}: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
+            raise UsageError(f"{key}: names {len(addresses)} servers; it must name 1 to {SERVERS_MAX}")
         self.types = types_of()
         self.where = ", ".join(addresses)
-        self.round_trips = 0  # so far; slightly low if threads count at the same time
+        self.round_trips = 0  # since the start; slightly too low if several threads count at once
         self._clock, self._call_seconds = clock, call_seconds
         opened = connects or [connector(each, self.types, key, ANSWER_SECONDS_MAX) for each in addresses]
         self._servers = [Connections(each, clock) for each in opened]
@@ -62,10 +62,10 @@ class Servers:
         attributes: Mapping[bytes, bytes] | None = None,
         splits: Sequence[bytes] | None = None,
     ) -> bool:
-        """Creates a table. ``table``: may be NAMESPACE:NAME, and both are created; ``families``: name, versions;
-        ``ttl_s``: seconds that cells live; ``splits``: first rows of all regions but the first.
+        """Creates a table; for NAMESPACE:NAME, also the namespace. ``families``: name -> versions. ``ttl_s``: seconds
+        that cells live. ``splits``: the first row of each region except the first.
 
-        False if it already exists. Raises RowsFailed.
+        Returns False if the table already exists. Raises RowsFailed.
         """
         types = self.types
         namespace, _, name = table.rpartition(b":")
@@ -88,7 +88,7 @@ class Servers:
         return self._made(lambda c: c.createTable(described, splits), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """Creates a table or namespace; False if it already existed."""
+        """Creates a table or namespace; returns False if it already existed."""
         try:
             self.once(question)
         except Exception as error:
@@ -99,7 +99,7 @@ class Servers:
         return True
 
     def read(self, question: Callable[[Any], T], what: str, table: bytes) -> T:
-        """Repeats a repeatable request until there is an answer.
+        """Makes a repeatable request, and retries it until there is an answer or the time limit has passed.
 
         Raises RowsFailed, TableMissing.
         """
@@ -120,12 +120,12 @@ class Servers:
                     ) from None
 
     def given_up(self, began: float) -> bool:
-        """True if a request begun at that time must not be retried; otherwise pauses before the retry."""
+        """True if a request that began then must not be retried; otherwise pauses before the retry."""
         late = self._clock.monotonic() - began > self._call_seconds
         return late or self._stopping.wait(self.pause_s)
 
     def once(self, question: Callable[[Any], T]) -> T:
-        """Makes a request to a server, or to others while connecting fails.
+        """Makes a request once, to the first server to which connecting succeeds.
 
         Raises NotConnected if nothing was sent; after any other exception the request may have been executed.
         """
@@ -145,7 +145,7 @@ class Servers:
         raise problem
 
     def _order(self) -> Iterable[int]:
-        """Returns the servers in turn, silent ones last."""
+        """Returns the servers in the order to try: each time another one first, silent ones last."""
         first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
         turn = [(first + step) % count for step in range(count)]
         return sorted(turn, key=lambda at: self._shunned[at] > now)

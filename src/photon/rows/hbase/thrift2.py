@@ -1,6 +1,6 @@
-"""HBase's Thrift 2 server through thriftpy2: the only file that imports it.
+"""Calls HBase's Thrift 2 servers through thriftpy2. No other file imports thriftpy2.
 
-The interface is written by hand and has the part of HBase's that is used here; enums are their numbers on the wire.
+The interface is written by hand: it is the part of HBase's interface that is used here, with enums as their numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ service THBaseService {
 
 
 def types_of() -> Any:
-    """The module of Thrift types, whose service is THBaseService. Raises UsageError."""
+    """Returns the module of Thrift types, including the service THBaseService. Raises UsageError."""
     try:
         import thriftpy2
     except ImportError:
@@ -71,9 +71,9 @@ def types_of() -> Any:
 
 
 def connector(address: str, service: Any, key: str, answer_seconds: float) -> Callable[[], Any]:
-    """Opens clients of a Thrift 2 server at host:port, named by ``key`` of the configuration.
+    """Returns a function that opens clients of the Thrift 2 server at host:port. ``key``: the setting that names it.
 
-    Raises UsageError; the clients raise NotConnected.
+    Raises UsageError; the function raises NotConnected.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

@@ -73,10 +73,10 @@ def said(found: dict[str, Inspection], *certificates: CertificateEnd) -> list[tu
 def test_each_trouble_is_found() -> None:
     found = healthy() | {"r3": silent("r3")}
     assert ("error", "replica r3", "unavailable") in said(found)
-    assert any("one more loss stops it" in what for _, _, what in said(found))
+    assert any("one more loss stops the registry" in what for _, _, what in said(found))
     assert any("nothing can be registered" in what for _, _, what in said(found | {"r2": silent("r2")}))
     cases = [
-        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, others in 2"),
+        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, but others are in 2"),
         (replica("r3", group(0), group(1), members={"r3": "x"}), "has the membership r3"),
         (replica("r3", group(0), group(1), version="2"), "replicas run the releases 1, 2"),
         (replica("r3", group(0), group(1), ahead=3.0), "its clock is 3.0 s ahead of the others' median"),
@@ -120,7 +120,7 @@ def kept() -> dict[str, Inspection]:
 def test_the_file_has_the_new_one_in_the_old_one_s_place() -> None:
     assert survivors(REPLICAS, "r3", "r4") == {"r1": "a:r1", "r2": "a:r2"}
     for old, new in (("r2", "r4"), ("r3", "r9")):
-        with pytest.raises(ReplaceRefused, match="in place of that of"):
+        with pytest.raises(ReplaceRefused, match="first replace the table of"):
             survivors(REPLICAS, old, new)
 
 

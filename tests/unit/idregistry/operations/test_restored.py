@@ -69,7 +69,7 @@ def test_what_was_written_since_is_registered_under_its_own_token(shard: Shard) 
     assert shard.insert(since, callers=[(8, 1)]) == [A.COMMITTED]
     assert shard.insert(Row(2, incarnation=8), Row(5, incarnation=8)) == [A.TAKEN, A.COMMITTED]
     assert shard.do(c.OpenShard()) == ""  # asked again
-    assert shard.do(c.OpenShard(boundary_ns=5)) == "shard 1 is open"
+    assert shard.do(c.OpenShard(boundary_ns=5)) == "shard 1 is already open"
     assert "is open" in shard.do(again(Row(6)))
 
 

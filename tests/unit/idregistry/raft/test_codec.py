@@ -17,7 +17,7 @@ def test_membership_and_version_commands_do_not_enter(command: bytes) -> None:
 def test_limits() -> None:
     decode(encode(Append(1, 1, 1, 1, [(1, REGULAR + bytes(COMMAND_BYTES_MAX))])))
     for message, said in (
-        (bytes(MESSAGE_BYTES_MAX + 1), "bytes, must be"),
+        (bytes(MESSAGE_BYTES_MAX + 1), "bytes; it must have"),
         (encode(Chunk(1, 1, 1, 1, 1, bytes(TRANSFER_BYTES + 1))), "."),
         (encode(Vote(-1)), "."),
         (b"\x09" + encode(Vote(1))[1:], "version 9"),

@@ -67,7 +67,7 @@ def test_a_directory_may_have_no_addresses(tmp_path: Path) -> None:
     identity._write(msgspec.structs.replace(identity._record, addresses={}))
     assert started(tmp_path, FIRST).members == FIRST
     identity._write(msgspec.structs.replace(identity._record, addresses={}))
-    with pytest.raises(RaftStopped, match="name the address of r3"):
+    with pytest.raises(RaftStopped, match="give the address of r3"):
         started(tmp_path, NEXT)
 
 

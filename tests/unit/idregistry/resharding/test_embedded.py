@@ -96,7 +96,7 @@ async def test_growing_while_it_runs_and_found_again_after_a_restart(tmp_path: P
         assert {view.shard for view in verified.shards if view.ids} == {1, 2, 3}
     finally:
         await registry.close()
-    with pytest.raises(RegistryConflict, match="has 3 shards, the configuration says 4"):
+    with pytest.raises(RegistryConflict, match="has 3 shards, but the configuration says 4"):
         await EmbeddedRegistry.open(tmp_path / "r", shards=4)
     for last, shards in ((1, 2), (2, 3)):
         registry = await opened(tmp_path / "r", shards, last=last)

@@ -99,7 +99,7 @@ def test_the_first_decision_wins() -> None:
 
 def test_only_a_shard_without_new_events_is_dropped() -> None:
     shrunk = changed(changed(FIRST, 3, 100), 2, 200)
-    assert shard_changes.drop(shrunk, 1)[1] == "shard 1 takes new events"
+    assert shard_changes.drop(shrunk, 1)[1] == "shard 1 still takes new events"
     assert shard_changes.drop(shrunk, 9)[1] == "there is no shard 9"
     assert "under way" in shard_changes.drop(begun(shrunk, 3, 300), 3)[1]
     dropped, reason = shard_changes.drop(shrunk, 3)

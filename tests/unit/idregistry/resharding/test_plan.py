@@ -58,7 +58,7 @@ def test_a_shard_that_entered_a_later_event_meanwhile_has_the_change_aborted() -
     registry.care(NOW)
     last = registry.config.changes.last
     assert not last.activated
-    assert "holds an event" in last.reason
+    assert "has entered an event time" in last.reason
     assert registry.config.changes.named == (1, 2)
     assert set(insert(registry, 100, 50, made.intend.starts_ns + 1)) == {Answer.COMMITTED}
     assert isinstance(registry.begin(3, NOW), Plan)
