@@ -104,7 +104,7 @@ def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list
 
 
 def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour) -> list[LedgerDifference]:
-    """Compares lines of logs with lines read."""
+    """Compares the number of lines in the logs with the number that dispatchers read."""
     read = said.get("read", 0)
     if read > own.lines:  # logs are deleted after their retention time, but the ledger keeps their counts
         return []
@@ -152,7 +152,7 @@ def _difference(
 
 
 class CountedGroup(NamedTuple):
-    """Rows of NARROW that agree in all of these. ``hour`` is ``None`` for records without a time."""
+    """The number of rows of NARROW that have these values. ``hour`` is ``None`` for records without a time."""
 
     hour: int | None
     datacentre: str | None

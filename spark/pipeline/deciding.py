@@ -35,7 +35,7 @@ class EventStoreSilent(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of these, as in
+    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: the next try of each, as in
     ``WaitingFile``."""
 
     rows: Rows

@@ -41,7 +41,7 @@ PLAIN = {"attribute": "", "code": "ctx.set_timer('a', 1)", "limits": "", "waterm
     ("changed", "said"),
     [
         ({"code": "ctx.set_timer('a', 1); ctx.set_wall_timer('b', 2)"}, "computation sum: has both kinds of timers"),
-        ({"code": "(lambda: ctx.set_wall_timer('b', 2))()"}, "computation sum: has timers of the wall clock"),
+        ({"code": "(lambda: ctx.set_wall_timer('b', 2))()"}, "computation sum: has wall-clock timers"),
         ({"attribute": "idempotent = True"}, "computation sum: has weak (idempotent) productions"),
         ({"attribute": "dedup = False"}, "computation sum: has dedup = False"),
         ({"watermark": "exact"}, "computation sum: follows the exact watermark and other the percentile"),
