@@ -461,7 +461,7 @@ def test_a_record_without_a_key_of_an_input_that_was_removed_is_dropped() -> Non
     assert again.counts()[-2:] == (1, 2)
     assert [fault.line for fault in again.faults()] == [
         "computation picky, a record without key: KeyError: 'who'; put aside, to be retried",
-        "computation picky, a record without key: its input old was removed; dropped",
+        "computation picky, a record without key: its input stream old was removed; dropped",
     ]
 
 
