@@ -379,7 +379,7 @@ def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
     assert engine.held.endswith("s ahead of slow")
     mark = Watermark(55 * SECOND_NS, 55 * SECOND_NS)
     assert engine.take(Input("slow", None, b"1", [Record("x" * 100, 0)], mark), 0)
-    assert ["more than 100" in fault.line for fault in engine.faults()] == [True]
+    assert ["the limit is 100" in fault.line for fault in engine.faults()] == [True]
 
 
 def test_a_timer_that_is_set_between_two_that_are_due_comes_between_them() -> None:

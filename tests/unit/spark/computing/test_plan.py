@@ -76,7 +76,7 @@ def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
     assert "without --on spark" in refused(photon("compute", "run", file, "--on", "spark"))
     (state / "intervals.json").unlink()
     (state / "spark.json").write_text("{}")
-    assert "of photon compute run --on spark" in refused(photon("compute", "run", file))
+    assert "of a photon compute run --on spark" in refused(photon("compute", "run", file))
 
 
 def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
