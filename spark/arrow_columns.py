@@ -1,4 +1,4 @@
-"""Arrow columns from the results of Photon's readers."""
+"""Converts the results of Photon's readers to Arrow columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A registry export (the directory that ``photon registry backup`` makes) as a DataFrame: REGISTRY of ``schemas``."""
+"""Reads a registry export (a directory from ``photon registry backup``) as a DataFrame: REGISTRY of ``schemas``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``): read through the join's adapter, framed and identified
-by the follower's code, so that records have the same id, key and time as in the live system."""
+"""Reads raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``), with the join's adapter and the follower's code,
+so that records have the same id, key and time as in the live system."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def foreign(
     notes: ReadNotes | None = None,
     since: Mapping[LogPath, int] | None = None,
 ) -> DataFrame:
-    """FOREIGN: each record of the raw foreign logs whose event time is in its source's window, and every unreadable
-    record. Without ``with_records`` the columns ``record`` and ``header`` are left out.
+    """Returns FOREIGN: each record of the raw foreign logs whose event time is in its source's window, and every
+    unreadable record. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
     ``report`` receives files that exist but are not read; ``only`` restricts the files; ``notes`` receives a note of
     each slice, and ``since`` gives the offset at which a log's new part begins. Raises LogDirectoryError,
@@ -119,8 +119,8 @@ def primary(
     new: Collection[LogPath] = (),
     index: Path | None = None,
 ) -> DataFrame:
-    """PRIMARY: each record of the raw primary logs that has a key. If several records in one datacentre share a key,
-    the first in (file, offset) order is the primary event. ``wanted``: records with other keys are dropped on
+    """Returns PRIMARY: each record of the raw primary logs that has a key. If several records in one datacentre share
+    a key, the first in (file, offset) order is the primary event. ``wanted``: records with other keys are dropped on
     reading. ``absent``: hashes of missing keys; if ``new`` logs contain one, that is noted. ``index``: a directory of
     key indexes (``key_index``), with which only the wanted records of known logs are read. Otherwise as
     ``foreign``."""

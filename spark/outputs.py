@@ -1,4 +1,4 @@
-"""Output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
+"""Reads output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
 
 Nothing beyond the published lengths is read, so the lines never change (docs/output.md). Published lines that are not
 output records, and missing published files, become rows with ``torn`` set, so that they are reported.
@@ -85,8 +85,8 @@ def outputs(
     window: TimeRange = EVER,
     only: Collection[tuple[str, str]] | None = None,
 ) -> DataFrame:
-    """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: restrict to these
-    files, as (datacentre, name). ``window``: skip files whose records are all known to have other event times.
+    """Returns OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: restrict to
+    these files, as (datacentre, name). ``window``: skip files whose records are all known to have other event times.
 
     Lengths are read now: lines published later are not included, however often the DataFrame is evaluated. Raises
     PublishedDamaged, OSError.

@@ -99,7 +99,7 @@ class FoundPrimaries:
 
 
 def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
-    """The distinct files, and each row's index into them."""
+    """Returns the distinct files, and each row's index into them."""
     made: dict[tuple[str, bytes | None], int] = {}
     rows = zip(logs.to_pylist(), headers.to_pylist(), strict=True)
     index = np.array([made.setdefault(each, len(made)) for each in rows], np.uint32)

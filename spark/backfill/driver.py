@@ -64,13 +64,13 @@ class BackfillDriver(Driver):
         """Does nothing; ``end`` tidies."""
 
     def _look(self) -> None:
-        """Does nothing: a backfill makes no watermark."""
+        """Does nothing: a backfill has no watermark."""
 
     def _check_state(self) -> None:
         try:
             super()._check_state()
         except FileNotFoundError:  # below a URL: it was replaced after this driver had seen it
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish") from None
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish") from None
 
     def end(self) -> None:
         """Closes all files permanently. Call it after the last ``step``. Raises BackfillFailed, OSError."""

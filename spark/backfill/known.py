@@ -125,7 +125,8 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
 
 
 def source_of(disk: Disk, output: Path, join: str) -> OutputSource:
-    """Returns the output as a source of lines. Raises BackfillDamaged, UsageError if it has no such backfill."""
+    """Returns the output as a source of lines. Raises BackfillDamaged, UsageError if it has no backfill of this
+    join."""
     paths = BackfillPaths(output.absolute())
     job = read_job(disk, paths.job)
     if job is None or job.join != join:

@@ -57,7 +57,7 @@ class BackfillPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_compared(self) -> bool:
-        """True if some of the range lies before the boundary."""
+        """True if part of the range is before the registry's boundary."""
         return self.foreign.window.begin_ns is not None and self.boundary_ns > self.foreign.window.begin_ns
 
     def found(self, name: str) -> Path:

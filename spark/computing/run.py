@@ -104,7 +104,7 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
             if _reads_no_more(disk, checkpoint, wish):
                 tell(
                     f"{wish.state}: a run with --once has ended all streams, so newer records are not read; "
-                    "name another --state, and empty published directories"
+                    "name another --state, and publish to empty directories"
                 )
             return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
     finally:
@@ -146,7 +146,7 @@ def _known(disk: Disk, wish: Wish) -> _File:
     if (known.topology, known.shape) != (topology.name, topology.shape):
         raise UsageError(
             f"{wish.state}: is the state of {known.topology} with other computations or streams, which a Spark "
-            "checkpoint cannot change; name another --state, and empty published directories"
+            "checkpoint cannot change; name another --state, and publish to empty directories"
         )
     return known
 

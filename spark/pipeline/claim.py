@@ -44,7 +44,7 @@ def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], wa
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A claim in the form of ``photon.verifier.watermark.Asked``."""
+    """A claim with the interface of ``photon.verifier.watermark.Asked``."""
 
     claim: Claim
     who: str = "its join on Spark"

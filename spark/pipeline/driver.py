@@ -266,7 +266,7 @@ class Driver:
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
         if plan.incarnation > self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
         begun, self.busy, self._has_reread = self.clock.monotonic(), True, bool(plan.reread)
         done = await do(plan)
         await self.pause(0.0)
@@ -447,14 +447,14 @@ class Driver:
                 raise PhotonError("the registry does not answer; run the same command again once it does")
             await self.pause(0.1)
         if witnessed.newest != self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
 
     def _check_state(self) -> None:
         """Raises Fenced if another driver has begun to open the slot, as this one may have been suspended since its
         last check."""
         state = read_state(self.disk, self.places.state / "slot.json", self.slot)
         if state.last != self.incarnation or state.nonce:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
 
     def close(self) -> None:
         for writer in (self._exports, self._log):

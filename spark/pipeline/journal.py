@@ -113,7 +113,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 
 class RereadAt(msgspec.Struct, frozen=True, array_like=True):
-    """Position of a reread: all logs of lower identity are done, and this one up to ``offset``."""
+    """The position of a reread: logs with lower identities are done, and the log ``identity`` up to ``offset``."""
 
     number: int = 0  # 0 means that none has begun
     identity: str = ""
@@ -149,7 +149,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """The end up to which a stretch was read."""
+    """How far a stretch was read."""
 
     identity: str
     offset: int
@@ -205,7 +205,7 @@ def folded(commits: Sequence[Commit]) -> Commit:
 
 
 class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``join``: the join that the slot's directory belongs to."""
+    """The file ``join``: names the join to which the slot's directory belongs."""
 
     join: str
     datacentre: str
@@ -217,7 +217,7 @@ class JournalDamaged(PhotonError):
 
 
 class Journal:
-    """Reads and puts these files."""
+    """Reads and writes the files of a slot's journal."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         """``directory``: ``STATE/slots/SLOT/spark``."""
@@ -245,8 +245,8 @@ class Journal:
             raise JournalDamaged(f"{self.directory}: is missing, but its slot was opened before; restore it")
 
     def check_commits(self, upto: int) -> None:
-        """``upto``: the newest batch that readers see; -1 if there is none. Raises JournalDamaged if its commit is
-        missing, or the one before the newest plan is: the next batch would reuse a number."""
+        """Raises JournalDamaged if the commit of batch ``upto``, or the one before the newest plan, is missing, since
+        the next batch would then reuse a number. ``upto``: the newest batch that readers see; -1 if there is none."""
         before = max(upto, self.newest("plans") - 1)  # read first: another driver may still be at work
         if before > (newest := self.newest()):
             raise JournalDamaged(
@@ -372,7 +372,7 @@ class Journal:
         return any(bool(self.reread(number).ids) for number, ended in self.rereads().items() if not ended)
 
     def reread(self, number: int) -> Reread:
-        """Reads an order. Raises JournalDamaged."""
+        """Reads the order of a reread. Raises JournalDamaged."""
         if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
             raise JournalDamaged(f"{path}: is missing, but a batch was made for it; restore it")
         return found

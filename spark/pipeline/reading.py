@@ -36,7 +36,8 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class PartRead:
-    """``events``: the events of the stretches, then the waiting ones, in the order of the plan."""
+    """What was read for a part. ``events``: the events of the stretches, then waiting ones, in the order of the
+    plan."""
 
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -156,7 +157,7 @@ def _standing(log: LogAt, path: str) -> StandingLog:
 
 
 def read_waiting(journal: Journal, name: str) -> waiting.WaitingFile:
-    """Raises JournalDamaged, OSError."""
+    """Reads a file of waiting events. Raises JournalDamaged, OSError."""
     path = journal.waiting_path(name)
     try:
         return decoded(journal.disk.read(path), waiting.WaitingFile, msgspec.msgpack.decode)

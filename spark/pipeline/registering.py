@@ -57,7 +57,8 @@ class BatchCore:
     def __init__(
         self, rows: Rows, own_incarnations: Collection[int], deadline: float, *, asked_before: bool = False
     ) -> None:
-        """``deadline``: monotonic s. ``asked_before``: an earlier attempt may have inserted the rows already."""
+        """``deadline``: in monotonic seconds. ``asked_before``: an earlier attempt may have inserted the rows
+        already."""
         self._rows = rows
         self._own = own_incarnations
         self._deadline = deadline

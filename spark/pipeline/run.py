@@ -60,7 +60,7 @@ Progress = dict[str, Any]  # one batch, as in ``JoinQuery.lastProgress``, withou
 
 @dataclass(frozen=True, slots=True)
 class JoinRun:
-    """One application: its joins and directories."""
+    """The joins and directories of one application."""
 
     place: JoinPlace
     output: Path
@@ -75,7 +75,7 @@ class JoinRun:
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts since the slot began, and waiting events."""
+    """Counts since the slot began, and the number of waiting events."""
 
     batches: int
     counts: dict[str, int]

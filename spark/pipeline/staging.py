@@ -72,7 +72,7 @@ def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
 
 
 def read_staged(disk: Disk, path: Path) -> Rows:
-    """Raises StagingDamaged."""
+    """Reads the rows. Raises StagingDamaged."""
     data = disk.read(path)
     token, lines_crc, columns, lines = _said(path, data)
     body = data[HEAD_BYTES:]

@@ -112,7 +112,7 @@ class WaitingIndex:
         return sum(int(each.sizes.sum()) for each in self.files.values())
 
     def add(self, name: str, file: WaitingFile, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
-        """Adds rows that were tried when the primary logs were read up to ``read_past_ns``."""
+        """Adds rows that were tried when the primary logs had been read up to ``read_past_ns``."""
         index = np.array(rows, np.intp)
         keys, first, times = file.keys, first_read_of(file)[index], np.frombuffer(file.times, "<i8")[index]
         again = np.frombuffer(file.again, "<i8")[index]

@@ -69,7 +69,8 @@ class RepairLookUps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RepairRules:
-    """``retention_ns``: ``None`` means that entries are never collected. ``rate``: maximum ids per second."""
+    """The rules of a repair. ``retention_ns``: ``None`` means that entries are never collected. ``rate``: maximum ids
+    per second."""
 
     also_unmatched: bool
     retention_ns: int | None

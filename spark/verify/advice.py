@@ -39,8 +39,8 @@ TO_DO = {
     "again",
     Class.LOST_UNREADABLE: "the rejected log was deleted, or the adapter changed; the raw log still has the line",
     Class.DUPLICATED: "bill the record marked registered in the evidence; keep the files and inform their readers",
-    Class.DUPLICATED_ACROSS: "bill the record marked registered in the evidence; keep the files, inform their "
-    "readers",
+    Class.DUPLICATED_ACROSS: "bill the record marked registered in the evidence; keep the files and inform "
+    "their readers",
     Class.LOG_GONE: "restore the raw log and verify again; if deleted on purpose, the range is too old to verify",
     Class.INVENTED: "the output was modified: keep the file, check slot and token; or its log was rotated away "
     "under the same name",

@@ -121,7 +121,7 @@ class LogEvidence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """Files and hours for the commands to run next."""
+    """Makes the commands to run next, from their files and hours."""
 
     config: str = "photon.toml"
     report: str = "report"
@@ -179,7 +179,7 @@ Attributed = dict[LostGroup, str]  # lost records -> the reason
 
 
 def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
-    """Returns every cause, the one with the most explained findings first."""
+    """Returns the causes, the one that explains the most findings first, and what each finding is attributed to."""
     lost, attributed = _lost(evidence, commands)
     found = [*lost, *_logs(evidence, commands)]
     found += [_unnamed(each, commands) for each in evidence.unnamed]

@@ -107,7 +107,7 @@ def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
                 found.setdefault(at, []).append(said)
     unproven = [name for name, files in looked.files.items() if not files["foreign"] or name not in looked.known]
     if not found and unproven and not sum(each.count for each in looked.counts):
-        said = f"0 events: {', '.join(unproven)}: there is no foreign log, or no dispatcher's state that agrees"
+        said = f"0 events: {', '.join(unproven)}: there is no foreign log, or no dispatcher's state to confirm it"
         return {at: [said] for at in looked.pieces[:1]}
     return found
 

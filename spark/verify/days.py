@@ -3,10 +3,10 @@
 The state of days and files is kept in one directory for all reports of a join (``days.json``). A day stays good while
 
 - it was verified by the same deployment, and had neither problems nor pending events;
-- no raw foreign log and no output file with events of it has changed, except by growing or being renamed or
-  compressed, and no output file of it is gone;
-- additions to logs and output have no events of it;
-- the registry has the same ids under the same tokens for it;
+- no raw foreign log or output file with its events has changed, except by growing or being renamed or
+  compressed, and no such output file is gone;
+- what was added to logs and output are events of other days;
+- the registry has the same ids under the same tokens for the day;
 - no new or changed primary log has a primary event that one of its events lacked.
 
 A missing raw log changes nothing, as it was compared while it existed.

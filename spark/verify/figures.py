@@ -129,7 +129,7 @@ class Figures:
         return found - sum(self.acknowledged.values()) + len(self.unexplained()) + alone
 
     def unexplained(self) -> list[LedgerDifference]:
-        """Differences of the ledger that are findings."""
+        """The differences of the ledger that are findings."""
         return [each for each in self.differences if each.unexplained]
 
     def next_commands(self) -> list[NextCommand]:

@@ -124,9 +124,9 @@ def latest_hour(now_ns: int, patience_s: float) -> int:
 
 
 def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, first_read: Sequence[int]) -> Chosen:
-    """Returns the range to verify: ``begin`` and ``end`` if given, else from the oldest day that is not closed to the
-    last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's ledger.
-    Raises UsageError for a range that is empty or cannot be judged yet."""
+    """Returns the range to verify: ``begin`` and ``end`` if given, otherwise from the oldest day that is not closed
+    to the last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's
+    ledger. Raises UsageError for a range that is empty or cannot be judged yet."""
     if end is not None and end > latest:
         raise UsageError(
             f"--to {hour_text(end)}: events before that time may still wait for their primary event (unmatched_after "

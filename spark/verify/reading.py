@@ -331,7 +331,7 @@ def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hour
 
 
 def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """Like ``registry_prints``, from ids that were counted by hour."""
+    """Like ``registry_prints``, but from ids that are already counted by hour."""
     found = dict.fromkeys(pieces, (0, 0))
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
     for hour, count, print_ in entries:

@@ -3,7 +3,7 @@ complete.
 
 verdict.json        the result, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
-problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
+problems/           Parquet, one row per problem (``schemas.PROBLEM``), in directories by day
 inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
 report.html         the report as a page
 

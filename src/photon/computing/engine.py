@@ -39,8 +39,8 @@ class Counts(NamedTuple):
 
 
 class Engine:
-    """The owner of one interval of keys. Not thread-safe. Unusable after any exception except one from ``change``:
-    make another engine on the same store."""
+    """Runs the computations for one interval of keys, which it owns. Not thread-safe. Unusable after any exception
+    except one from ``change``: make another engine on the same store."""
 
     def __init__(
         self,
@@ -222,7 +222,8 @@ class Engine:
     # -- commit
     @property
     def has_acknowledgements(self) -> bool:
-        """True if others have acknowledged data that the store still keeps for them, and no input is pending."""
+        """True if others have acknowledged data that the store still keeps for them, and no weak production is
+        pending."""
         return self._outbox.done and not self._weak
 
     @property

@@ -39,7 +39,7 @@ class Reading(Protocol):
 
     @property
     def place(self) -> object:
-        """Equal for readers of the same data."""
+        """A value that is equal for readers of the same data."""
         ...
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]: ...

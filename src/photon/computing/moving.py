@@ -80,8 +80,8 @@ def _known(store: Store) -> Standing:
 
 
 def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, ...]) -> Standing:
-    """Splits the old owner's metadata. Both halves get its watermarks; the first half delivers its unacknowledged
-    messages."""
+    """Returns one half's part of the old owner's metadata. Both halves get its watermarks; the first half delivers
+    its unacknowledged messages."""
     known, name = _known(old), old.interval.id
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
     known.floors = {name: _within(pieces, half) for name, pieces in known.floors.items()}

@@ -48,7 +48,7 @@ class Reads:
 
     @property
     def place(self) -> object:
-        """Equal for readers of the same data; see ``Reading.place``."""
+        """A value that is equal for readers of the same data; see ``Reading.place``."""
         return (dict(self.places), self.kinds)
 
 

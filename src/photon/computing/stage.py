@@ -33,7 +33,7 @@ _decode, _encode = rows.decode, rows.encode
 
 
 class Fault(NamedTuple):
-    """A fault of a computation and key.
+    """A failure of a computation on one key.
 
     The key's input, including later records, is set aside until it is retried, unless ``end`` says otherwise.
     """
@@ -80,7 +80,7 @@ class _OfKey:
         return self._changed
 
     def keep(self, key: str, changed: dict[str, bytes | None]) -> None:
-        """Keeps the changes of a successful call."""
+        """Makes the changes of a successful call dirty rows."""
         if changed:
             self._since.setdefault(key, set()).update(changed)
             for name, data in changed.items():

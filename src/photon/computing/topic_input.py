@@ -28,7 +28,7 @@ class TopicFiles:
         self, directory: Path, opened: Callable[[], Copier] | None, clock: Clock, tell: Callable[[str], None]
     ) -> None:
         """``opened``: opens the relay into the directory; ``None`` for a replay, whose original run has the relay.
-        ``tell``: receives one line when the topic cannot be read, and when it can."""
+        ``tell``: receives one line when the topic cannot be read, and when it can be read again."""
         self._directory, self._opened, self._clock, self._tell = directory, opened, clock, tell
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relay")
         self._relay: Copier | None = None
@@ -111,7 +111,7 @@ def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *
     short = [path for path, offset in paths.items() if path.exists() and path.stat().st_size < offset]
     if short or (positions and not begun):
         raise UsageError(
-            f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore it as old as "
+            f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore a copy as old as "
             "the state, or begin with another stream or --state"
         )
     if begun and copies:

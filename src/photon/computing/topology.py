@@ -87,8 +87,9 @@ class Topology:
     def joined(
         self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
     ) -> str:
-        """Adds the output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
-        directory of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
+        """Adds the output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or the
+        directory of a ``photon join`` output or a published stream; ``join``: needed if the deployment has
+        several."""
         options: dict[str, Any] = {"join": join} if join else {}
         return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
 

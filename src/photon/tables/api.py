@@ -42,7 +42,7 @@ class BadName(UsageError):
 
 # -- the store -------------------------------------------------------------------------------------------------------
 class Cell(NamedTuple):
-    """The place of a value."""
+    """Names a column in a row of a table."""
 
     table: str
     row: str

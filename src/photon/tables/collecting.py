@@ -111,7 +111,8 @@ def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
 
 
 def _resolve(around: Surroundings, resolver: Resolver, table: str, safe_point: int) -> None:
-    """Resolves all locks of transactions that began before the safe point; those still committing are aborted."""
+    """Resolves all locks of transactions that began before the safe point; transactions that are still committing are
+    aborted."""
     patience = Patience(around)
     while found := locks(around.store, table, safe_point):
         for cell, meta in found:
