@@ -1,8 +1,8 @@
 """A Bloom filter of the keys that events name: primary records with other keys are dropped on reading.
 
-It has no false negatives. About one in three million other keys passes; so few because each may cost a read.
-``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys whose
-hash begins with its number.
+It has no false negatives. About one in three million other keys passes; the rate is this low because each may cost a
+read. ``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys
+whose hash begins with its number.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class SparkMissing(PhotonError):
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Returns the active session, or makes one at ``master`` (default: the one in ``settings``, spark-submit's, or
-    ``local[*]``). Its executors can run Photon's code. ``settings`` are Spark's own. Raises SparkMissing, and
+    ``local[*]``). Its executors can run Photon's code. ``settings``: Spark's settings. Raises SparkMissing, and
     WorkerPythonWrong if the executors' Python cannot run it."""
     check_present()
     from pyspark.errors import PySparkException

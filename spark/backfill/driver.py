@@ -1,9 +1,9 @@
 """The driver of a backfill: the join's driver, with all primary logs already read. It does not use Spark, so
 simulations run it unchanged.
 
-Batches are planned, done, committed and shown as in ``join.driver``: one batch, or more if a compressed log is too
-large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since below a URL
-any later driver rebuilds the log from them. Then, in this order:
+Batches are planned, done, committed and shown as in ``spark.pipeline.driver``: one batch, or more if a compressed log
+is too large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since at a
+URL any later driver rebuilds the log from them. Then, in this order:
 
 finished   created if absent; after this nothing is joined and no slot is opened
 clear      clears the tokens of all winners, whose lines readers can see by now (rule 8)

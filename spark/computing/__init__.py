@@ -12,7 +12,7 @@ batch has the same two. In each batch an operator runs the records at the previo
 moves, and timers up to it fire, as the engine does for one input after another. Spark's own watermark is the same
 number, carried as a column (``spark.stream_watermarks``); it only wakes keys whose timers are due. Everything else
 comes in a marker row for each partition, whose key sorts first there, as Spark sorts the rows of a partition by key.
-Spark's batches without data are off: the source makes a batch whenever the watermark has moved.
+Spark's no-data batches are disabled: the source makes a batch whenever the watermark has moved.
 
 Records that an operator has set aside may still lead to records of any time. So it sends each change of their number
 to every partition of the later operators, next to the marker. In the same batch, later operators count them as

@@ -53,7 +53,7 @@ class Decides(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Decides by an event store's answers."""
+    """Decides events by the answers of an event store."""
 
     store: LooksUp
     judge: Judge

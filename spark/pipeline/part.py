@@ -3,7 +3,7 @@
 1. The first attempt's decision is final: registered and waiting events are in one file, never replaced. An attempt
    that finds it repeats it, under its token.
 2. An earlier attempt may have registered rows, so each attempt inserts as if one had (``BatchCore``).
-3. A committed batch may have been tidied, and then seems undecided. So an attempt that has put its decision looks
+3. A committed batch may have been tidied, and then seems undecided. So an attempt that has stored its decision looks
    for the commit before it registers; otherwise it could own ids without records.
 4. The result is never replaced either. It follows from the decision and the registry, so all attempts have the same.
 

@@ -1,8 +1,8 @@
-"""Repeats decisions on records of a time range, or with ids that the registry gave up. An order (``journal.Reread``)
+"""Repeats decisions on records of a time range, or with ids that the registry gave up.
 
-is processed in separate batches, log by log in the order of their identities, between ordinary ones; these batches do
-not move positions. Most of their events are already registered and are dropped; the others get a verdict as if they
-were read now.
+An order (``journal.Reread``) is processed in separate batches between ordinary ones, log by log in the order of their
+identities. These batches do not move positions. Most of their events are already registered and are dropped; the
+others get a verdict as if they were read now.
 """
 
 from __future__ import annotations

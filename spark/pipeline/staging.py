@@ -1,7 +1,8 @@
 """Stores the rows of a part durably before they are registered (rule 1).
 
-The file, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the lines. A
-file gets its name only once it is durable, so an unreadable file is damaged, never unfinished.
+A file is little-endian. It has a magic number, version, CRCs, token, and the lengths of its two halves, which are the
+columns of ``Rows`` and the lines. A file gets its name only once it is durable, so an unreadable file is damaged,
+never unfinished.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Computes a verification's coverage: the part of its range that was judged, and why that is too little. Pure.
+"""Computes a verification's coverage: the part of its range that was judged, and the reasons if that is too little.
+Pure.
 
 A verification without problems is *right* only if it has covered enough. It is *not judged* if more than
 ``PENDING_SHARE`` of the events are pending, if an event is pending for longer than the join's patience, if a

@@ -5,7 +5,7 @@ The state of days and files is kept in one directory for all reports of a join (
 - it was verified by the same deployment, and had neither problems nor pending events;
 - no raw foreign log or output file with its events has changed, except by growing or being renamed or
   compressed, and no such output file is gone;
-- what was added to logs and output are events of other days;
+- everything added to logs and output belongs to other days;
 - the registry has the same ids under the same tokens for the day;
 - no new or changed primary log has a primary event that one of its events lacked.
 

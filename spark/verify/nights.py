@@ -1,4 +1,4 @@
-"""The list of verified days, with their numbers of events and True for closed days. The next night starts from it.
+"""The list of verified days, with their numbers of events and whether they are closed. The next night starts from it.
 
 It is kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` is only valid for one
 fingerprint of the deployment, and only saves work; ``nights.json`` outlives changed settings, so that no day is
@@ -118,7 +118,7 @@ class Chosen(NamedTuple):
 
 
 def latest_hour(now_ns: int, patience_s: float) -> int:
-    """Returns the hour before which every event that was read in time has its verdict: the patience plus an hour
+    """Returns the hour before which every event that was read in time has a verdict: ``patience_s`` plus an hour
     ago."""
     return int(now_ns / 1e9 - patience_s - 3600) // 3600
 

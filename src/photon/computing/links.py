@@ -1,8 +1,8 @@
 """Carries messages between the owners of intervals, in this process and in others on this machine.
 
-Messages may be lost, as senders repeat unacknowledged ones. So nothing blocks: a frame that cannot be delivered at
-once (no listener, full queue) is dropped. Processes talk over Unix sockets ``DIRECTORY/INTERVAL.sock``; a frame has a
-length (4 bytes), a kind (M, A) and msgpack.
+Losing messages is harmless, as senders repeat unacknowledged ones. So nothing blocks: a frame that cannot be
+delivered at once (no listener, full queue) is dropped. Processes talk over Unix sockets ``DIRECTORY/INTERVAL.sock``;
+a frame has a length (4 bytes), a kind (M, A) and msgpack.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Context:
     def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
 
     def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
-        """Returns a list stored in the same way, with ``append`` and ``pop_first``. Maps and lists need distinct
+        """Like ``map_of``, but returns a list, with ``append`` and ``pop_first``. Maps and lists need distinct
         names."""
         return EntryList(self._entries, checked_part(name), kind)
 

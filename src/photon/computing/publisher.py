@@ -69,9 +69,9 @@ class Publisher:
         """``state``, ``where``: the id and the place of the sender's state; ``committed``: its last number when it
         started, ``None`` if unknown; ``shown``: the last number that it knows to be published here; ``since_ns``:
         earlier items are accepted but not published (``photon.computing.replay``). Before it cuts anything, it checks
-        that the files belong to this state, and are neither newer nor older, as records would be published twice or
-        never. Raises NotOfThisState if they are, UsageError if another process holds the lock, PublishedDamaged,
-        OSError."""
+        that the files belong to this state, and are neither newer nor older; otherwise records would be published
+        twice or never. Raises NotOfThisState if the check fails, UsageError if another process holds the lock,
+        PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: cannot be used in file names; use letters, digits, _ . and -")
         self._disk, self._directory, self._sender = disk, directory, sender

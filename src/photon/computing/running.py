@@ -100,8 +100,8 @@ class Running:
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
         """Runs until ``stop`` is set. The run of a share also ends when the share changes, or when part of it must be
         split or merged; a ``once`` run of all intervals ends when everything is processed. At the end, it commits and
-        publishes the input taken. Returns False if ``_follow`` did. ``look`` gets the status once a second. Raises
-        the errors that end an owner."""
+        publishes the input taken. Returns False if ``_follow`` returned False. ``look`` gets the status once a
+        second. Raises the errors that end an owner."""
         goes_on, pauses = True, POLLS.pauses()
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]

@@ -1,6 +1,6 @@
 """The state of a topology on one machine, and its locks. The state directory has ``intervals.json`` (the keys of each
-owner: ``photon.computing.table``), and for each interval its store, its status and its lock. Processes that run it
-hold ``run.lock`` shared; one that runs it alone, or changes it while it is stopped, holds it exclusively.
+owner: ``photon.computing.table``), and for each interval its store, its status and its lock. Processes that run the
+topology hold ``run.lock`` shared; one that runs it alone, or changes it while it is stopped, holds it exclusively.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ and version:
     o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions in flight
 
 In memory and in SQLite the same step writes all rows of a commit. HBase changes one row at a time, so a commit has
-these steps; what a crash after each step means is:
+these steps. After each, a crash means:
 
     1. redo beyond REDO_PARTS      nothing has happened
     2. the interval's row, if it has the head that this owner wrote last: THE MOMENT

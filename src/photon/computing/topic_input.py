@@ -111,8 +111,8 @@ def check_files(directory: Path, topic: str, positions: Sequence[LogPosition], *
     short = [path for path, offset in paths.items() if path.exists() and path.stat().st_size < offset]
     if short or (positions and not begun):
         raise UsageError(
-            f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore a copy as old as "
-            "the state, or begin with another stream or --state"
+            f"{min(short, default=directory)}: lacks messages of topic {topic} that were read; restore a copy as old "
+            "as the state, or begin with another stream or --state"
         )
     if begun and copies:
         disk = RealDisk()

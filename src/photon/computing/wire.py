@@ -31,7 +31,7 @@ class Watermark(NamedTuple):
 class Input(NamedTuple):
     """Records of a source, in order. ``begin``: the position at which the engine must be (``None``: it has none yet);
     at any other, the batch is a repetition and dropped. ``end``: the position after the records. Positions are
-    opaque. ``watermark``: the source's, sampled *before* the records were read up to ``end``."""
+    opaque. ``watermark``: the source's watermark, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None

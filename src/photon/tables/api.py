@@ -1,7 +1,7 @@
 """The basic types of tables: requests to a store of rows, interfaces for timestamps, and errors.
 
-Tables, rows and columns are named by text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
-store (``store.py``) knows nothing of transactions.
+The names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8
+bytes. A store (``store.py``) knows nothing of transactions.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def alone(around: Surroundings, name: str) -> Iterator[None]:
     if not _locked(around, name):
         host, _, process = (around.locks.holder(CURSORS, name) or around.liveness.token).partition("/")
         who = f"process {process.partition('/')[0]} on {host}"
-        raise LoadedElsewhere(f"{name}: {who} already loads under this name; stop it, or use another name")
+        raise LoadedElsewhere(f"{name}: {who} is already loading under this name; stop it, or use another name")
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(around, name, ended), name="loading", daemon=True)
     renewing.start()
@@ -99,7 +99,7 @@ def _step(
 ) -> None:
     row = transaction.table(CURSORS).row(name)
     if row.get("cursor") != before:
-        raise LoadedElsewhere(f"{name}: another program loads under this name; stop it, or use another name")
+        raise LoadedElsewhere(f"{name}: another program is loading under this name; stop it, or use another name")
     for record in records:
         work(transaction, record)
     row.set("cursor", after)

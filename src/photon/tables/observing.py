@@ -73,10 +73,11 @@ def observer(
     tables: Tables, table: str, column: str, *, name: str | None = None, time_limit_s: float = 10.0
 ) -> Callable[[Work], Work]:
     """``@observer(tables, table="clicks", column="campaign")`` makes a function run with (transaction, row) after the
-    column has changed, in its own transaction, whose commit acknowledges all changes before its start. ``name``
+    column has changed, in its own transaction, whose commit acknowledges all changes before its start. Several
+    changes may share one run; for each change at most one run commits. Effects outside the tables may happen several
+    times.
 
-    (default: the function's name): an observer with a new name runs again for pending notifications. Several changes
-    may share one run; for each change at most one run commits. Effects outside the tables may happen several times.
+    ``name`` (default: the function's name): an observer with a new name runs again for pending notifications.
 
     ``time_limit_s``: limit on one run of the function's own code, not counting time spent in tables; 0 means no
     limit. A run that raises or takes longer has no effect and is retried. A blocking call cannot be interrupted until
