@@ -229,8 +229,8 @@ class RangePartition(InputPartition):
 
 
 def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
-    """Groups ranges into partitions of about ``size`` bytes. Returns at least one, because without any Spark passes
-    ``None`` to the reader."""
+    """Groups ranges into partitions of about ``size`` bytes. Returns at least one, because for an empty list Spark
+    passes ``None`` to the reader."""
     groups = packed([(work, work.end - work.start) for work in works], size)
     return [RangePartition(group, mark) for group in groups or [[]]]
 

@@ -115,7 +115,8 @@ def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: i
 
 
 def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[RangeWork]]) -> Cursor:
-    """Moves logs whose last range is read to ``end``: only damaged ranges, which are never read, lie between."""
+    """If a log's last range is read, moves the log to ``end``: only damaged ranges, which are never read, lie
+    between."""
     positions = dict(at.positions)
     for place, to in end.positions.items():
         last = by_log.get(place, ())[-1:]

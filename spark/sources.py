@@ -1,6 +1,6 @@
 """Describes where a deployment's data is, as plain data for Spark's jobs; needs no pyspark.
 
-``join_source`` and the ``*_sources`` build them from a deployment file; they may also be written by hand.
+``join_source`` and the ``*_sources`` functions read the locations from a deployment file; callers may also give them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 
 class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed to read a join's records: its adapter and rules, and the key of its digests."""
+    """Everything needed to read a join's records: its adapter, and the key of its digests."""
 
     join: str
     adapter: AdapterSpec

@@ -191,7 +191,7 @@ class Operator(StatefulProcessor):
     def _run(
         self, key: str, records: Sequence[Taken], values: TimerValues, expired_ms: int | None = None
     ) -> Iterator[SparkRow]:
-        """Runs records at the previous watermark, then moves the watermark and fires the timers due."""
+        """Runs records at the previous watermark, then moves the watermark and fires due timers."""
         stage = self._stage
         kept = self._row.get()
         data, event_ns, wake, run, aside = (None, None, None, "", 0) if kept is None else kept

@@ -67,7 +67,7 @@ class Undecided:
         return min((step * STEP_NS for step, _ in self.claim.waiting), default=NEVER_NS)
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of undecided events before this time, counted in whole steps."""
+        """Returns the number of undecided events before this time, counted in whole steps of STEP_NS."""
         return sum(events for step, events in self.claim.waiting if step * STEP_NS < time_ns)
 
 

@@ -36,8 +36,7 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class PartRead:
-    """What was read for a part. ``events``: the events of the stretches, then waiting ones, in the order of the
-    plan."""
+    """The content of a part. ``events``: the events of the stretches, then waiting ones, in the order of the plan."""
 
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))

@@ -94,8 +94,7 @@ class RepairTally:
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
     def refuse(self, slots: Sequence[tuple[str, str, Why]], *, perhaps: bool) -> None:
-        """Counts an event that is not repaired because of these slots; with ``perhaps``, because of any one of
-        them."""
+        """Counts an event that is not repaired because of these slots; with ``perhaps``, because of one of them."""
         for datacentre, slot, why in slots:
             self.refused.setdefault((datacentre, why, perhaps), Counter())[slot] += 1
 

@@ -1,4 +1,5 @@
-"""What each class of finding means and how to react, in one line each; also the table in ``docs/verification.md``."""
+"""The meaning of each class of finding and how to react, in one line each; also the table in
+``docs/verification.md``."""
 
 from __future__ import annotations
 

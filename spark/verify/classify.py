@@ -454,8 +454,8 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
 
 
 def _token(record: Record, entry: Entry) -> str | None:
-    """Returns the first token of a record or set that differs from the entry's token; the entry's token if none does,
-    or if a set with a repeated pair has it."""
+    """Returns the first token of the record or set that differs from the entry's token. Returns the entry's token if
+    there is none, or if the set has a repeated pair and the entry's token."""
     tokens = [each.token for each in record.members or (record,)]
     if _repeated(record.members) and entry.token in tokens:
         return entry.token

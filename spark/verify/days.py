@@ -123,7 +123,7 @@ class _File(msgspec.Struct, frozen=True, tag_field="version", tag=2):
 
 @dataclass(slots=True)
 class Days:
-    """What earlier runs found out about the days, and what this run adds."""
+    """The state of days and files from earlier runs, and the changes by this run."""
 
     deployment: str
     files: Sequence[InputFile]

@@ -126,8 +126,8 @@ def run(
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
-    """Removes key indexes of logs that are gone or are now read differently; after a full run, all, as an adapter may
-    have changed unnoticed."""
+    """Removes key indexes of logs that are gone or are now read differently. After a full run, removes all, as an
+    adapter may have changed unnoticed."""
     for directory in kept.glob("keys-*"):
         if directory != task.keys:
             shutil.rmtree(directory, ignore_errors=True)
@@ -387,7 +387,7 @@ def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
 
 def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:
     """Reports events in retry stores, and unread ends of logs without recent writes, that have waited longer than the
-    join's patience. Of a compressed log, it only knows if the dispatcher has begun it."""
+    join's patience. For a compressed log, it is only known whether its dispatcher has begun it."""
     if task.waited_before_ns is None:
         return []
     since = hour_text(task.waited_before_ns // HOUR_NS)

@@ -22,8 +22,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def changed_type(state: dict[Any, Any]) -> type | None:
-    """Returns a type in the state that would be read back as another one, as tuples are as lists; ``None`` if there
-    is none."""
+    """Returns a type in the state that would be read back as another one, such as tuple as list; ``None`` if there is
+    none."""
     left: list[Any] = [state]
     for each in left:
         if type(each) is dict:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
-    """``hbase.json``: where the state is."""
+    """The content of ``hbase.json``: the HBase servers, and the table that has the state."""
 
     thrift: list[str]  # host:port of each Thrift 2 server
     table: str = TABLE

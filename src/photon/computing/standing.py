@@ -18,7 +18,7 @@ ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
 
 class Inherited(msgspec.Struct, array_like=True, frozen=True):
-    """What is left of an interval that was split or merged, until all its messages are delivered."""
+    """The rest of an interval that was split or merged, kept until all its messages are delivered."""
 
     last: int  # its last number
     successors: tuple[str, ...]

@@ -206,7 +206,7 @@ class _Index:
 class Store:
     """The store of one interval.
 
-    If it raises ComputingError or RowsFailed, a commit was written either completely or not at all.
+    If a call raises ComputingError or RowsFailed, its commit was written either completely or not at all.
     """
 
     def __init__(

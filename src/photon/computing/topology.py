@@ -65,8 +65,8 @@ class Limits:
 
 
 class Topology:
-    """A graph. Build it by calls of its methods, which ``checked`` verifies. ``Engine.change`` adds and removes parts
-    at run time."""
+    """A graph of computations. Build it with its methods, then call ``checked``. ``Engine.change`` changes it at run
+    time."""
 
     def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
         """``version``: must grow with each change if the intervals have several owners, as an owner accepts nothing

@@ -27,7 +27,7 @@ def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s
 
 
 class Collector:
-    """Collects old versions whenever they have been kept long enough. If several collectors run over one store, the
+    """Removes old versions whenever they have been kept long enough. If several collectors run over one store, the
     first to move the safe point does the work; if it dies, the next one finishes."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:

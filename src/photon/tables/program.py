@@ -70,7 +70,7 @@ class Program:
             raise ObserverFailed(failed)
 
     def run(self, stop: threading.Event, *, threads: int) -> None:
-        """Runs until ``stop`` is set, which a failure also does. Raises StoreFailed if the observers cannot be
+        """Runs until ``stop`` is set; a failure also sets it. Raises StoreFailed if the observers cannot be
         published."""
         failed: list[Exception] = []
 

@@ -195,8 +195,9 @@ class Store:
 
 
 class AtomicStore(Store):
-    """A store that commits a transaction in one step, and is its own oracle (rule 11). A client takes timestamps by
-    the range, and hands one out only after a read has shown that no other client has taken a range since."""
+    """A store that commits a transaction in one step, and is its own oracle (rule 11). A client takes a range of
+    timestamps at a time, and hands one out only after a read has shown that no other client has taken a range
+    since."""
 
     def __init__(self, rows: AtomicRows, range_size: int = RANGE) -> None:
         super().__init__(rows)

@@ -74,8 +74,8 @@ class SystemView:
         return state
 
     def check(self, start: int) -> None:
-        """Call it after a read of a transaction that began at ``start``. Raises TooOld if versions that it needs may
-        be gone."""
+        """Raises TooOld if a transaction that began at ``start`` may have missed versions. Call it after each
+        read."""
         self._fresh()
         if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")

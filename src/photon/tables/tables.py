@@ -165,8 +165,8 @@ class Tables:
 
     @classmethod
     def open(cls, place: str | Path) -> Tables:
-        """Opens the tables at a path. A path is a SQLite file, created if missing; ``*.toml`` a deployment file that
-        configures tables; ``:memory:`` tables that are lost when the process ends. Raises UsageError, ConfigError,
+        """Opens tables. ``place``: a SQLite file, created if missing; a deployment file ``*.toml`` that configures
+        tables; or ``:memory:``, for tables that are lost when the process ends. Raises UsageError, ConfigError,
         StoreFailed."""
         if str(place) == ":memory:":
             return cls(in_memory(), MemoryOracle())
