@@ -179,9 +179,7 @@ class Windows(Computation):
         end, by the watermark, a window is kept for corrections. ``early_ns``: unfinished windows with new records are
         produced whenever the watermark passes a multiple of this; 0 means never. Raises TopologyError."""
         if taken := {"key", "from_ns", "to_ns", "waiting", "replaces"} & set(aggregates):
-            raise TopologyError(
-                f"windows {name}: rename {', '.join(sorted(taken))}; windows have fields of that name"
-            )
+            raise TopologyError(f"windows {name}: rename {', '.join(sorted(taken))}; windows have such fields")
         if min(lateness_ns, early_ns) < 0:
             raise TopologyError(f"windows {name}: lateness_ns and early_ns must not be negative")
         self.name = name
