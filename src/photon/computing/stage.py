@@ -248,7 +248,7 @@ class Stage:
     # -- records set aside
     def retry(self, key: str, now_ns: int) -> None:
         """Continues where the key was blocked: calls the timers that were due then, runs its records under the
-        watermark of that time, and calls its timers up to the present watermark."""
+        watermark of that time, and calls its timers up to the current watermark."""
         row = self._row(key)
         if row is None or row.data is None:
             return
