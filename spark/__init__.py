@@ -1,4 +1,4 @@
-"""The join, verification, recovery and backfill on Spark, and Photon's output as a data source of Spark."""
+"""Runs the join, verification, recovery and backfill on Spark, and offers Photon's output as a Spark data source."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def register(spark: SparkSession) -> None:
 def join(
     spark: SparkSession, config: str | Path, datacentre: str | None = None, *, once: bool = False, trigger: str = "1s"
 ) -> JoinQuery:
-    """Starts the join of a datacentre in a separate thread, as ``photon spark join`` does it::
+    """Starts a datacentre's join in a separate thread, like ``photon spark join``::
 
         query = photon.spark.join(spark, "photon.toml", "east")
         query.awaitTermination()
 
-    ``spark``: the session that large batches run in; it is not stopped. ``config``: the deployment file;
-    ``datacentre``: ``None`` for its only one. ``once``: joins the existing logs and ends; otherwise follows them
-    until ``stop``. ``trigger``: the minimum interval between two scans of the logs.
+    ``spark``: the session that runs large batches; the join does not stop it. ``config``: the deployment file;
+    ``datacentre``: ``None`` if the file has only one. ``once``: joins the existing logs and ends; otherwise follows
+    them until ``stop``. ``trigger``: the minimum interval between two scans of the logs.
 
-    Raises WorkerPythonWrong, UsageError (also ConfigError); later errors are the query's ``exception``.
+    Raises WorkerPythonWrong, UsageError (also ConfigError); later errors are in the query's ``exception``.
     """
     from importlib import import_module
     from pathlib import Path

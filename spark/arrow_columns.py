@@ -1,4 +1,4 @@
-"""Arrow columns from the results of Photon's readers."""
+"""Converts the results of Photon's readers to Arrow columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def digests_column(digests: bytes) -> pa.Array:
 
 
 def hours(times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Whole hours since 1970."""
+    """Converts times to whole hours since 1970."""
     return times_ns // HOUR_NS
 
 
@@ -49,6 +49,6 @@ def mapped(values: pa.Array, make: Callable[[str], str]) -> pa.Array:
 
 
 def batch(columns: dict[str, pa.Array], names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Returns the columns as a batch: all, or only ``names``."""
+    """Returns a batch of the columns ``names`` (default: all)."""
     kept = list(columns) if names is None else list(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in kept], names=kept)

@@ -6,7 +6,7 @@ import enum
 
 
 class Class(enum.StrEnum):
-    """One word each; ``docs/verification.md`` says how to react."""
+    """An event's result. ``docs/verification.md`` says how to react to each."""
 
     CORRECT = "correct"
     LATE = "late"  # claimed late by a dispatcher, no other record exists: right, and counted separately

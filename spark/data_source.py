@@ -1,8 +1,8 @@
-"""``spark.read.format("photon")`` and ``readStream``: joined output, and registry exports, as a source of Spark.
+"""Makes joined output and registry exports a Spark data source: ``spark.read.format("photon")`` and ``readStream``.
 
-Readers need to know nothing of Photon's files; they get exactly the published lines (docs/output.md). The columns are
-in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. No reader takes filters from Spark:
-see ``OutputReader``.
+Users need not know Photon's files; they get exactly the published lines (docs/output.md). The columns are in
+``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. Readers accept no filters from Spark: see
+``OutputReader``.
 """
 
 from __future__ import annotations
@@ -218,7 +218,8 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class RangePartition(InputPartition):
-    """Ranges of output files that one task reads. With ``moves``, a row for the watermark alone instead of ranges."""
+    """Ranges of output files that one task reads. With ``moves``, there are no ranges, only a row for the
+    watermark."""
 
     def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN, *, moves: bool = False) -> None:
         super().__init__(msgspec.json.encode((list(works), mark, moves)))
@@ -228,17 +229,17 @@ class RangePartition(InputPartition):
 
 
 def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
-    """Returns ranges in partitions of about ``size`` bytes; at least one, as Spark reads ``None`` if there is
-    none."""
+    """Groups ranges into partitions of about ``size`` bytes. Returns at least one, because for an empty list Spark
+    passes ``None`` to the reader."""
     groups = packed([(work, work.end - work.start) for work in works], size)
     return [RangePartition(group, mark) for group in groups or [[]]]
 
 
 class OutputReader(DataSourceReader):
-    """A batch: everything published when it is planned.
+    """Reads as a batch everything that is published when the batch is planned.
 
-    It takes no filters from Spark, which (4.3) keeps the filters of one query for the next one on the same frame:
-    rows would be missing silently. To read a range of times, name it (``TimeRange``).
+    It accepts no filters from Spark, because Spark 4.3 reuses one query's filters in the next query on the same
+    frame, and rows would silently be missing. To read a range of event times, set it as an option (``TimeRange``).
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -278,8 +279,9 @@ class ExportReader(DataSourceReader):
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Output as it grows. An offset is a cursor for each datacentre, so lines before a checkpoint are not read again.
-    With a watermark, the offset carries that too, so a repeated batch has the same one."""
+    """Reads output as it grows. An offset is a cursor for each datacentre, so lines before a checkpoint are not read
+    again. In a stream with a watermark, the offset carries the watermark too, so a repeated batch has the same
+    one."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -319,7 +321,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encoded(found, mark_of(start).later(self._watermarks.at(found)) if self._watermarks else None)
 
     def _bounded(self, source: OutputSource, at: Cursor, end: Cursor, limit: ReadLimit) -> Cursor:
-        """Limits a batch; each datacentre has the same share."""
+        """Returns where a batch ends; each datacentre gets the same share of ``limit``."""
         if isinstance(limit, ReadAllAvailable):
             return end
         shares, kinds = len(self._options.sources), self._options.kinds
@@ -334,7 +336,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _ends(self) -> dict[str, Cursor]:
-        """The cursors at the current end of the published lines."""
+        """Returns the cursors at the current end of the published lines."""
         disk, kinds = UrlDisk(), self._options.kinds
         return {each.datacentre: place_of(each).end(disk, kinds) for each in self._options.sources}
 
@@ -361,7 +363,7 @@ class TornLine(PhotonError):
 
 
 class RowMaker:
-    """Makes rows of a schema from output lines, with only its columns."""
+    """Converts output lines to rows with the columns of a schema."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._binary, self._times = options.binary, options.times
@@ -378,7 +380,7 @@ class RowMaker:
         yield pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
 
     def read(self, works: Iterable[RangeWork], mark: Mark = UNKNOWN) -> Iterator[pa.RecordBatch]:
-        """Raises TornLine, as a reader that bills from these rows must not miss one unnoticed."""
+        """Yields rows. Raises TornLine, as someone who bills from these rows must not miss a line unnoticed."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")

@@ -1,5 +1,4 @@
-"""The options of a read of the data source, and the position of a stream: event times, payload columns, stream
-offsets.
+"""Options of the data source (event times, payload columns), and the offsets of a stream.
 
 Pure; needs no pyspark. The option ``columns`` gives fields of the payloads as typed columns::
 
@@ -41,19 +40,19 @@ _INT64 = 2**63
 
 
 class TimeRange(NamedTuple):
-    """Event times ``begin_ns`` <= t < ``end_ns``; ``None`` means no bound."""
+    """Event times in [``begin_ns``, ``end_ns``); ``None`` means unbounded."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
 
     def rows(self, times_ns: Sequence[int | None]) -> list[int]:
-        """Rows within the range; a record without a time is only in the unbounded range."""
+        """Returns the indexes of times within the range; ``None`` is only in the unbounded range."""
         if self == TimeRange():
             return list(range(len(times_ns)))
         return [row for row, at in enumerate(times_ns) if at is not None and self._meets(at, at)]
 
     def keeps_file(self, work: RangeWork) -> bool:
-        """True if some of its rows may be within."""
+        """True if the file may have rows within the range."""
         return work.first_ns is None or work.last_ns is None or self._meets(work.first_ns, work.last_ns)
 
     def _meets(self, first_ns: int, last_ns: int) -> bool:
@@ -65,13 +64,13 @@ class OffsetUnreadable(PhotonError):
 
 
 def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
-    """The offset as Spark keeps it in the checkpoint. ``mark`` is ``None`` if the stream carries no watermark."""
+    """Encodes an offset for Spark's checkpoint. ``mark`` is ``None`` if the stream carries no watermark."""
     cursors = {name: each.encode().decode() for name, each in sorted(offsets.items())}
     return {"version": VERSION, "cursors": cursors} | ({} if mark is None else {"watermark": asdict(mark)})
 
 
 def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
-    """The inverse of ``encoded``, for the cursors. Raises OffsetUnreadable, CursorUnreadable."""
+    """Returns the cursors of an encoded offset. Raises OffsetUnreadable, CursorUnreadable."""
     if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
         raise OffsetUnreadable(
             f"checkpoint: {offset!r:.100} is not an offset of version {VERSION}; start with a new checkpoint"
@@ -80,7 +79,7 @@ def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
 
 
 def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
-    """The watermark of an offset; UNKNOWN if it has none. Raises OffsetUnreadable."""
+    """Returns the watermark of an offset; UNKNOWN if it has none. Raises OffsetUnreadable."""
     try:
         return msgspec.convert(offset.get(name, {}), Mark)
     except msgspec.ValidationError as error:
@@ -90,7 +89,7 @@ def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
-    """The later position of each log. Raises OtherOutput if they belong to two outputs."""
+    """Returns the later position of each log. Raises OtherOutput if the cursors belong to different outputs."""
     positions = dict(one.positions)
     for place, at in other.positions.items():
         positions[place] = max(at, positions.get(place, at))
@@ -98,7 +97,8 @@ def furthest(one: Cursor, other: Cursor) -> Cursor:
 
 
 def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
-    """The cursor after about ``bytes_max`` of the ranges from ``start`` to ``end``, the same share of each log."""
+    """Returns the cursor ``bytes_max`` bytes after ``start``, or at ``end``; each log gets the same share of the
+    bytes."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         kind, _, _ = work.name.partition("/")
@@ -116,7 +116,8 @@ def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: i
 
 
 def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[RangeWork]]) -> Cursor:
-    """Moves past the last range of a log: only damaged ranges, which are never read, follow before ``end``."""
+    """If a log's last range is read, moves the log to ``end``: only damaged ranges, which are never read, lie
+    between."""
     positions = dict(at.positions)
     for place, to in end.positions.items():
         last = by_log.get(place, ())[-1:]
@@ -126,8 +127,8 @@ def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[Ra
 
 
 def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
-    """Reads the ranges, and returns the cursor after at most ``records`` of their lines: the same share of each log,
-    at least one line. Raises OutputMissing, OSError."""
+    """Reads the ranges. Returns the cursor after at most ``records`` of their lines: the same share of each log, and
+    at least one line of each. Raises OutputMissing, OSError."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         by_log.setdefault(OutputLog(work.slot, work.name.partition("/")[0]), []).append(work)
@@ -144,8 +145,8 @@ def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int
 
 
 def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:
-    """The number of lines left of ``most`` after the range, and the offset at which ``most`` lines have been
-    passed."""
+    """Skips up to ``most`` lines of the range. Returns how many of ``most`` are left to skip, and the offset after
+    the last skipped line."""
     for lines in read_range(disk, work.part()):
         if (found := lines.data.count(b"\n")) < most:
             most -= found
@@ -171,7 +172,7 @@ class PayloadColumn:
     path: Path
 
     def value(self, payload: Any) -> Any:
-        """The column's value in a parsed payload."""
+        """Returns the column's value in a parsed payload."""
         for step in self.path:
             if isinstance(payload, dict) and isinstance(step, str):
                 payload = payload.get(step)
@@ -183,7 +184,7 @@ class PayloadColumn:
 
 
 def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
-    """``taken``: names of existing columns. Raises UsageError."""
+    """Parses the option ``columns``. ``taken``: names of existing columns. Raises UsageError."""
     found: list[PayloadColumn] = []
     at = 0
     text = text.strip()
@@ -205,7 +206,7 @@ def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
 
 
 def parsed(payload: bytes | None) -> Any:
-    """A payload's parsed value; ``None`` if it is not JSON. A number beyond all floats (1e999) is text."""
+    """Parses a payload; ``None`` if it is not JSON. A number beyond all floats (1e999) becomes text."""
     if payload is None:
         return None
     try:

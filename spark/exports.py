@@ -1,4 +1,4 @@
-"""A registry export (the directory that ``photon registry backup`` makes) as a DataFrame: REGISTRY of ``schemas``."""
+"""Reads a registry export (a directory from ``photon registry backup``) as a DataFrame: REGISTRY of ``schemas``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = {int(kind): kind.name.lower() for kind in Kind}
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """The owner of each token's incarnation. Columns with a row for each slot that the deployment ever had."""
+    """The slots that own tokens, by incarnation. Columns, with a row for each slot that the deployment ever had."""
 
     slots: list[str]
     datacentres: list[str]
@@ -52,9 +52,9 @@ def registry(
     partition_size: int | None = None,
     planned: Callable[[int], object] = lambda size: None,
 ) -> DataFrame:
-    """REGISTRY: each id of all shards. Raises BackupDamaged, OSError.
+    """Returns REGISTRY, with a row for each id of all shards. Raises BackupDamaged, OSError.
 
-    ``window``: leave out ids with other event times, except given-back ones, whose new line may have another time.
+    ``window``: ids with other event times are left out, except given-back ids, whose new line may have another time.
     ``planned`` receives the number of bytes that will be read.
     """
     cores = spark.sparkContext.defaultParallelism
@@ -71,7 +71,7 @@ def registry(
 def plan_export(
     source: RegistrySource, cores: int, partition_size: int | None = None
 ) -> tuple[ExportShared, list[IdsPart]]:
-    """The data that all readers of an export share, and their parts. Raises BackupDamaged, OSError."""
+    """Returns the data that all readers of an export share, and the parts to read. Raises BackupDamaged, OSError."""
     disk, directory = RealDisk(), Path(source.directory)
     manifest = read_manifest(disk, directory)
     config = config_of(disk, directory, manifest)
@@ -95,7 +95,7 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
-    """Rows of REGISTRY from one part."""
+    """Yields the rows of REGISTRY in one part."""
     # Of other times, only given-back ids are needed.
     given_back = shared.window is not None and not _meets(part, shared.window)
     for columns in read_part(RealDisk(), Path(shared.directory), part, given_back=given_back):

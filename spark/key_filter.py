@@ -1,8 +1,8 @@
 """A Bloom filter of the keys that events name: primary records with other keys are dropped on reading.
 
-It never lacks a key. About one in three million other keys passes; the rate is low because each may cost a read.
-``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys whose
-hash begins with its number.
+It has no false negatives. About one in three million other keys passes; the rate is this low because each may cost a
+read. ``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys
+whose hash begins with its number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROBES = 16
 
 
 class KeyFilter(msgspec.Struct, frozen=True):
-    """``bits``: bits of each part, a multiple of 8."""
+    """A Bloom filter in parts. ``bits``: the size of each part in bits, a multiple of 8."""
 
     bits: int
     data: bytes
@@ -51,13 +51,13 @@ class KeyFilter(msgspec.Struct, frozen=True):
 
 
 def part_bits(keys: int) -> int:
-    """Bits of each part of a filter for this number of keys."""
+    """Returns the size in bits of each part of a filter for ``keys`` keys."""
     bits = min(max(keys, KEYS_MIN) * BITS_A_KEY, BYTES_MAX * 8)
     return -(-bits // (8 << PART_BITS)) * 8
 
 
 def hashes_of(keys: Sequence[bytes]) -> U64:
-    """The first HASH_BITS of Spark's ``xxhash64`` of each key."""
+    """Returns the first HASH_BITS of Spark's ``xxhash64`` of each key."""
     digest = xxhash.xxh64_intdigest
     return shortened(np.fromiter(map(digest, keys, repeat(HASH_SEED)), np.uint64, len(keys)))
 
@@ -67,8 +67,8 @@ def shortened(hashes: U64) -> U64:
 
 
 def met_by(hashes: U64, absent: Mapping[Hours, bytes]) -> list[Hours]:
-    """Returns pieces with some of ``hashes`` among their absent ones. Call it once per slice, as it searches all
-    days. ``absent``: hashes as uint64."""
+    """Returns the pieces that lacked a key with one of these hashes. Call it once per slice, as it searches all
+    pieces. ``absent``: hashes of the keys that each piece lacked, as uint64."""
     known = np.unique(hashes)
 
     def meets(lacking: bytes) -> bool:
@@ -84,7 +84,7 @@ def _parts(hashes: U64) -> U64:
 
 
 def filled(hashes: U64, bits: int) -> dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """The bytes of each part that contains any of these keys."""
+    """Returns the bytes of each part that has any of these hashes."""
     numbers = _parts(hashes)
     parts = {}
     for number in np.unique(numbers).tolist():

@@ -1,10 +1,10 @@
-"""The keys of a slice of a primary log and the offsets of their records, in a separate file: a search for some keys
-reads this and then those records, not the log. Needs no pyspark.
+"""The keys of a slice of a primary log and the offsets of their records, in a separate file. A search for some keys
+reads this file and those records instead of the whole log. Needs no pyspark.
 
-A line of JSON (``_Head``), then of n records: the low 32 bits of each hash, its next 8 bits, and the distances
-between the offsets (uint64, Zstandard); little-endian. It is valid for a log that is unchanged since it was read, or
-has only grown: its identity (name and first record) and the bytes before the slice's end must be the same, and the
-last record that begins in the slice must have been whole. Otherwise the slice is read again.
+The file has a line of JSON (``_Head``), then for n records the low 32 bits of each hash, its next 8 bits, and the
+distances between the offsets (uint64, Zstandard); little-endian. It is valid for a log that is unchanged since it was
+read, or has only grown: its identity (name and first record) and the bytes before the slice's end must be the same,
+and the last record that begins in the slice must have been whole. Otherwise the slice is read again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KeyIndex:
     bytes: int  # of the file
 
     def parts(self, part: Slice, wanted: KeyFilter) -> list[Slice]:
-        """The parts of its slice that hold wanted keys; adjacent records are merged."""
+        """Returns the parts of slice ``part`` that hold wanted keys; adjacent records are merged."""
         hits = self.offsets[wanted.holds(self.hashes)]
         if not len(hits) or part.end is None:
             return [part] if len(hits) else []
@@ -60,12 +60,12 @@ class KeyIndex:
 
 
 def index_path(directory: Path, datacentre: str, part: Slice) -> Path:
-    """Path of a slice's index; the last slice of a grown log replaces its previous index."""
+    """Returns the path of a slice's index. When a log grows, the index of its last slice is replaced."""
     return directory / f"{datacentre}-{part.log.identity}-{part.begin}{SUFFIX}"
 
 
 def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
-    """``None`` means that there is no valid index for this slice. ``log``: the file as it is now."""
+    """Reads a slice's index; ``None`` if there is no valid one. ``log``: the file as it is now."""
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
         head, (size, mtime_ns) = decoded(first, _Head), size_and_time(log)
@@ -84,8 +84,8 @@ def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
 
 
 def write_index(path: Path, log: Path | LogPath, part: Slice, found: Sequence[tuple[U64, I64]], reached: int) -> None:
-    """``found``: hashes and offsets of the slice's records, in order; ``reached``: the end of the last one. If it
-    cannot be written, a later run writes it."""
+    """Writes a slice's index. If that fails, a later run does it. ``found``: hashes and offsets of the slice's
+    records, in order; ``reached``: the end of the last one."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(each for each, _ in found)])
     offsets = np.concatenate([np.empty(0, np.int64), *(each for _, each in found)])
     steps = np.diff(offsets, prepend=0).astype("<u8")
@@ -110,7 +110,7 @@ def _tail(log: Path | LogPath, end: int) -> str:
 
 
 def stale(directory: Path, logs: set[tuple[str, str]]) -> Iterator[Path]:
-    """Index files of logs other than these (datacentre, identity), and unfinished ones."""
+    """Yields index files of logs other than ``logs`` (datacentre, identity), and unfinished ones."""
     kept = {f"{datacentre}-{identity}" for datacentre, identity in logs}
     for path in directory.iterdir() if directory.is_dir() else ():
         if not path.name.endswith(SUFFIX) or path.name.rpartition("-")[0] not in kept:

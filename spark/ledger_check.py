@@ -36,7 +36,7 @@ class CountedHour:
 
 
 class Explanations(NamedTuple):
-    """Possible explanations of an hour's differences, in all datacentres together."""
+    """Counts that may explain an hour's differences, summed over all datacentres."""
 
     lost: int
     more: int
@@ -73,7 +73,7 @@ def compare(
 
 
 def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifference]:
-    """The differences that are findings."""
+    """Returns the differences that are findings."""
     return [each for each in differences if each.unexplained]
 
 
@@ -95,7 +95,7 @@ def _by_hour(
 
 
 def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[LedgerDifference]:
-    """Checks the ledger's own sum."""
+    """Checks that the ledger's own counts add up to the lines read."""
     parts = sum(said.get(name, 0) for name in (*VERDICTS, "elsewhere", "duplicate", "pending"))
     read = said.get("read", 0)
     return (
@@ -104,7 +104,7 @@ def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list
 
 
 def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour) -> list[LedgerDifference]:
-    """Compares lines of logs with lines read."""
+    """Compares the number of lines in the logs with the number that dispatchers read."""
     read = said.get("read", 0)
     if read > own.lines:  # logs are deleted after their retention time, but the ledger keeps their counts
         return []
@@ -152,7 +152,7 @@ def _difference(
 
 
 class CountedGroup(NamedTuple):
-    """Rows of NARROW that agree in all of these. ``hour`` is ``None`` for records without a time."""
+    """The number of rows of NARROW that have these values. ``hour`` is ``None`` for records without a time."""
 
     hour: int | None
     datacentre: str | None

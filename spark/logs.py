@@ -1,5 +1,5 @@
-"""Raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``): read through the join's adapter, framed and identified
-by the follower's code, so that records have the same id, key and time as in the live system."""
+"""Reads raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``), with the join's adapter and the follower's code,
+so that records have the same id, key and time as in the live system."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def foreign(
     notes: ReadNotes | None = None,
     since: Mapping[LogPath, int] | None = None,
 ) -> DataFrame:
-    """FOREIGN: each record of the raw foreign logs whose event time is in its source's window, and every unreadable
-    record. Without ``with_records`` the columns ``record`` and ``header`` are left out.
+    """Returns FOREIGN: each record of the raw foreign logs whose event time is in its source's window, and every
+    unreadable record. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
     ``report`` receives files that exist but are not read; ``only`` restricts the files; ``notes`` receives a note of
     each slice, and ``since`` gives the offset at which a log's new part begins. Raises LogDirectoryError,
@@ -119,10 +119,11 @@ def primary(
     new: Collection[LogPath] = (),
     index: Path | None = None,
 ) -> DataFrame:
-    """PRIMARY: each record of the raw primary logs that has a key. If several records in one datacentre share a key,
-    the first in (file, offset) order is the primary event. ``wanted``: records with other keys are dropped on
-    reading. ``absent``: hashes of keys that ``new`` logs may contain; if they do, it is noted. ``index``: a directory
-    of key indexes (``key_index``), so that only wanted records are read of known logs. Otherwise as ``foreign``."""
+    """Returns PRIMARY: each record of the raw primary logs that has a key. If several records in one datacentre share
+    a key, the first in (file, offset) order is the primary event. ``wanted``: records with other keys are dropped on
+    reading. ``absent``: hashes of missing keys; if ``new`` logs contain one, that is noted. ``index``: a directory of
+    key indexes (``key_index``), with which only the wanted records of known logs are read. Otherwise as
+    ``foreign``."""
     shared = _Shared(
         join=join, sources=list(sources), columns=_columns(schemas.PRIMARY, with_records), foreign=False,
         wanted=wanted, absent=list((absent or {}).items()), new=set(new), index=None if index is None else str(index),
@@ -135,12 +136,12 @@ def _columns(schema: str, with_records: bool) -> list[str]:
 
 
 def without(schema: str, *names: str) -> str:
-    """A schema of ``schemas`` without these columns."""
+    """Returns a schema of ``schemas`` without the columns ``names``."""
     return ", ".join(each for each in schema.split(", ") if each.split(" ")[0] not in names)
 
 
 def names_of(schema: str) -> list[str]:
-    """The schema's column names."""
+    """Returns the schema's column names."""
     return [each.split(" ")[0] for each in schema.split(", ")]
 
 
@@ -266,7 +267,7 @@ def _read_primary(
 
 
 class KeysSeen:
-    """Records of a slice seen so far."""
+    """The keys seen so far in a slice."""
 
     def __init__(self, wanted: KeyFilter | None) -> None:
         self._wanted = wanted
@@ -276,7 +277,7 @@ class KeysSeen:
         return np.concatenate([np.empty(0, np.uint64), *(each for each, _ in self.found)])
 
     def wanted(self, keys: Sequence[bytes], offsets: I64) -> RowIndexes | None:
-        """Rows of the wanted records; ``None`` means all."""
+        """Notes the keys, and returns the rows of wanted ones; ``None`` means all."""
         if self._wanted is None:
             return None
         hashes = hashes_of(keys)
@@ -300,7 +301,7 @@ def foreign_rows(
     note: ReadNote,
     since: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of FOREIGN from one block."""
+    """Yields the rows of FOREIGN in one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
@@ -387,7 +388,7 @@ def primary_rows(
     names: Sequence[str],
     seen: KeysSeen,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of PRIMARY from one block."""
+    """Yields the rows of PRIMARY in one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, same
 
     keys, starts = located_keys_of_block(adapter, block.data, block.file)

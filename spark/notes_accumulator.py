@@ -1,4 +1,4 @@
-"""Notes of tasks (``read_notes``) on their way to the driver: a Spark accumulator.
+"""A Spark accumulator that brings the notes of tasks (``read_notes``) to the driver.
 
 A slice that is read twice is noted twice; results computed from the notes do not depend on that.
 """
@@ -33,7 +33,7 @@ class ReadNotes:
         self.accumulator: Accumulator[list[bytes]] = spark.sparkContext.accumulator([], _Concatenated())
 
     def all(self) -> list[ReadNote]:
-        """Each slice's note, once."""
+        """Returns one note per slice."""
         found = {}
         for data in self.accumulator.value:
             note = msgspec.msgpack.decode(data, type=ReadNote)

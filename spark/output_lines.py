@@ -1,4 +1,4 @@
-"""Lines of output logs as columns, the payloads cut out byte for byte. Pure; needs no pyspark."""
+"""Reads lines of output logs into columns, with payloads copied byte for byte. Pure; needs no pyspark."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
 
 
 def _is_of_another_kind(said: _Line, kind: str) -> bool:
-    """True if it has members of a line of another kind."""
+    """True if the line has members that only lines of another kind have."""
     if kind == "joined":
         return said.decided_at is not None or said.record is not msgspec.UNSET or said.record_raw_base64 is not None
     payloads = (said.foreign, said.foreign_raw_base64, said.primary, said.primary_raw_base64)
@@ -140,7 +140,8 @@ def _is_of_another_kind(said: _Line, kind: str) -> bool:
 
 
 def _is_production(said: _Line) -> bool:
-    """True if it is from a stream that computations publish: a value and its time, known by its sender."""
+    """True if the line is from a stream that computations publish: it has a value and its time, and its id names its
+    source."""
     source = said.source
     known = (
         source is not None and said.event_id == f"{source.file}:{source.offset}" and said.event_time_ns is not None
@@ -157,7 +158,7 @@ def _bytes(text: str | None, base64: str | None) -> bytes | None:
 
 @dataclass(slots=True)
 class OutputColumns:
-    """Lines of one file, in order; a torn one has only offset, ``line`` and ``torn``."""
+    """Lines of one file, in order; a torn line has only an offset, ``line`` and ``torn``."""
 
     offsets: list[int]
     lines: list[OutputLine | None]

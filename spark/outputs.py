@@ -1,7 +1,7 @@
-"""Output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
+"""Reads output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
 
-Nothing beyond the published lengths is read, so the lines never change (docs/output.md). Lines below them that are
-not output records become rows with ``torn``, as do missing published files, so that they are reported.
+Nothing beyond the published lengths is read, so the lines never change (docs/output.md). Published lines that are not
+output records, and missing published files, become rows with ``torn`` set, so that they are reported.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class RangeWork(msgspec.Struct, frozen=True):
     damaged: tuple[DamagedRange, ...] = ()
 
     def part(self) -> FileRange:
-        """The range as ``photon.outputs`` reads it."""
+        """Returns the range in the form that ``photon.outputs`` reads."""
         file = OutputFile(
             self.name, self.length, self.closed, False, damaged=self.damaged, compressed=self.compressed
         )
         return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
-        """True if it may hold records with these event times, or some without."""
+        """True if the file may hold records with event times in ``window``, or without one."""
         return self.first_ns is None or self.last_ns is None or window.meets(self.first_ns, self.last_ns)
 
 
@@ -85,8 +85,8 @@ def outputs(
     window: TimeRange = EVER,
     only: Collection[tuple[str, str]] | None = None,
 ) -> DataFrame:
-    """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: restrict to these
-    files, as (datacentre, name). ``window``: skip files whose records are all known to have other event times.
+    """Returns OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: restrict to
+    these files, as (datacentre, name). ``window``: skip files whose records are all known to have other event times.
 
     Lengths are read now: lines published later are not included, however often the DataFrame is evaluated. Raises
     PublishedDamaged, OSError.
@@ -101,7 +101,7 @@ def outputs(
 
 
 def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | None, size: int) -> DataFrame:
-    """OUTPUT: these lines, about ``size`` bytes a partition. Without ``join`` digests are null."""
+    """Returns OUTPUT for these lines, in partitions of about ``size`` bytes. Without ``join`` digests are null."""
     shared = _Shared("" if join is None else join.join, None if join is None else join.key)
     weighed = [(each, each.end - each.start) for each in work]
     groups = [msgspec.json.encode(group) for group in packed(weighed, size)]
@@ -122,8 +122,8 @@ def source_ranges(
     since: Cursor | None = None,
     until: Cursor | None = None,
 ) -> list[RangeWork]:
-    """All published lines, or those published between two cursors, in pieces. Raises PublishedDamaged, CursorLost,
-    OSError."""
+    """Returns all published lines, or the lines published between two cursors, in pieces. Raises PublishedDamaged,
+    CursorLost, OSError."""
     place = place_of(source)
     published = place.published(UrlDisk(), kinds)
     parts = plan(published, place.output, kinds=kinds, since=since, until=until, split_bytes=split_bytes)
@@ -131,7 +131,8 @@ def source_ranges(
 
 
 def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWork]:
-    """Files in the output directories that no manifest names, each as a whole. Raises PublishedDamaged, OSError."""
+    """Returns the files in the output directories that no manifest names, each as one range. Raises PublishedDamaged,
+    OSError."""
     place = place_of(source)
     if isinstance(place, MirroredPlace):  # below a URL replaced parts stay for a while
         return []
@@ -161,7 +162,7 @@ def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list
 
 
 def _is_next(file: FoundFile, newest: dict[tuple[str, str], int]) -> bool:
-    """True if it is a slot's current file, with no line published yet."""
+    """True if the file is a slot's current one, with no line published yet."""
     number = newest.get((slot_of(file.name), file.kind))
     return number is not None and file.path.name == f"{slot_of(file.name)}-{number + 1:06d}{PLAIN_SUFFIX}"
 
@@ -184,8 +185,8 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def read_work(work: RangeWork) -> Iterator[OutputColumns]:
-    """Returns the complete lines of a range, even if a checksum is wrong. A file that is gone, damaged or shorter
-    than published gives one torn row without a line, where reading ended."""
+    """Yields the complete lines of a range, even if a checksum is wrong. For a file that is gone, damaged or shorter
+    than published, it adds one torn row without a line, at the offset where reading ended."""
     kind = work.name.partition("/")[0]
     at = work.start
     try:
@@ -212,7 +213,7 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
 
 
 def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator[OutputColumns]:
-    """Lines from ``start`` on of a file that no longer grows, as far as it can be read."""
+    """Yields the readable lines, from ``start``, of a file that no longer grows."""
     path = plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX) if work.named else plain
     found = whole_lines(UrlDisk(), path)
     stop = work.end if work.named else 1 << 62
@@ -237,7 +238,7 @@ def _said(trouble: str | None, lines: int, end: int, length: int, *, whole: bool
     if trouble == GONE:
         return f"was published, but {GONE}"
     if trouble == CHECKSUM_WRONG and whole:
-        return f"{CHECKSUM_WRONG}, all {lines:,} lines whole"
+        return f"{CHECKSUM_WRONG}, but all {lines:,} lines are complete"
     if trouble is None:
         return f"has {end:,} bytes, but {length:,} were published"
     return f"{trouble} after line {lines:,}"
@@ -248,7 +249,7 @@ def _trouble(at: int, why: str) -> OutputColumns:
 
 
 def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | None) -> pa.RecordBatch:
-    """Rows of OUTPUT."""
+    """Converts lines to rows of OUTPUT."""
     import pyarrow as pa
 
     from photon.spark.arrow_columns import batch, bigints, binary, hours, same, strings
@@ -318,11 +319,11 @@ def _digests(ids: Sequence[bytes | None], digester: Digester | None) -> pa.Array
 
 
 class ParquetDamaged(PhotonError):
-    """A file that a backfill shows differs from the one it wrote."""
+    """A published Parquet file of a backfill differs from the one that was written."""
 
 
 def read_parquet_lines(path: Path, size: int) -> Iterator[OutputColumns]:
-    """Records of a backfill's Parquet file as output lines; a row's number serves as its offset. ``size``: bytes
+    """Yields the records of a backfill's Parquet file as output lines; a row's number is its offset. ``size``: bytes
     published. Raises ParquetDamaged, OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq

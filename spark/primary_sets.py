@@ -1,4 +1,4 @@
-"""All primary records of a key, for joins whose result depends on each of them (``Matching.whole_sets``)."""
+"""Collects all primary records of a key, for joins whose result depends on all of them (``Matching.whole_sets``)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], record: str) -> DataFrame:
-    """Returns ``key`` and ``primaries``: an array of all other columns, ``order`` first, by which they are sorted and
-    which is unique per record. A set that ``is_too_large`` is cut to just above the limit."""
+    """Returns ``key`` and ``primaries``: an array of all other columns, beginning with ``order``, by which it is
+    sorted and which is unique per record. A set that ``is_too_large`` is cut to just above the limit."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -35,7 +35,8 @@ def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], r
 
 
 def keys_named(events: DataFrame, make_adapter: Callable[[], Adapter]) -> DataFrame:
-    """Returns ``named``, ``at`` and the columns of ``events``: a row for each key in a ``key`` list."""
+    """Returns ``named``, ``at`` and the columns of ``events``, with one row for each key in an event's ``key``
+    list."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,10 +63,11 @@ def versions(
     columns: tuple[str, str, str],
     make_adapter: Callable[[], Adapter],
 ) -> DataFrame:
-    """Returns ``wanted`` with ``primaries`` as in ``whole_sets``, like ``FileMap.versions``.
+    """Adds ``primaries`` to ``wanted``, as in ``whole_sets``, with the records valid at each time, like
+    ``FileMap.versions``.
 
-    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: record, log and header of a primary. Builds no list of
-    a key's records: each row only inherits from the previous one.
+    ``wanted`` has ``key`` and ``event_time_ns``. ``columns``: names of the record, log and header columns. It builds
+    no list of a key's records, as each row only inherits from the previous one.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
@@ -123,7 +125,7 @@ def _with_times(
 
 
 def is_too_large(records: Sequence[bytes]) -> bool:
-    """True if an event with these primary events is rejected."""
+    """True if an event with these primary records would be rejected."""
     return len(records) > SET_MAX or sum(map(len, records)) > SET_BYTES_MAX
 
 

@@ -1,4 +1,4 @@
-"""The findings of a report as rows, read from Parquet without Spark, to show or acknowledge them."""
+"""Reads the findings of a report from Parquet, without Spark, to show or acknowledge them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Verdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSION):
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """``join``: the name of its join; ``problems``: the directory of Parquet files, on this machine."""
+    """A report. ``join``: the name of its join; ``problems``: the directory of Parquet files, on this machine."""
 
     join: str
     problems: Path
@@ -42,7 +42,8 @@ class ReadReport:
 
 @dataclass(frozen=True, slots=True)
 class ProblemFilter:
-    """Empty members match everything. ``file``: a raw log or an output file, by its name or the end of its path."""
+    """Chooses findings. Empty members match everything. ``file``: name, or end of the path, of a raw log or output
+    file."""
 
     classes: Collection[str] = ()
     file: str = ""
@@ -56,7 +57,7 @@ class ProblemFilter:
         )
 
     def _in_file(self, row: dict[str, Any]) -> bool:
-        """True if a finding or its evidence names ``file``. Only the evidence has the places of all records."""
+        """True if a finding or its evidence names ``file``. Only the evidence names the places of all records."""
         name = self.file.removesuffix(".gz")
         own = (row["output_file"], row["log"])
         return any(each == name or (each or "").endswith(f"/{name}") for each in own) or f"{name}:" in row["evidence"]
@@ -78,8 +79,8 @@ def _read(named: Path, local: Path) -> ReadReport:
 
 
 def read_verdict(disk: Disk, report: Path, kind: type[V], named: Path | None = None) -> tuple[bytes, V]:
-    """The verdict of a report, raw and decoded. ``named``: the report's name in errors, if not ``report``. Raises
-    ReportRefused."""
+    """Reads the verdict of a report. Returns it raw and decoded. ``named``: the report's name in errors, if not
+    ``report``. Raises ReportRefused."""
     path = (named or report) / VERDICT_NAME
     try:
         data = disk.read(report / VERDICT_NAME)
@@ -91,13 +92,13 @@ def read_verdict(disk: Disk, report: Path, kind: type[V], named: Path | None = N
 
 
 def rows(report: ReadReport, wanted: ProblemFilter) -> Iterator[dict[str, Any]]:
-    """The columns of PROBLEM, in the order of the files. Raises ReportRefused."""
+    """Yields rows with the columns of PROBLEM, in the order of the files. Raises ReportRefused."""
     for batch in record_batches(report.problems, ROWS, COLUMNS):
         yield from filter(wanted.takes, batch.to_pylist())
 
 
 def record_batches(root: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Batches of all Parquet files below ``root`` that Spark would read, in order of their names. Raises
+    """Yields batches of all Parquet files below ``root`` that Spark would read, in order of their names. Raises
     ReportRefused."""
     paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
     for path in paths:
@@ -110,7 +111,7 @@ def record_batches(root: Path, rows: int, columns: Sequence[str]) -> Iterator[pa
 
 
 def _hidden(path: Path) -> bool:
-    """True if Spark itself skips the file."""
+    """True if Spark would skip the file."""
     return any(part.startswith(("_", ".")) for part in path.parts)
 
 

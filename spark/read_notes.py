@@ -1,4 +1,4 @@
-"""The notes that tasks take of the slices of logs they read. Needs no pyspark."""
+"""Notes that tasks make about the log slices they read. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from photon.spark.key_filter import Hours
 
 
 class ReadNote(msgspec.Struct, kw_only=True):
-    """A slice of a log, as read."""
+    """A note about a slice of a log that was read."""
 
     what: str
     datacentre: str
@@ -36,7 +36,7 @@ class ReadNote(msgspec.Struct, kw_only=True):
     def add(self, times: I64, ends: I64, since: int) -> None:
         """Adds records.
 
-        ``ends``: their ends, without line ends. Records that did not end within ``since`` bytes are fresh.
+        ``ends``: offsets of the records' ends, without line ends. Records that end at ``since`` or later are fresh.
         """
         self.first_ns, self.last_ns = _wider(self.first_ns, self.last_ns, times)
         fresh = times[np.asarray(ends) >= since]
@@ -51,7 +51,7 @@ def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int |
 
 
 def note_down(accumulator: Any, note: ReadNote) -> None:
-    """Sends the note. Call it in a task, once the slice was read to its end."""
+    """Sends the note. Call it in a task once the slice has been read to its end."""
     if accumulator is not None:
         accumulator.add([msgspec.msgpack.encode(note)])
 
@@ -59,8 +59,8 @@ def note_down(accumulator: Any, note: ReadNote) -> None:
 def hours_of_logs(
     notes: Iterable[ReadNote], *, fresh: bool = False
 ) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
-    """Returns (side, datacentre, identity) -> first and last hour of a log's events, and True if it could be read to
-    its end; only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
+    """Returns for each log (side, datacentre, identity) the first and last hour of its events, and True if it could
+    be read to its end. Logs with unread slices are left out. ``fresh``: hours of fresh records only."""
     logs: dict[tuple[str, str, str], list[ReadNote]] = {}
     for note in notes:
         logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)

@@ -1,8 +1,8 @@
-"""Columns of the data between the steps of a Spark job. A column name means the same everywhere.
+"""The columns of the data passed between steps of a Spark job. A column name has the same meaning everywhere.
 
-Written as Spark's DDL, so that this module needs no pyspark. Times are int64 nanoseconds UTC, ``hour`` is whole hours
-since 1970 of the event time, digests have 16 bytes, tokens are 16 hex digits as in the output, offsets are
-uncompressed bytes. ``log`` is a file's name relative to its log directory without a compression suffix.
+They are written as Spark's DDL, so that this module needs no pyspark. Times are int64 nanoseconds UTC, ``hour`` is
+the event time in whole hours since 1970, digests have 16 bytes, tokens are 16 hex digits as in the output, offsets
+are uncompressed bytes. ``log`` is a file's name relative to its log directory without a compression suffix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark session for Photon's jobs: an existing one, or a new one with suitable settings."""
+"""Finds the active Spark session for Photon's jobs, or makes one with suitable settings."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class SparkMissing(PhotonError):
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns the active session, or a new one at ``master`` (``None`` means that of ``settings``, else
-    spark-submit's, else ``local[*]``), able to run Photon's code on its executors. ``settings`` are Spark's own.
-    Raises SparkMissing, and WorkerPythonWrong if the executors' Python cannot run it."""
+    """Returns the active session, or makes one at ``master`` (default: the one in ``settings``, spark-submit's, or
+    ``local[*]``). Its executors can run Photon's code. ``settings``: Spark's settings. Raises SparkMissing, and
+    WorkerPythonWrong if the executors' Python cannot run it."""
     check_present()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -141,8 +141,8 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Returns one line for an error that was raised through Spark: a full disk, too little memory, a file, an error
-    of Photon, or one of Spark; `None` means that it is not from Spark."""
+    """Describes an error raised through Spark in one line: a full disk, too little memory, a file, an error of Photon
+    or of Spark. ``None`` means that the error is not from Spark."""
     try:
         lines = [line.strip() for line in str(error).splitlines()]  # str() calls Java
     except OSError:
@@ -167,7 +167,7 @@ def said_by_spark(error: Exception) -> str | None:
 
 
 def _full(lines: Sequence[str]) -> str:
-    """Tells which disk is full, from the file in Spark's error or in a task's."""
+    """Tells which disk is full, by the file named in the error of Spark or of a task."""
     named = next((found[1] or found[2] for line in lines if (found := WRITTEN.search(line))), None)
     if named is None:
         return (
@@ -177,7 +177,7 @@ def _full(lines: Sequence[str]) -> str:
 
 
 def check_present() -> None:
-    """Raises SparkMissing unless pyspark (with pyarrow) and Java are there."""
+    """Raises SparkMissing unless pyspark (with pyarrow) and Java are installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         raise SparkMissing(f"{', '.join(missing)}: not installed; pip install 'photon-join[spark]'")
@@ -191,7 +191,7 @@ def check_present() -> None:
 
 
 def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Settings of a new session: spark-submit overrides our defaults, ``settings`` override both."""
+    """Returns the settings of a new session: spark-submit's override our defaults, ``settings`` override both."""
     submitted = _submitted()
     defaults = SETTINGS | _local_defaults(master, submitted)
     wanted = {name: value for name, value in defaults.items() if name not in submitted} | dict(settings)
@@ -208,14 +208,15 @@ def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) ->
 
 
 def _is_submitted() -> bool:
-    """True if a Java process is running: started by spark-submit, or by an earlier session of this process."""
+    """True if Spark's Java process is already running, started by spark-submit or an earlier session of this
+    process."""
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
 
 
 def _submitted() -> Mapping[str, str]:
-    """Settings that spark-submit, or a surrounding Spark, has given already."""
+    """Returns the settings given by spark-submit, or by a surrounding Spark."""
     from pyspark import SparkConf, SparkContext
 
     context = SparkContext._active_spark_context

@@ -1,7 +1,7 @@
-"""An adapter as plain data, rebuilt in another process from the same settings and the same files.
+"""Sends an adapter to another process as plain data, from which it is rebuilt with the same settings and files.
 
-Spark's executors need not see the deployment's directory: the file of a one-file adapter with its ``data_files``, and
-the descriptors of protobuf logs, travel with the settings that name them.
+Spark's executors need no access to the deployment's directory: the file of a one-file adapter with its
+``data_files``, and the descriptors of protobuf logs, are sent with the settings that name them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIDES = ("primary", "foreign")
 
 
 class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The adapter settings of a join's table. Paths in it are names of ``files``."""
+    """The adapter settings of a join's table. Paths in the settings are names in ``files``."""
 
     join: str
     adapter: str | None = None
@@ -45,7 +45,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adapter_spec(name: str, join: Join, base: Path, limits: Limits) -> AdapterSpec:
-    """The spec of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
+    """Returns the spec of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
     files: dict[str, bytes] = {}
     adapter = join.adapter
     if adapter is not None and NAME.fullmatch(adapter) is None:
@@ -74,7 +74,7 @@ def adapter_spec(name: str, join: Join, base: Path, limits: Limits) -> AdapterSp
     )
     if decoded(encoded(spec)) != spec:
         where = f"join.{name}.options"
-        raise UsageError(f"{where}: has a value that is not JSON; use texts, numbers, lists and tables")
+        raise UsageError(f"{where}: has a value that is not JSON; use strings, numbers, lists and tables")
     return spec
 
 
@@ -91,11 +91,12 @@ def _with_files(
 
 
 def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
-    """Adds a file; its name in the spec keeps the last part, which names an adapter's module."""
+    """Adds a file and returns its name in the spec, which keeps the path's last part, as that names an adapter's
+    module."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); the join's settings name it") from None
+        raise UsageError(f"{path}: is named in the join's settings, but cannot be read ({error.strerror})") from None
     if len(data) > SOURCE_BYTES_MAX:
         raise UsageError(f"{path}: is larger than {SOURCE_BYTES_MAX} bytes")
     name = name or f"{len(files)}/{path.name}"
@@ -104,7 +105,7 @@ def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
 
 
 def _take_data(adapter: str, base: Path, directory: Path, files: dict[str, bytes]) -> None:
-    """Adds the class's data files below ``directory``, which holds its own file."""
+    """Adds the adapter class's data files. Their names in the spec are below ``directory``, next to its own file."""
     file, _, class_name = adapter.rpartition(":")
     for name in adapter_class_of(adapter, base).data_files:
         if Path(name).name != name:
@@ -125,7 +126,7 @@ def decoded(data: bytes) -> AdapterSpec:
 
 
 def made(spec: AdapterSpec, directory: Path) -> Adapter:
-    """The adapter, with its files written below ``directory``. Once per process and spec. Raises AdapterError,
+    """Makes the adapter, once per process and spec, with its files written below ``directory``. Raises AdapterError,
     OSError."""
     return _made(encoded(spec), directory)
 

@@ -1,4 +1,4 @@
-"""Photon's own code on executors that do not have it: the installed package as a zip, sent with the application.
+"""Ships Photon's own code to executors that lack it: the installed package as a zip, sent with the application.
 
 Python cannot import from a wheel that ``addPyFile`` ships under its own name, but can from a zip. The zip has Python
 sources and their compiled form; libraries with compiled parts that Photon needs must be installed
@@ -30,13 +30,14 @@ SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", "
 
 
 class ShippingFailed(PhotonError):
-    """The package cannot be put together. The message is one line."""
+    """The package cannot be built. The message is one line."""
 
 
 def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool = False) -> None:
-    """Sends this Photon, and the user's Python files, to the executors of an application; once.
+    """Sends this Photon and the user's Python files to an application's executors, once per application.
 
-    ``everywhere``: also to executors on this machine, whose Python is known to lack it. Raises ShippingFailed.
+    ``everywhere``: also to executors on this machine, because their Python is known to lack Photon. Raises
+    ShippingFailed.
     """
     context = spark.sparkContext
     remote = everywhere or not _same_process(context.master or "local")
@@ -56,12 +57,12 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool
 
 
 def _same_process(master: str) -> bool:
-    """True for ``local`` masters: executors run next to the driver, with its Python and its path."""
+    """True for ``local`` masters, whose executors run with the driver's Python and path."""
     return master == "local" or master.startswith("local[")
 
 
 def package_zip(directory: Path) -> Path:
-    """``photon-VERSION-HASH.zip`` with the package ``photon`` as it is installed; same sources, same name.
+    """Makes ``photon-VERSION-HASH.zip`` of the installed package ``photon``; the same sources give the same name.
 
     Raises ShippingFailed.
     """
@@ -84,8 +85,8 @@ def package_zip(directory: Path) -> Path:
 
 
 def _compiled(path: Path, source: bytes) -> bytes | None:
-    """Returns the compiled form of a module that was imported here. With sources alone, every Python process of Spark
-    would compile a hundred modules. Other versions of Python ignore it."""
+    """Returns the compiled form of a module that was imported here. Without it, every Python process of Spark would
+    compile a hundred modules. Other versions of Python ignore it."""
     try:
         code, stat = Path(cache_from_source(path)).read_bytes(), path.stat()
     except (OSError, NotImplementedError):

@@ -1,6 +1,6 @@
-"""The locations of a deployment's data, as plain data for Spark's jobs; needs no pyspark.
+"""Describes where a deployment's data is, as plain data for Spark's jobs; needs no pyspark.
 
-``join_source`` and the ``*_sources`` build them from a deployment file; they may also be written by hand.
+``join_source`` and the ``*_sources`` functions read the locations from a deployment file; callers may also give them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 
 class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The means to read a join's records, and the key of its digests."""
+    """Everything needed to read a join's records: its adapter, and the key of its digests."""
 
     join: str
     adapter: AdapterSpec
@@ -36,7 +36,7 @@ class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Event times from ``begin_ns`` on, before ``end_ns``; ``None`` means without bound."""
+    """Event times in [``begin_ns``, ``end_ns``); ``None`` means unbounded."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
@@ -47,11 +47,11 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
         return (times >= low) & ((times < self.end_ns) if self.end_ns is not None else True)
 
     def meets(self, first_ns: int, last_ns: int) -> bool:
-        """True if a time from ``first_ns`` to ``last_ns`` may be in the range."""
+        """True if the range has a time in [``first_ns``, ``last_ns``]."""
         return (self.begin_ns is None or last_ns >= self.begin_ns) and (self.end_ns is None or first_ns < self.end_ns)
 
     def wider(self, ns: int) -> TimeRange:
-        """The range extended by ``ns`` on both sides."""
+        """Returns the range extended by ``ns`` on both sides."""
         begin, end = self.begin_ns, self.end_ns
         return msgspec.structs.replace(
             self, begin_ns=None if begin is None else begin - ns, end_ns=None if end is None else end + ns
@@ -62,7 +62,7 @@ EVER = TimeRange()
 
 
 class LogSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Raw logs of one side in one datacentre."""
+    """The raw logs of one side in one datacentre."""
 
     datacentre: str
     directory: str
@@ -85,14 +85,14 @@ class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegistrySource(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory that ``photon registry backup`` has made."""
+    """A registry export: a directory that ``photon registry backup`` made."""
 
     directory: str
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSources:
-    """The sources of one join, over all datacentres (or the given ones), in the order of their names."""
+    """The sources of one join in all datacentres, or the given ones, ordered by datacentre name."""
 
     join: JoinSource
     foreign: list[LogSource]
@@ -171,7 +171,7 @@ def _absolute(base: Path, path: str) -> Path:
 
 
 def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading:
-    """Returns how the logs of a source are cut into records."""
+    """Returns the way in which a source's logs are cut into records."""
     return Reading(
         patterns=tuple(source.patterns),
         has_header=adapter.foreign_has_header if foreign else adapter.primary_has_header,

@@ -1,9 +1,9 @@
-"""The watermark in a stream's offset: that of the records read up to it, so a repeated batch has the same one.
+"""Carries in a stream's offset the watermark of the records before it, so that a repeated batch has the same one.
 
-Spark's sources cannot declare a watermark: Spark uses the largest value of a column, minus a delay. So ours is
-carried as a column that is the same in all rows of a batch, ``DELAY_MS`` later: with ``withWatermark("watermark", "1
-second")`` it becomes Spark's, and no record is late to Spark. A batch that moves the watermark has an extra row for
-it, so that time advances even without records.
+A Spark source cannot declare a watermark: Spark uses the largest value of a column, minus a delay. So all rows of a
+batch carry our watermark plus ``DELAY_MS`` in a column: with ``withWatermark("watermark", "1 second")`` it becomes
+Spark's watermark, and Spark considers no record late. A batch that moves the watermark has an extra row for it, so
+that time advances even without records.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ WHICH = ("exact", "percentile")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``time_ns``: ``None`` means that nothing is known yet. ``waiting``: events before ``time_ns`` that may still
-    come; zero with the exact watermark. ``exact_ns``: the exact watermark, also if the percentile is followed."""
+    """A watermark. ``time_ns``: ``None`` means that nothing is known yet. ``waiting``: events before ``time_ns`` that
+    may still come; zero with the exact watermark. ``exact_ns``: the exact watermark, even if the percentile is
+    used."""
 
     time_ns: int | None = None
     waiting: int = 0
@@ -33,7 +34,7 @@ class Mark:
 
     @property
     def ms(self) -> int:
-        """Spark's watermark, initially 0."""
+        """Spark's watermark in milliseconds, initially 0."""
         return max((self.time_ns or 0) // NS_PER_MS, 0)
 
     @property
@@ -42,7 +43,7 @@ class Mark:
         return (self.ms + DELAY_MS) * 1000
 
     def later(self, other: Mark) -> Mark:
-        """The later of both marks, as a watermark never goes back; ``other`` if their times are equal."""
+        """Returns the later of both marks, as a watermark never goes back; ``other`` if their times are equal."""
         return other if other.time_ns is not None and other.time_ns >= (self.time_ns or 0) else self
 
 
@@ -50,24 +51,24 @@ UNKNOWN = Mark()
 
 
 def least(marks: Iterable[Mark]) -> Mark:
-    """The lowest of all expected marks: an unknown one makes the result unknown."""
+    """Returns the lowest mark; if one is unknown, the result is unknown."""
     marks = list(marks)
     waiting = max((each.waiting for each in marks), default=0)  # each mark covers every event
     return Mark(lowest(each.time_ns for each in marks), waiting, lowest(each.exact_ns for each in marks))
 
 
 def lowest(times: Iterable[int | None]) -> int | None:
-    """The lowest time; ``None`` if any is unknown, or there are none."""
+    """Returns the lowest time; ``None`` if any time is unknown, or there are none."""
     times = list(times)
     known = [each for each in times if each is not None]
     return min(known) if known and len(known) == len(times) else None
 
 
 class SourceWatermarks:
-    """The watermarks of several outputs, for these kinds. For one reader, whose cursors do not go back."""
+    """The watermarks of several outputs for these kinds. Serves one reader, whose cursors must not go back."""
 
     def __init__(self, disk: Disk, states: Mapping[str, Path], kinds: Sequence[str], which: str) -> None:
-        """``states``: name -> the pipeline's state directory; ``which``: one of WHICH."""
+        """``states``: each output's state directory; ``which``: one of WHICH."""
         self._disk, self._states, self._kinds, self._exact = disk, states, kinds, which == "exact"
         self._heard: dict[str, PairsHeard] = {
             name: WatermarkTail(disk, state, kinds) for name, state in states.items()
@@ -75,13 +76,13 @@ class SourceWatermarks:
         self._marks = dict.fromkeys(states, UNKNOWN)
 
     def freeze(self) -> None:
-        """Ignores later journal entries. Raises OSError."""
+        """Ignores journal entries written after this call. Raises OSError."""
         for name, state in self._states.items():
             self._heard[name] = heard = PairsHeard(self._kinds)
             heard.add(pairs_of(read_journal(self._disk, state)))
 
     def at(self, cursors: Mapping[str, Cursor]) -> Mark:
-        """The watermark for a reader at these cursors. Raises OSError."""
+        """Returns the watermark for a reader at these cursors. Raises OSError."""
         for name, heard in self._heard.items():
             if (pair := heard.moved(cursors.get(name, Cursor()))) is not None:
                 self._marks[name] = self._marks[name].later(self._of(pair))

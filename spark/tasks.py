@@ -1,7 +1,7 @@
 """Distributes work from the driver to executors: each partition of a DataFrame processes one group.
 
-The tasks' data travels as bytes in a broadcast: it must not appear in the plan, the environment or the event log, as
-it may hold a deployment's key.
+Tasks get their data as bytes in a broadcast: it may hold a deployment's key, so it must not appear in the plan, the
+environment or the event log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAVES = 3  # partitions per core: later ones even out the load
 
 
 def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes], schema: str) -> DataFrame:
-    """A DataFrame with a partition for each group. A partition's rows depend only on its group."""
+    """Returns a DataFrame with a partition for each group. A partition's rows depend only on its group."""
     if not groups:
         return spark.createDataFrame([], schema)
     work = spark.sparkContext.broadcast((shared, list(groups)))
@@ -47,12 +47,12 @@ def partition_bytes(spark: SparkSession, total: int, wanted: int | None = None) 
 
 
 def fair_bytes(total: int, cores: int) -> int:
-    """Like ``partition_bytes``, for a given number of cores."""
+    """Returns the partition size for ``total`` bytes on this number of cores; see ``partition_bytes``."""
     return min(max(total // (max(cores, 1) * WAVES), PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
 
 def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
-    """Groups ``items``, which come with their sizes, in order into lists of about ``bytes_max``."""
+    """Groups ``items`` of (item, size), in order, into lists of about ``bytes_max`` bytes."""
     groups: list[list[T]] = []
     size = bytes_max
     for item, weight in items:
@@ -65,7 +65,8 @@ def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
 
 
 def task_directory() -> Path:
-    """A directory of this executor that is deleted with the application; outside Spark the temporary directory."""
+    """Returns a directory of this executor that is deleted with the application; outside Spark, the temporary
+    directory."""
     from pyspark import SparkContext, SparkFiles
 
     if SparkFiles._is_running_on_worker or SparkContext._active_spark_context is not None:

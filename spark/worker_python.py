@@ -1,5 +1,5 @@
-"""Checks whether Spark's Python workers can run Photon: before the first query, whose own failure comes late and says
-"Python worker failed to connect back"."""
+"""Checks, before the first query, whether Spark's Python workers can run Photon. The query itself would fail late,
+with "Python worker failed to connect back"."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class WorkerPythonWrong(PhotonError):
 def check(spark: SparkSession) -> bool:
     """True if Photon is installed in the workers' Python; if not, it must be shipped. Raises WorkerPythonWrong.
 
-    It checks this machine, where Spark plans a source, and with a non-local session also an executor, if one answers
-    within ``EXECUTORS_S``.
+    It checks this machine, where Spark plans sources, and for a session that is not local also an executor, if one
+    answers within ``EXECUTORS_S``.
     """
     context = spark.sparkContext
     python = context.pythonExec
@@ -58,7 +58,7 @@ def check(spark: SparkSession) -> bool:
 
 
 def refusal(python: str, why: str, *, local: bool) -> str:
-    """Returns one line with the problem and the setting to change."""
+    """Describes in one line the problem and the setting to change."""
     own = ".".join(map(str, sys.version_info[:2]))
     todo = f"set PYSPARK_PYTHON={sys.executable}"
     if not local:
@@ -79,7 +79,8 @@ def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
 
 
 def failure(error: Exception) -> str | None:
-    """The message of Photon's code on an executor, from Spark's error, in one line; ``None`` if there is none."""
+    """Extracts from Spark's error the message of Photon's code on an executor, in one line; ``None`` if there is
+    none."""
     text = str(error)
     if missing := _MISSING.search(text):
         return (

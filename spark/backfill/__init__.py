@@ -1,2 +1,2 @@
-"""Joins a historic range of the raw logs on Spark, parallel to the live pipeline (docs/spark.md, Backfill): the join
-of ``spark/pipeline`` with one plan, over primary records that are looked up in the logs."""
+"""Joins a past time range of the raw logs on Spark, in parallel with the live pipeline (docs/spark.md, Backfill).
+Uses the join of ``spark/pipeline``, but finds primary records in the logs instead of an event store."""

@@ -53,12 +53,12 @@ class RangeReader:
 
 
 class FoundPrimaries:
-    """The primary records of a part's keys, looked up as in an event store."""
+    """The primary records of a part's keys, with the look-ups of an event store."""
 
     def __init__(self, table: pa.Table | None) -> None:
-        """``table``: each key once, or once per requested ``event_time_ns``, with its
-        ``primaries``: structs of ``log``, ``offset``, ``header`` and ``record``, in file order; null if no record has
-        the key. ``None``: no key was searched."""
+        """``table``: each key once, or once per requested ``event_time_ns``, with its ``primaries``: structs of
+        ``log``, ``offset``, ``header`` and ``record``, in file order; null if no record has the key. ``None`` means
+        that no key was searched for."""
         self._rows: dict[tuple[bytes, int | None], int] = {}
         self._counts, self._records = np.zeros(0, np.int64), NO_RECORDS
         if table is None:
@@ -78,7 +78,7 @@ class FoundPrimaries:
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
     ) -> EventLookUps:
-        """Looks the keys up. Raises BackfillFailed if a key was not searched."""
+        """Looks up the keys. Raises BackfillFailed if a key was never searched for."""
         try:
             asked = zip(keys, repeat(None) if times is None else times, strict=False)
             rows = np.array([self._rows[each] for each in asked], np.intp)
@@ -99,7 +99,7 @@ class FoundPrimaries:
 
 
 def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
-    """The distinct files, and each row's index into them."""
+    """Returns the distinct files, and each row's index into them."""
     made: dict[tuple[str, bytes | None], int] = {}
     rows = zip(logs.to_pylist(), headers.to_pylist(), strict=True)
     index = np.array([made.setdefault(each, len(made)) for each in rows], np.uint32)
@@ -160,8 +160,8 @@ class FinalDecider:
 
 @dataclass(frozen=True, slots=True)
 class ComparedIds:
-    """Stands in for the registry for ids before its boundary, which can no longer be registered: ids in no output are
-    free, all others are taken."""
+    """Replaces the registry for ids older than its boundary, which can no longer be registered: an id that is in no
+    output is free, any other is taken."""
 
     registry: InsertsIds
     boundary_ns: int

@@ -1,13 +1,13 @@
-"""The driver of a backfill: the join's driver, for primary logs that have all been read. It does not use Spark, so
+"""The driver of a backfill: the join's driver, with all primary logs already read. It does not use Spark, so
 simulations run it unchanged.
 
-Batches are planned, done, committed and shown as in ``join.driver``: one batch, or more if a compressed log is too
-large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since below a URL
-any later driver rebuilds the log from them. Then, in this order:
+Batches are planned, done, committed and shown as in ``spark.pipeline.driver``: one batch, or more if a compressed log
+is too large for one, or was renamed before it was read. Their staged rows stay until everything is shown, since at a
+URL any later driver rebuilds the log from them. Then, in this order:
 
-finished   put if absent: from then on nothing is joined and no slot is opened
-clear      the tokens of all winners; readers see their lines (rule 8)
-tidy       staged files go
+finished   created if absent; after this nothing is joined and no slot is opened
+clear      clears the tokens of all winners, whose lines readers can see by now (rule 8)
+tidy       deletes the staged files
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClearsTokens(Protocol):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``finished``, next to the journal's directories."""
+    """The file ``finished``, next to the journal's directories."""
 
     counts: dict[str, int]  # events by verdict
     files: int
@@ -64,13 +64,13 @@ class BackfillDriver(Driver):
         """Does nothing; ``end`` tidies."""
 
     def _look(self) -> None:
-        """Does nothing: a backfill makes no watermark."""
+        """Does nothing: a backfill has no watermark."""
 
     def _check_state(self) -> None:
         try:
             super()._check_state()
         except FileNotFoundError:  # below a URL: it was replaced after this driver had seen it
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish") from None
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish") from None
 
     def end(self) -> None:
         """Closes all files permanently. Call it after the last ``step``. Raises BackfillFailed, OSError."""
@@ -78,14 +78,14 @@ class BackfillDriver(Driver):
         for log in self.logs.values():
             if not log.ended and log.identity not in listed:
                 raise BackfillFailed(
-                    f"{log.path}: was removed before it was read; put it back, and run the same command again"
+                    f"{log.path}: was removed before it was read; restore it and run the same command again"
                 )
         self._log.publish(now=None)
 
 
 def to_read(logs: Iterable[StandingLog], known: Mapping[str, LogAt], oldest_ns: int | None) -> list[StandingLog]:
-    """Returns the logs for the next batch: those not yet read to the end that they had when planned. ``oldest_ns``:
-    logs last written before this have no events of the range."""
+    """Returns the logs for the next batch: new ones, and those with unread bytes. ``oldest_ns``: new logs last
+    written before this time are skipped, as they hold no events of the range."""
     found = []
     for log in logs:
         at = known.get(log.identity)
@@ -101,7 +101,7 @@ def _damaged(path: Path, why: str) -> BackfillDamaged:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The last steps in order; if killed, the next run repeats them."""
+    """Runs a backfill's last steps in order. If the process is killed, the next run repeats them."""
 
     journal: Journal
     registry: ClearsTokens
@@ -114,8 +114,9 @@ class Completion:
         return read_versioned(self.journal.disk, self._mark, Finished, _damaged)
 
     async def __call__(self, join: Callable[[], Awaitable[Finished]]) -> tuple[Finished, int]:
-        """Runs the steps; also returns the number of cleared ids. ``join``: runs all batches, and returns once
-        readers see everything. Raises BackfillFailed, BackfillDamaged, JournalDamaged, StagingDamaged, OSError."""
+        """Runs the steps. Returns the content of ``finished`` and the number of ids cleared. ``join``: runs all
+        batches, and returns once readers see everything. Raises BackfillFailed, BackfillDamaged, JournalDamaged,
+        StagingDamaged, OSError."""
         if (result := self.finished()) is None:
             result = await join()
             await self.pause(0.0)
@@ -158,7 +159,7 @@ class Completion:
             answers = await self.registry.clear(digests, ids.times[some], tokens, timeout=CLEAR_S)
             if refused := int((answers == Answer.REFUSED).sum()):
                 raise BackfillFailed(
-                    f"{self.journal.directory}: {refused} published ids are not this backfill's in the registry; "
+                    f"{self.journal.directory}: {refused} published ids are not registered to this backfill; "
                     "keep the output and run photon spark verify over the range"
                 )
             unknown = some[answers == Answer.UNKNOWN]

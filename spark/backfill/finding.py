@@ -1,5 +1,5 @@
-"""Finds the primary records that a batch's events may join, and the events before the registry's boundary that no
-output has: a file for each part."""
+"""Finds the primary records that a batch's events may join, and the ids before the registry's boundary that are in no
+output. Writes one file per part."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ Report = Callable[[str], None]
 def primaries(
     spark: SparkSession, work: PartsToDo, parts: Sequence[int], primary: LogSource, report: Report
 ) -> Found:
-    """Returns for each key of these parts its first record in (log name without rotation suffix, identity, offset),
-    or all; records with keys that no event names are dropped on reading."""
+    """Finds the primary records of each key in these parts: all, or the first by (log name without rotation suffix,
+    identity, offset). Records with keys that no event names are dropped on reading."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -74,11 +74,11 @@ def primaries(
 
 
 def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSource]) -> Found:
-    """Returns digests before the boundary that are neither in the registry nor in any output, each in one part. Such
-    ids can no longer be registered, so nothing else can write a record for them. Ids that are registered and wait for
-    their slot, or were given back, are still in the registry and left alone. The registry is asked first (the answer
-    is kept in files), the outputs are read afterwards (rule 15), and only the first result counts (``run``). Raises
-    BackfillFailed if a line of an output cannot be read, as it may belong to any event.
+    """Finds the digests before the boundary that are neither in the registry nor in any output; each goes to one
+    part. Such ids can no longer be registered, so nothing else can write a record for them. Ids that are registered
+    but not yet written, or were given back, are still in the registry and left alone. The registry is asked first
+    (its answer is kept in files), the outputs are read afterwards (rule 15), and later runs use the first result
+    (``run``). Raises BackfillFailed if a line of an output cannot be read, as it may belong to any event.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,5 +1,5 @@
-"""Records the job of a backfill, and where a deployment's verification finds its output. A backfill's output is laid
-out and read like that of ``photon join``: files of its slot, and the state in ``.photon``.
+"""Records a backfill's job, and its output's location for the deployment's verification. A backfill's output has the
+layout of a ``photon join`` output: the files of its slot, and the state in ``.photon``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BackfillPaths(NamedTuple):
 
 
 def read_job(disk: Disk, path: Path) -> BackfillJob | None:
-    """Returns `None` for a new output. Raises BackfillDamaged."""
+    """Reads the job; ``None`` if the output is new. Raises BackfillDamaged."""
     return read_versioned(disk, path, BackfillJob, _damaged)
 
 
@@ -71,7 +71,7 @@ def _damaged(path: Path, why: str) -> BackfillDamaged:
 
 
 def begun(disk: Disk, paths: BackfillPaths, wanted: BackfillJob) -> BackfillJob:
-    """Returns the job of this output: the recorded one, or ``wanted``, which is then recorded. Raises UsageError."""
+    """Returns this output's recorded job. If there is none, records ``wanted``. Raises UsageError if they differ."""
     known = read_job(disk, paths.job)
     if known is None:
         if disk.names(paths.output) if isinstance(paths.output, ObjectPath) else disk.names(paths.state / "slots"):
@@ -102,7 +102,7 @@ class KnownBackfill(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
-    """Records the backfill durably, before it registers anything."""
+    """Records the backfill durably. Call it before the backfill registers anything."""
     disk.make_dir(base / DIRECTORY)
     known = KnownBackfill(str(output), job)
     disk.replace(base / DIRECTORY / f"{job.slot}.json", msgspec.json.encode(known) + b"\n")
@@ -125,10 +125,11 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
 
 
 def source_of(disk: Disk, output: Path, join: str) -> OutputSource:
-    """Returns the output as a source of lines. Raises BackfillDamaged, UsageError if it has no such backfill."""
+    """Returns the output as a source of lines. Raises BackfillDamaged, UsageError if it has no backfill of this
+    join."""
     paths = BackfillPaths(output.absolute())
     job = read_job(disk, paths.job)
     if job is None or job.join != join:
-        raise UsageError(f"--backfill {output}: has no backfill of join {join}; name its output directory")
+        raise UsageError(f"--backfill {output}: holds no backfill of join {join}; name a backfill's output directory")
     state = "" if isinstance(paths.output, ObjectPath) else str(paths.state)
     return OutputSource(datacentre=job.datacentre, output=str(paths.output), state=state)

@@ -1,4 +1,4 @@
-"""Finds how far back the registry remembers, by look-ups: below its boundary no id can be registered."""
+"""Finds the registry's boundary by look-ups. Ids with earlier event times can no longer be registered."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RegistrySilent(PhotonError):
 
 
 async def boundary_in(registry: RegistryLookUps, from_ns: int, to_ns: int, *, of_all: bool = False) -> int | None:
-    """The first time in [from, to] at which ids can be registered, to PRECISION_NS; ``None`` means not even at
-    ``to``.
+    """Returns the first time in [``from_ns``, ``to_ns``] at which ids can be registered, accurate to PRECISION_NS;
+    ``None`` if there is none.
 
-    With several shards the latest boundary counts; with ``of_all`` the earliest, below which no shard accepts an id.
-    Raises RegistrySilent.
+    If the shards' boundaries differ, finds the latest one; with ``of_all``, the earliest, before which no shard
+    accepts an id. Raises RegistrySilent.
     """
     if not await _below(registry, from_ns, of_all):
         return from_ns

@@ -1,4 +1,4 @@
-"""A backfill from start to end: the driver's steps around Spark's jobs."""
+"""Runs a backfill from start to end: the driver's steps and Spark's jobs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The result of the backfill, and this run's part in it."""
+    """The result of the backfill, and this run's share of the work."""
 
     slot: str
     result: Finished
@@ -82,7 +82,7 @@ class BackfillOutcome:
 
 @dataclass
 class Backfill:
-    """One run. May be killed at any moment, and another one started."""
+    """One run of a backfill. It may be killed at any moment; a new run continues."""
 
     spark: Callable[[], SparkSession]
     plan: BackfillPlan
@@ -116,7 +116,7 @@ class Backfill:
 
     @contextmanager
     def _output(self) -> Iterator[OutputPlace]:
-        """Yields the directory of the log. For a URL, it is made here from the journal, and copied once complete."""
+        """Yields the output directory. For a URL, that is a temporary directory, copied to the URL once complete."""
         paths = self.plan.paths
         if not isinstance(paths.output, ObjectPath):
             yield OutputPlace(paths.output, paths.state)
@@ -210,27 +210,27 @@ class Backfill:
 
 @contextmanager
 def alone(paths: BackfillPaths) -> Iterator[None]:
-    """Locks the output. Raises UsageError while another driver works on it. On NFS the lock needs version 4. Below a
-    URL two drivers may run: the newer one is recognised by its incarnation, and the older one ends."""
+    """Locks the output. Raises UsageError if another driver is using it. On NFS the lock needs version 4. At a URL
+    there is no lock: of two drivers, the older one finds a newer incarnation, and ends."""
     if isinstance(paths.output, ObjectPath):
         with told(paths.output):
             try:
                 yield
             except ObjectChanged:
-                raise BackfillFailed(f"{paths.output}: another photon spark backfill works on it") from None
+                raise BackfillFailed(f"{paths.output}: another photon spark backfill is using it") from None
         return
     paths.state.mkdir(parents=True, exist_ok=True)
-    busy = f"{paths.output}: another photon spark backfill works on it; wait until it ends"
+    busy = f"{paths.output}: another photon spark backfill is using it; wait until it ends"
     with file_lock.alone(paths.state / LOCK_NAME, busy):
         yield
 
 
 def check_output(output: Path) -> None:
-    """The output must be a path of a local or mounted file system, or a URL. Raises UsageError."""
+    """Raises UsageError if ``output`` is neither a path on a local or mounted file system nor a URL."""
     if isinstance(output, ObjectPath):
         return
     if "://" in str(output) or ":/" in str(output):
         raise UsageError(
-            f"--output {output}: Hadoop file systems are not supported; name a directory that driver and executors "
-            "have mounted, or a URL of an object store"
+            f"--output {output}: Hadoop file systems are not supported; name a directory mounted on the driver and "
+            "all executors, or a URL of an object store"
         )

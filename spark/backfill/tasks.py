@@ -1,4 +1,4 @@
-"""The executors' side of a backfill: the primary records of its parts, and the parts themselves."""
+"""The executors' side of a backfill: finds the primary records of parts, and joins the parts."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class BackfillPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_compared(self) -> bool:
-        """True if some of the range lies before the boundary."""
+        """True if part of the range is before the registry's boundary."""
         return self.foreign.window.begin_ns is not None and self.boundary_ns > self.foreign.window.begin_ns
 
     def found(self, name: str) -> Path:
-        """The path of a file in ``found``."""
+        """Returns the path of a file in the directory ``found``."""
         return placed(Path(), self.journal) / FOUND / name
 
 
@@ -150,12 +150,13 @@ def _decider(work: PartsToDo, number: int, adapter: Adapter, disk: Disk) -> Fina
 
 # -- what parts read ---------------------------------------------------------------------------------------------
 def keys_of(spark: SparkSession, work: PartsToDo, parts: Sequence[int]) -> DataFrame:
-    """Returns KEYS: each key of a part's events once, without a time; for ``match = "latest"``, once per time."""
+    """Returns KEYS: the distinct keys of each part's events, without times; for ``match = "latest"``, each key and
+    time."""
     return frame(spark, _keys, msgspec.msgpack.encode(work), [b"%d" % part for part in parts], KEYS)
 
 
 def ids_below(spark: SparkSession, work: PartsToDo) -> DataFrame:
-    """IDS of the events before the boundary."""
+    """Returns IDS: the ids of the events before the boundary."""
     return frame(spark, _ids, msgspec.msgpack.encode(work), [b"%d" % n for n in range(len(work.plan.parts))], IDS)
 
 
@@ -189,7 +190,7 @@ def _ids(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 # -- files of parts ----------------------------------------------------------------------------------------------
 def written(rows: DataFrame, place: BackfillPlace, batch: int, parts: int) -> Found:
-    """Writes the rows of each ``part`` as one file. A part without rows has none."""
+    """Writes the rows of each ``part`` to one file. A part without rows gets no file."""
     spark = rows.sparkSession
     shared = spark.sparkContext.broadcast(msgspec.msgpack.encode((place, batch)))
 
@@ -221,7 +222,7 @@ def _write(place: BackfillPlace, batch: int, batches: Iterator[pa.RecordBatch]) 
 
 
 def _by_part(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cuts rows in the order of their parts."""
+    """Splits rows, sorted by part, into one batch per part."""
     parts = rows.column(0).to_numpy()
     starts = np.flatnonzero(np.diff(parts, prepend=-1)).tolist()
     for begin, end in zip(starts, [*starts, len(parts)][1:], strict=True):
@@ -229,7 +230,7 @@ def _by_part(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def read_table(disk: Disk, path: Path) -> pa.Table:
-    """Reads a file that ``written`` made."""
+    """Reads a file that ``written`` wrote."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(disk.read(path))) as reader:

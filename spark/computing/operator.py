@@ -1,7 +1,7 @@
-"""One computation as an operator of ``transformWithState``: the work of ``Stage``, with Spark's state as its store.
+"""Runs one computation as an operator of ``transformWithState``: a ``Stage`` with Spark's state as its store.
 
-A key has one row in Spark's state, as in any store, with the time of its next timer, and one Spark timer, which wakes
-it no later than that. The row has the due timers, so waking too early is harmless.
+As in any store, a key has one row, which holds its timers and the time of the next one. A single Spark timer wakes
+the key at that time or earlier; since the row tells which timers are due, waking too early is harmless.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Nothing:
 
 
 class _OfKey(_Nothing):
-    """The set-aside records and entries of Spark's current key, whose row is in the stage's cache already."""
+    """The set-aside records and entries of Spark's current key, whose row is already in the stage's cache."""
 
     def __init__(self, aside: Any) -> None:
         self.rows = aside
@@ -92,7 +92,7 @@ class _OfKey(_Nothing):
 
 
 def guard_of(computation: Computation) -> guarding.Guard:
-    """Returns a guard with a time limit, which needs the main thread; Spark's workers run in it."""
+    """Returns a guard with a time limit. It works only in the main thread, in which Spark's workers run."""
     if threading.current_thread() is not threading.main_thread():
         return guarding.Unguarded(computation)
     return Watched(computation)
@@ -122,7 +122,7 @@ class Operator(StatefulProcessor):
 
     def _begin(self, rows: Sequence[SparkRow], values: TimerValues) -> None:
         """Begins a batch with ``rows``, the rows of a marker's key. Raises ComputingError if Spark's watermark
-        differs from the marker's: rows would run at a wrong time."""
+        differs from the marker's: rows would run at the wrong time."""
         (marker,) = [marker_of(row.items) for row in rows if row.to == MARKER]
         self._spark_ms = values.getCurrentWatermarkInMs()
         if marker.spark_ms != self._spark_ms:
@@ -176,7 +176,7 @@ class Operator(StatefulProcessor):
     ) -> Iterator[SparkRow]:
         if not self._said:
             raise ComputingError(
-                "a batch arrived without its watermark: spark.sql.streaming.noDataMicroBatches.enabled"
+                "a batch came without a watermark: spark.sql.streaming.noDataMicroBatches.enabled must be false"
             )
         expired_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield from self._run(key[0].removeprefix(KEY_PREFIX), [], timerValues, expired_ms)
@@ -191,7 +191,7 @@ class Operator(StatefulProcessor):
     def _run(
         self, key: str, records: Sequence[Taken], values: TimerValues, expired_ms: int | None = None
     ) -> Iterator[SparkRow]:
-        """Runs records at the previous watermark; then the watermark moves."""
+        """Runs records at the previous watermark, then moves the watermark and fires due timers."""
         stage = self._stage
         kept = self._row.get()
         data, event_ns, wake, run, aside = (None, None, None, "", 0) if kept is None else kept

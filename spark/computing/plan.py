@@ -1,4 +1,4 @@
-"""The plain data that driver and executors of a query share, and the form of its rows."""
+"""Plain data that a query's driver and executors share, and the format of its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDED_MS = ENDED_NS // NS_PER_MS
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """A place where a stream of the topology is read."""
+    """A place from which a stream of the topology is read."""
 
     stream: str
     place: str
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """A batch's marker. After the batch's records the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
+    """A batch's marker. ``mark_ns``: the watermark after the batch's records; ``spark_ms``: Spark's own watermark."""
 
     mark_ns: int
     waiting: int
@@ -81,7 +81,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
-    """``value``: a line of JSON if the stream is from outside, else msgpack."""
+    """A record. ``value``: a line of JSON if the stream comes from outside the topology, otherwise msgpack."""
 
     time_ns: int
     stream: str
@@ -96,7 +96,7 @@ aside_of = msgspec.msgpack.Decoder(tuple[int, int]).decode  # of an ASIDE row: c
 
 
 def watermark_ns(time_ns: int | None) -> int:
-    """The engine's watermark in whole milliseconds; unknown before Spark's first one."""
+    """Returns the watermark rounded down to milliseconds; NEVER_NS if it is unknown."""
     ms = (time_ns or 0) // NS_PER_MS
     if ms <= 0:
         return NEVER_NS
@@ -104,7 +104,8 @@ def watermark_ns(time_ns: int | None) -> int:
 
 
 def wake_ms(time_ns: int, now_ms: int) -> int:
-    """Time to wake a key whose next timer is at ``time_ns``: after ``now_ms``, as Spark refuses the past."""
+    """Returns when to wake a key whose next timer is at ``time_ns``: after ``now_ms``, as Spark refuses past
+    times."""
     return max(min(-(-time_ns // NS_PER_MS), ENDED_MS), now_ms + 1)
 
 
@@ -136,17 +137,17 @@ def topology_of(file: str, text: bytes) -> Topology:
 
 # -- refusals ------------------------------------------------------------------------------------------------------
 def refusals(topology: Topology) -> Iterator[str]:
-    """Reasons why the topology cannot run on Spark, a line each."""
+    """Yields the reasons why the topology cannot run on Spark, one line each."""
     parts = topology.checked()
     for part in parts:
         who, computation = f"computation {part.name}", part.computation
         if _calls(type(computation), "set_wall_timer"):
-            both = "both kinds of timers" if _calls(type(computation), "set_timer") else "timers of the wall clock"
-            yield f"{who}: has {both}, but on Spark there are only watermark timers"
+            both = "both kinds of timers" if _calls(type(computation), "set_timer") else "wall-clock timers"
+            yield f"{who}: has {both}, but Spark supports only watermark timers"
         if computation.idempotent:
-            yield f"{who}: has weak (idempotent) productions, but on Spark none leaves a batch before its commit"
+            yield f"{who}: has weak (idempotent) productions, but on Spark nothing is published before the commit"
         if not computation.dedup:
-            yield f"{who}: has dedup = False, but Spark processes batches as a whole"
+            yield f"{who}: has dedup = False, but on Spark repeated records are always dropped"
     if parts and len({part.exact for part in parts}) > 1:
         one, other = (next(p.name for p in parts if p.exact is exact) for exact in (True, False))
         yield (
@@ -154,7 +155,7 @@ def refusals(topology: Topology) -> Iterator[str]:
             "only one watermark: use two topologies"
         )
     if topology.limits.skew_ns is not None:
-        yield f"topology {topology.name}: has skew_ns, but a batch on Spark reads all sources equally"
+        yield f"topology {topology.name}: has skew_ns, which Spark does not support: it reads all sources equally"
 
 
 def _calls(kind: type[Computation], name: str) -> bool:
@@ -170,12 +171,12 @@ def _calls(kind: type[Computation], name: str) -> bool:
 
 
 def number_of(topology: Topology) -> dict[str, int]:
-    """Computation -> its operator's number."""
+    """Maps each computation to the number of its operator."""
     return {part.name: number for number, part in enumerate(topology.checked())}
 
 
 def added(aside: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The numbers put aside after these changes, by computation."""
+    """Returns how many records each computation has set aside after these changes."""
     found = dict(aside)
     for number, change in changes:
         found[number] = found.get(number, 0) + change
@@ -183,7 +184,7 @@ def added(aside: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> dict[
 
 
 def before(topology: Topology, number: int) -> frozenset[int]:
-    """The computations whose productions may reach this one, directly or not."""
+    """Returns the computations whose productions may reach this one, directly or indirectly."""
     parts, found = topology.checked(), set[int]()
     wanted = set(parts[number].inputs)
     for each in reversed(range(number)):  # producers come before consumers

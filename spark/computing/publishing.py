@@ -1,19 +1,19 @@
-"""A batch's productions for published streams: staged with it, published once Spark has committed it.
+"""Stages a batch's productions for published streams, and publishes them once Spark has committed the batch.
 
 ``staged/`` in the state has the productions of unpublished batches::
 
-    parts/ID           items as messages to PUBLISHED have them, each message preceded by its length (4 bytes)
+    parts/ID           items in the format of messages to PUBLISHED, each message preceded by its length (4 bytes)
     17.json            the parts of batch 17, written once all exist
 
-Tasks write parts under names of their own, so parts left, or still being written, by a repeated or abandoned task
-belong to no batch. Repeating a batch replaces its file. Spark commits a batch once it is staged; then it is never
-repeated, and is published: appended to the files of one slot for each stream by ``photon.computing.publisher``, whose
-items are numbered by batch and place in it. Numbers published before are dropped there, so after a kill in between
-the next process publishes the rest.
+Tasks write parts under unique names, so parts that a repeated or abandoned task has left or still writes belong to no
+batch. Repeating a batch replaces its file. Spark commits a batch once it is staged; then it is never repeated, and is
+published: appended to the files of one slot for each stream by ``photon.computing.publisher``, which numbers items by
+batch and place, and drops those published before. So if a process is killed while publishing, the next one publishes
+the rest.
 
-There is one driver: the run holds the state's lock; its Java process, which briefly outlives a killed driver, holds
-another; publishers hold those of their streams. ``shown.json`` has the last number of each directory (which
-reveals published files older than the state), and the watermarks of the streams.
+Only one driver can run: it locks the state; its Java process, which briefly outlives a killed driver, holds a second
+lock; and each publisher locks its stream. ``shown.json`` has the last number published in each directory (which
+reveals published files older than the state), and the streams' watermarks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _damaged(path: Path, why: str) -> ComputingError:
 
 def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None], marker: str) -> None:
     """Runs the batch: all its productions are staged when this returns. ``tell`` receives faults of user code;
-    ``marker``: one of the markers' keys, all of which have the same rows."""
+    ``marker``: the key of any marker, as all have the same rows."""
     directory = str(staged / "parts")
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,7 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 class Publishing:
-    """Publishes all streams of a topology. One thread at a time."""
+    """Publishes all streams of a topology. Use it from one thread at a time."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Publishing:
         id: str,
         topology: Topology,
     ) -> None:
-        """``published``: stream -> directory; ``id``: that of the state.
+        """``published``: stream -> directory; ``id``: the state's id.
 
         Raises UsageError, PublishedDamaged, OSError.
         """
@@ -183,7 +183,7 @@ class Publishing:
 
     def publish(self) -> bool:
         """Publishes the staged items of committed batches. Returns True if there were any. Raises OSError,
-        PhotonError; the process must end then."""
+        PhotonError, after which the process must end."""
         if not (staged := _numbers(self.staged, ".json")):
             return False
         last = self.committed()
@@ -224,8 +224,8 @@ class Publishing:
         self.records += self._publishers[stream].publish(items, mark.exact_ns)
 
     def _mark_of(self, stream: str, aside: Mapping[int, int]) -> Watermark:
-        """Returns a stream's watermark. While records are set aside, its exact watermark stays, as in the engine:
-        they may still lead to records of any time."""
+        """Returns a stream's watermark. As in the engine, the exact watermark does not move while records are set
+        aside, because they may still lead to records of any time."""
         maker, last = self._makers[stream], self.shown.marks.get(stream, Watermark())
         expected = sum(aside.get(each, 0) for each in self._before[maker])
         exact_ns, percentile_ns, waiting = self.mark
@@ -235,13 +235,13 @@ class Publishing:
         return Watermark(exact_ns, percentile_ns, waiting + aside.get(maker, 0) + (0 if self._exact else expected))
 
     def _mark(self, batch: int) -> Watermark:
-        """Returns the watermark: everything produced before it is in this batch or an earlier one."""
+        """Returns the watermark of a batch: all earlier records have been produced by this batch or earlier ones."""
         found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
         return Watermark(min(watermark_ns(found.exact_ns), at_ns), at_ns, found.waiting)
 
     def clear(self) -> None:
-        """Drops the staging of an uncommitted batch, which is repeated. Call before a query starts."""
+        """Drops what is staged for an uncommitted batch, which Spark repeats. Call it before a query starts."""
         for batch in _numbers(self.staged, ".json"):
             self._disk.remove(self.staged / f"{batch}.json")
         shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of the previous run may still write there
@@ -255,7 +255,7 @@ class Publishing:
 
 
 def last_offset(checkpoint: Path) -> dict[str, Any]:
-    """The source's offset in the last batch that was begun; empty if none was."""
+    """Returns the source's offset in the last batch that was begun; empty if there is none."""
     numbers = _numbers(checkpoint / "offsets")
     return _offset(checkpoint, max(numbers)) if numbers else {}
 
@@ -279,7 +279,7 @@ def _numbers(directory: Path, suffix: str = "") -> list[int]:
 
 
 def _sync(path: Path) -> None:
-    """Syncs a file that Spark has written but not synced, as published items must not be ahead of it."""
+    """Syncs a file that Spark wrote without syncing it, because items must not be published before it is durable."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

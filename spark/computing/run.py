@@ -1,7 +1,8 @@
-"""The driver of a topology on Spark: one streaming query, and the publishing of its committed batches.
+"""The driver of a topology on Spark: runs one streaming query, and publishes its committed batches.
 
 The state's directory has ``spark.json`` (its topology and its number of partitions, which a checkpoint cannot
-change), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors see it.
+change), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors need access to
+it.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ class Wish:
 
 
 def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:
-    """Runs until ``stop``, or with ``once`` to the end of the data; may be killed at any moment and run again.
-    Returns the final status. ``spark`` makes the session after all checks. Raises UsageError, PhotonError,
-    OSError and Spark's errors."""
+    """Runs until ``stop`` is set, or with ``once`` to the end of the data. It may be killed at any moment and run
+    again. Returns the final status. ``spark`` makes the session, once all checks have passed. Raises UsageError,
+    PhotonError, OSError and Spark's errors."""
     if refused := next(refusals(wish.topology), None):
         raise UsageError(f"{refused}; run it without --on spark")
     disk, clock = RealDisk(), SystemClock()
@@ -102,8 +103,8 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
             publishing.clear()
             if _reads_no_more(disk, checkpoint, wish):
                 tell(
-                    f"{wish.state}: reached the end of time in a run with --once, so it reads no newer records; "
-                    "name another --state, and empty published directories"
+                    f"{wish.state}: a run with --once has ended all streams, so newer records are not read; "
+                    "name another --state, and publish to empty directories"
                 )
             return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
     finally:
@@ -111,8 +112,8 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
 
 
 def _java_gone(path: Path, clock: Clock) -> None:
-    """A Java process briefly outlives a killed driver and might still commit a batch. Raises UsageError if it does
-    not end."""
+    """Waits for the Java process of a killed driver to end, as it might still commit a batch. Raises UsageError if it
+    does not."""
     with path.open("ab") as file:
         until = clock.monotonic() + JAVA_S
         while True:
@@ -121,7 +122,7 @@ def _java_gone(path: Path, clock: Clock) -> None:
             except OSError:
                 if clock.monotonic() >= until:
                     raise UsageError(
-                        f"{path.parent}: Spark of an earlier run is still running; stop it first"
+                        f"{path.parent}: an earlier run's Spark process is still running; stop it first"
                     ) from None
                 time.sleep(POLL_S)
             else:
@@ -129,12 +130,12 @@ def _java_gone(path: Path, clock: Clock) -> None:
 
 
 def _known(disk: Disk, wish: Wish) -> _File:
-    """Reads or creates the description of the state. Raises UsageError."""
+    """Reads the description of the state, or creates it. Raises UsageError."""
     path, topology = wish.state / SPARK_NAME, wish.topology
     if not disk.exists(path):
         if disk.exists(wish.state / NAME):
             raise UsageError(
-                f"{wish.state}: is a state of photon compute run without --on spark; name another --state"
+                f"{wish.state}: is the state of a photon compute run without --on spark; name another --state"
             )
         made = _File(
             topology=topology.name, shape=topology.shape,
@@ -145,14 +146,14 @@ def _known(disk: Disk, wish: Wish) -> _File:
     if (known.topology, known.shape) != (topology.name, topology.shape):
         raise UsageError(
             f"{wish.state}: is the state of {known.topology} with other computations or streams, which a Spark "
-            "checkpoint cannot change; name another --state, and empty published directories"
+            "checkpoint cannot change; name another --state, and publish to empty directories"
         )
     return known
 
 
 def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
-    """True if records exist, or may come, that this state, which is at the end of time, would not read. Raises
-    OSError, PhotonError."""
+    """True if this state has ended all streams, and would miss records that exist or may still come. Raises OSError,
+    PhotonError."""
     offset = last_offset(checkpoint)
     if (mark_of(offset).time_ns or 0) < ENDED_NS:
         return False
@@ -214,7 +215,7 @@ class _Run:
         java: Any = spark.sparkContext._jvm
         file = java.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
         if (held := file.getChannel().tryLock()) is None:
-            raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; stop it first")
+            raise UsageError(f"{wish.state}: another Spark process runs {wish.topology.name} there; stop it first")
         self._held = (file, held)
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
@@ -293,7 +294,7 @@ class _Run:
 
 
 def markers(spark: SparkSession, partitions: int) -> list[str]:
-    """Finds a key for each partition of a shuffle. Spark computes this while planning, without executors."""
+    """Finds a key that a shuffle puts in each partition. Spark computes this while planning, without executors."""
     keys = ", ".join(f"('{MARKER_PREFIX}{number}')" for number in range(partitions * 40))
     rows = spark.sql(f"SELECT pmod(hash(key), {partitions}), key FROM VALUES {keys} AS keys (key)").collect()
     by_partition: dict[int, str] = dict(sorted(rows, reverse=True))  # the smallest key of each
@@ -303,7 +304,7 @@ def markers(spark: SparkSession, partitions: int) -> list[str]:
 
 
 def _line(failure: str) -> str:
-    """The first cause in Spark's error text."""
+    """Returns the line of Spark's error text that names the cause."""
     lines = [each.strip() for each in failure.splitlines() if each.strip()]
     ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
     line = " ".join((ours[-1] if ours else next(iter(lines), "the query failed")).split())

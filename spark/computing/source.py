@@ -1,4 +1,4 @@
-"""Published records as messages to computations, and the watermarks of each batch."""
+"""Reads published records as messages to computations, and the watermarks of each batch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ IDLE_SHARE, IDLE_S = 0.1, 10.0
 
 
 class ComputeSource(DataSource):
-    """Spark's source of the inputs of computations. The option ``plan`` is a Plan."""
+    """The Spark data source that computations read. Its option ``plan`` is a Plan."""
 
     @classmethod
     def name(cls) -> str:
@@ -130,7 +130,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(found, moved, mark)
 
     def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
-        """The lowest watermark of all streams."""
+        """Returns the lowest watermark of all streams."""
         marks = [each.at(cursors) for each in self._watermarks]
         waiting = sum(each.waiting for each in marks)
         return Mark(lowest(each.time_ns for each in marks), waiting, lowest(each.exact_ns for each in marks))
@@ -181,7 +181,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _ended(time_ns: int) -> Mark:
-    """A mark at the end of time."""
+    """Returns the mark of streams that have ended."""
     return Mark(time_ns, exact_ns=time_ns)
 
 
@@ -190,7 +190,7 @@ def _offset(cursors: Mapping[str, Cursor], mark: Mark, before: Mark) -> dict[str
 
 
 def _records(work: RangeWork, at: int, data: bytes, stream: str) -> tuple[list[Record], list[bytes]]:
-    """Decodes the lines of a range. Raises PhotonError for a line that is no output record."""
+    """Decodes the lines of a range. Raises PhotonError for a line that is not an output record."""
     raw = data.splitlines()
     records = []
     for line in raw:

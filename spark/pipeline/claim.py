@@ -1,9 +1,9 @@
-"""The undecided events of a slot's join, recorded by its driver for the readers of the watermark.
+"""A record of a slot's undecided events, from which readers compute the watermark.
 
-A *claim* has the moment up to which all lines of the foreign logs are decided or wait, and the event times of waiting
-events. The driver makes one when readers see all that it has committed. So an event without a visible line is counted
-in the claim, or was in no log at ``read_ns``: a claim stays true at any age, whatever became of its driver
-(``photon.dispatcher.undecided`` has those of dispatchers).
+A *claim* has the time up to which all lines of the foreign logs are decided or waiting, and the event times of
+waiting events. The driver makes one when readers see everything it has committed. So an event without a visible line
+is counted in the claim, or was in no log at ``read_ns``. A claim therefore stays true at any age, even if its driver
+is gone (for dispatchers see ``photon.dispatcher.undecided``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from photon.spark.pipeline.listing import Listing
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """The file ``claim`` next to the journal's directories; each claim replaces it."""
+    """The file ``claim`` next to the journal's directories; each claim replaces the previous one."""
 
     at_ns: int
     read_ns: int | None  # all lines in the logs at that time are decided or wait; ``None`` if nothing is known
@@ -34,8 +34,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 
 def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], waiting: Counts, at_ns: int) -> Claim:
-    """Makes a claim. Call it once all that is committed is shown. ``behind``: logs of the listing with undecided
-    bytes; ``waiting``: counts of the event times of all events that wait."""
+    """Makes a claim. Call it when everything committed is shown. ``behind``: logs of the listing with undecided
+    bytes; ``waiting``: number of waiting events by event time."""
     why = listing.doubt or next((f"{log.path} is not read to its end" for log in behind), "")
     if why or not listing.seen_ns:
         return Claim(at_ns=at_ns, read_ns=None if before is None else before.read_ns, why=why, waiting=waiting)
@@ -44,7 +44,7 @@ def claimed(before: Claim | None, listing: Listing, behind: Iterable[LogLag], wa
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A claim in the form of ``photon.verifier.watermark.Asked``."""
+    """A claim with the interface of ``photon.verifier.watermark.Asked``."""
 
     claim: Claim
     who: str = "its join on Spark"
@@ -67,12 +67,12 @@ class Undecided:
         return min((step * STEP_NS for step, _ in self.claim.waiting), default=NEVER_NS)
 
     def before(self, time_ns: int) -> int:
-        """Number of events before this time without a verdict, by whole steps."""
+        """Returns the number of undecided events before this time, counted in whole steps of STEP_NS."""
         return sum(events for step, events in self.claim.waiting if step * STEP_NS < time_ns)
 
 
 @contextmanager
 def read_claimed(disk: Disk, directory: Path) -> Iterator[Undecided | None]:
-    """Reads the newest claim. ``directory``: the journal's. Raises JournalDamaged, OSError."""
+    """Reads the newest claim. ``directory``: the journal's directory. Raises JournalDamaged, OSError."""
     claim = Journal(disk, directory).read_last(CLAIM, Claim)
     yield None if claim is None else Undecided(claim)

@@ -35,7 +35,7 @@ class EventStoreSilent(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: for each of these, as in
+    """``waits``: rows of the events without a verdict, ascending; ``again_ns``: the next try of each, as in
     ``WaitingFile``."""
 
     rows: Rows
@@ -53,7 +53,7 @@ class Decides(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Decides by an event store's answers."""
+    """Decides events by the answers of an event store."""
 
     store: LooksUp
     judge: Judge

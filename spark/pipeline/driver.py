@@ -3,16 +3,17 @@
 plan     the bytes of logs and the waiting events to read; durable before any part is done
 do       each part by a task (``part``): decide, register, keep the result
 commit   the batch's results, and where the next batch continues
-show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
-         clears what it reads, and a part that is still repeated would find its own ids cleared
+show     winners are appended to the slot's published log for readers. Never before the commit: the verifier
+         clears the ids of lines it reads, and a part repeated later would find its own ids cleared
 tidy     the batch's staged files are removed
 claim    the undecided events are recorded for the watermark (``claim``); never before ``show``
 
-A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
+A start repeats ``show`` and ``tidy`` for the newest commits, and repeats a batch that has a plan but no commit.
 
-Two drivers of one slot: opening it gives a newer incarnation, and the registry refuses the inserts of older ones.
-Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it looks at the
-registry before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
+If two drivers run one slot, the one that opened it last has a newer incarnation, and the registry refuses the older
+one's inserts. Plans, decisions, results and commits are never replaced, so the older driver cannot change them; it
+asks the registry before it shows anything, and ends. On one machine the slot's lock keeps a second driver from
+starting.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ REGISTRY_S = 300.0
 
 
 def exporter_of(slot: str) -> str:
-    """Publishes the rejected and late records that are read for the slot, as a dispatcher's exports."""
+    """Returns the name of the exporter that publishes a slot's rejected and late records, as a dispatcher does."""
     return f"dispatcher-{slot}"
 
 
@@ -98,7 +99,7 @@ class DriverPlaces:
 
 @dataclass(slots=True)
 class Batch:
-    """A finished batch, as shown to people."""
+    """A finished batch, for display."""
 
     number: int
     counts: dict[str, int]  # of this batch
@@ -107,7 +108,7 @@ class Batch:
 
 @dataclass
 class Driver:
-    """The join of one slot. Call ``begin``, then ``step`` until told to stop."""
+    """Runs the join of one slot. Call ``begin``, then ``step`` until told to stop."""
 
     disk: Disk
     places: DriverPlaces
@@ -265,7 +266,7 @@ class Driver:
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
         if plan.incarnation > self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
         begun, self.busy, self._has_reread = self.clock.monotonic(), True, bool(plan.reread)
         done = await do(plan)
         await self.pause(0.0)
@@ -285,7 +286,7 @@ class Driver:
         progress = await self.store.progress()
         if (told := heard(progress, asked_ns, asked)) is None:
             # An event read now could not start to wait.
-            raise EventStoreSilent("the event store was not reached yet: see photon status")
+            raise EventStoreSilent("the event store has not answered yet: see photon status")
         self._first_read.hear(told)
         self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
         self.listing = self.list_logs(self.logs)
@@ -309,7 +310,7 @@ class Driver:
         )
 
     def _reread(self) -> tuple[int, list[Part]]:
-        """The next parts of the oldest open reread. Ends rereads that have none left."""
+        """Returns the oldest open reread and its next parts. Ends rereads that have no parts left."""
         for number in [number for number, ended in self.journal.rereads().items() if not ended]:
             wanted = self.journal.reread(number)
             at = self.reread if self.reread.number == number else RereadAt(number)
@@ -416,8 +417,8 @@ class Driver:
                 writer.publish(number, now=self.clock.monotonic())
 
     def _finish(self) -> None:
-        """Closes files that are due. Files whose ids are all cleared become final, except the newest of a kind, which
-        tells the next start where to continue."""
+        """Closes files that are due. Marks files whose ids are all cleared as final, except the newest of each kind,
+        from which the next start continues."""
         self._check_state()
         for writer in (self._exports, self._log):
             writer.publish(now=self.clock.monotonic())
@@ -446,14 +447,14 @@ class Driver:
                 raise PhotonError("the registry does not answer; run the same command again once it does")
             await self.pause(0.1)
         if witnessed.newest != self.incarnation:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
 
     def _check_state(self) -> None:
-        """Raises Fenced if another driver has begun to open the slot: this one may have been suspended since it last
-        asked."""
+        """Raises Fenced if another driver has begun to open the slot, as this one may have been suspended since its
+        last check."""
         state = read_state(self.disk, self.places.state / "slot.json", self.slot)
         if state.last != self.incarnation or state.nonce:
-            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; let it finish")
+            raise Fenced(f"slot {self.slot.name}: a newer driver has taken over; let it finish")
 
     def close(self) -> None:
         for writer in (self._exports, self._log):

@@ -1,4 +1,4 @@
-"""Ids that the registry gave up (protocol rule 14), found again in the logs of this datacentre.
+"""Finds ids that the registry gave up (protocol rule 14) in the logs of this datacentre.
 
 They stay on the registry's list until they are registered again. Their logs are unknown, so all logs are read, by a
 reread (``rereading``).
@@ -32,9 +32,9 @@ class _Looked:
 
 @dataclass
 class Search:
-    """Decides which of the ids on the registry's list are searched for next. Pure; the times are monotonic seconds.
+    """Chooses the ids on the registry's list to search for next. Pure; times are in monotonic seconds.
 
-    First only for the formerly registered line, then for any line with the id, at growing intervals.
+    Searches first only for the line that was registered before, then for any line with the id, at growing intervals.
     """
 
     missing: int = 0  # ids on the list that are in no log here
@@ -46,8 +46,8 @@ class Search:
     ) -> Reread | None:
         """Returns the next search for given-up ids, if one is due.
 
-        ``listed``: the whole list; ``waiting``: digests of found ids without a verdict yet; ``free``: the logs are
-        read, and no search is in progress."""
+        ``listed``: the whole list; ``waiting``: digests of found ids without a verdict yet; ``free``: all logs have
+        been read, and no search is in progress."""
         names = {(each.digest, each.generation) for each in listed}
         self._looked = {name: looked for name, looked in self._looked.items() if name in names}
         left = [each for each in listed if each.digest not in waiting]
@@ -69,10 +69,10 @@ class Search:
 
 
 async def look(registry: Recovery, driver: Driver, search: Search) -> bool:
-    """Orders a search for the ids on the list. True if it did.
+    """Orders a search for the ids on the list. Returns True if it did.
 
-    None is ordered while one is in progress, the list is unknown, or logs are behind, as their unread part is
-    undecided. Raises JournalDamaged, OSError.
+    It orders none while a search is in progress, the list is unknown, or logs are not fully read, as an id may be in
+    their unread part. Raises JournalDamaged, OSError.
     """
     if (listed := await _listed(registry)) is None:
         return False

@@ -6,14 +6,14 @@ plans/N            a batch's input; durable before any decision on it
 parts/N-P.decided  the final decision of part P: rows to register, events that keep waiting, positions read
 parts/N-P.result   the rows of the part that won
 commits/N          the batch is done; the next one starts here. Readers see its records only after this
-waiting/FILE       events without a verdict, from the part that read them
+waiting/FILE       events without a verdict, written by the part that read them
 rereads/N          an order to repeat decisions (``rereading``), from a command or the driver
 rereads/N.ended    the order is done, or was cancelled
 parts/N-P.RANDOM   files of a decision, written by one attempt under a unique name
 
-``claim`` (``claim``) alone is replaced repeatedly: it has the undecided events for the watermark.
+Only the file ``claim`` is ever replaced: it has the undecided events for the watermark (``claim``).
 
-Numbers have no gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few of them.
+Numbers have no gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so a start reads few commits.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ F = TypeVar("F", bound=msgspec.Struct)
 
 
 def journal_of(state: Path, slot: str) -> Path:
-    """The journal's directory below the datacentre's state."""
+    """Returns the journal's directory below the datacentre's state."""
     return state / SLOTS_DIRECTORY / slot / SPARK_NAME
 
 
 class LogAt(msgspec.Struct, frozen=True, array_like=True):
-    """The decided end of one foreign log. A log is named by ``identity``; ``path`` is where it was last."""
+    """How far one foreign log is decided. ``identity`` names the log; ``path`` is where it was last."""
 
     identity: str
     path: str
@@ -66,8 +66,8 @@ class LogAt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True):
-    """Records of a log that begin at ``begin`` or later, before ``end``; ``None`` means up to the log's end as
-    it was planned (``log.size``), or up to ``bytes_max``."""
+    """Records of a log that begin in [``begin``, ``end``). If ``end`` is ``None``, up to the log's end when it was
+    planned (``log.size``), or up to ``bytes_max`` bytes."""
 
     log: LogAt
     begin: int
@@ -76,7 +76,7 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rest(msgspec.Struct, frozen=True, array_like=True):
-    """Some of the events in a file of waiting events."""
+    """Some rows of a file of waiting events."""
 
     file: str
     rows: list[int]
@@ -92,7 +92,7 @@ class GivenUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``rereads/N``: decided records of a time range, or with certain ids, are decided again."""
+    """``rereads/N``: an order to decide the records of a time range, or with certain ids, again."""
 
     asked_ns: int
     from_ns: int = 0
@@ -113,7 +113,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
 
 
 class RereadAt(msgspec.Struct, frozen=True, array_like=True):
-    """Position of a reread: all logs of lower identity are done, and this one up to ``offset``."""
+    """The position of a reread: logs with lower identities are done, and the log ``identity`` up to ``offset``."""
 
     number: int = 0  # 0 means that none has begun
     identity: str = ""
@@ -144,12 +144,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
     reread: int = 0  # the number of the batch's reread; 0: none, its stretches are undecided
 
     def token(self, part: int, incarnation: int) -> int:
-        """The token under which an attempt of this incarnation registers a part."""
+        """Returns the token under which an attempt of this incarnation registers a part."""
         return token_of(incarnation, self.number << PART_BITS | part)
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """The end up to which a stretch was read."""
+    """How far a stretch was read."""
 
     identity: str
     offset: int
@@ -159,7 +159,7 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``parts/N-P.decided``. Names are those of files in ``parts`` and ``waiting``; an empty one means no file."""
+    """``parts/N-P.decided``: a part's decision. Fields name files in ``parts`` and ``waiting``; "" means no file."""
 
     staged: str = ""
     rejected: str = ""  # lines of records without id, key or time
@@ -170,7 +170,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", t
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``parts/N-P.result``: bits of the staged rows, the first row lowest."""
+    """``parts/N-P.result``: the rows that won, as one bit per staged row, the first row lowest."""
 
     rows: int = 0
     won: bytes = b""
@@ -179,7 +179,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``commits/N``."""
+    """``commits/N``: the results of a batch, and where the next one starts."""
 
     number: int
     logs: list[LogAt]  # those that changed; all if ``whole``
@@ -190,7 +190,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
 
 
 def folded(commits: Sequence[Commit]) -> Commit:
-    """Returns one whole commit equivalent to these, oldest first. A file named by an older one may be gone: its rows
+    """Merges commits, oldest first, into one whole commit. Files that only older commits name may be gone: their rows
     are settled."""
     logs: dict[str, LogAt] = {}
     waiting: dict[str, list[int]] = {}
@@ -205,7 +205,7 @@ def folded(commits: Sequence[Commit]) -> Commit:
 
 
 class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``join``: the join that the slot's directory belongs to."""
+    """The file ``join``: names the join to which the slot's directory belongs."""
 
     join: str
     datacentre: str
@@ -217,7 +217,7 @@ class JournalDamaged(PhotonError):
 
 
 class Journal:
-    """Reads and puts these files."""
+    """Reads and writes the files of a slot's journal."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         """``directory``: ``STATE/slots/SLOT/spark``."""
@@ -245,8 +245,8 @@ class Journal:
             raise JournalDamaged(f"{self.directory}: is missing, but its slot was opened before; restore it")
 
     def check_commits(self, upto: int) -> None:
-        """``upto``: the newest batch that readers see; -1 if there is none. Raises JournalDamaged if its commit is
-        missing, or the one before the newest plan is: the next batch would reuse a number."""
+        """Raises JournalDamaged if the commit of batch ``upto``, or the one before the newest plan, is missing, since
+        the next batch would then reuse a number. ``upto``: the newest batch that readers see; -1 if there is none."""
         before = max(upto, self.newest("plans") - 1)  # read first: another driver may still be at work
         if before > (newest := self.newest()):
             raise JournalDamaged(
@@ -269,32 +269,32 @@ class Journal:
 
     # -- plans, decisions, results, commits --------------------------------------------------------------------
     def put_plan(self, plan: Plan) -> Plan:
-        """Returns the valid plan: this one, or the existing one."""
+        """Stores a batch's plan. Returns the valid one: ``plan``, or the one already stored."""
         return self._put(self._numbered("plans", plan.number), plan)
 
     def plan(self, number: int) -> Plan | None:
         return self._read(self._numbered("plans", number), Plan)
 
     def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
-        """Returns the valid decision."""
+        """Stores a part's decision. Returns the valid one: ``decision``, or the one already stored."""
         return self._put(self.part_path(self.part_name(batch, part, "decided")), decision)
 
     def decision(self, batch: int, part: int) -> Decision | None:
         return self._read(self.part_path(self.part_name(batch, part, "decided")), Decision)
 
     def put_result(self, batch: int, part: int, result: Result) -> Result:
-        """Returns the valid result."""
+        """Stores a part's result. Returns the valid one: ``result``, or the one already stored."""
         return self._put(self.part_path(self.part_name(batch, part, "result")), result)
 
     def result(self, batch: int, part: int) -> Result | None:
         return self._read(self.part_path(self.part_name(batch, part, "result")), Result)
 
     def put_commit(self, commit: Commit) -> Commit:
-        """Returns the valid commit."""
+        """Stores a commit. Returns the valid one: ``commit``, or the one already stored."""
         return self._put(self._numbered("commits", commit.number), commit)
 
     def put_last(self, name: str, value: msgspec.Struct) -> None:
-        """Replaces a file."""
+        """Replaces the file ``name``."""
         self.disk.replace(self.directory / name, msgspec.json.encode(value))
 
     def read_last(self, name: str, kind: type[F]) -> F | None:
@@ -302,7 +302,7 @@ class Journal:
         return read_present(self.disk, path, kind, _damaged) if self.disk.exists(path) else None
 
     def is_finished(self) -> bool:
-        """True if every batch that was planned is committed and shown."""
+        """True if every planned batch is committed and shown."""
         return self.newest("plans") <= self.newest() and not self.disk.names(self.directory / "parts")
 
     def newest(self, what: str = "commits") -> int:
@@ -313,7 +313,7 @@ class Journal:
         return any(name.isdigit() and int(name) >= number for name in self.disk.names(self.directory / "commits"))
 
     def commits(self) -> list[Commit]:
-        """The newest whole commit, and all that follow it. Raises JournalDamaged."""
+        """Returns the newest whole commit and all later ones. Raises JournalDamaged."""
         numbers = [int(name) for name in self.disk.names(self.directory / "commits") if name.isdigit()]
         found: list[Commit] = []
         for number in reversed(numbers):
@@ -328,26 +328,26 @@ class Journal:
         return []
 
     def forget_before(self, number: int) -> None:
-        """Removes plans and commits that no start reads."""
+        """Removes plans and commits that no start will read."""
         for what in ("plans", "commits"):
             for name in self.disk.names(self.directory / what):
                 if int(name.lstrip(".").partition(".")[0]) < number:
                     self.remove(self.directory / what / name)
 
     def remove(self, path: Path) -> None:
-        """Removes a file that a late attempt may remove or rename at the same time."""
+        """Removes a file, even if a late attempt removes or renames it at the same time."""
         with suppress(FileNotFoundError):
             self.disk.remove(path)
 
     def parts(self) -> dict[int, list[str]]:
-        """Batch -> the files in ``parts``, including those begun by a killed process."""
+        """Returns the files in ``parts`` by batch, including unfinished files of a killed process."""
         found: dict[int, list[str]] = {}
         for name in self.disk.names(self.directory / "parts"):
             found.setdefault(int(name.lstrip(".").partition("-")[0]), []).append(name)
         return found
 
     def tidy_parts(self, newest: int) -> None:
-        """Removes the files in ``parts`` of batches up to this one: readers see them."""
+        """Removes the files in ``parts`` of batches up to ``newest``, which readers see by now."""
         for number, names in self.parts().items():
             if number <= newest:
                 # Results go last: so that a start never takes a part with a result for undecided.
@@ -356,14 +356,14 @@ class Journal:
 
     # -- rereads -----------------------------------------------------------------------------------------------
     def ask_reread(self, wanted: Reread) -> int:
-        """Orders a reread and returns its number. Several processes may do so at once."""
+        """Orders a reread and returns its number. Several processes may call it at once."""
         number = max(self.rereads(), default=0) + 1
         while not self.disk.create(self._numbered(REREADS, number), msgspec.json.encode(wanted)):
             number += 1
         return number
 
     def rereads(self) -> dict[int, bool]:
-        """Number -> True if it has ended, in order."""
+        """Returns the rereads in order: number -> True if it has ended."""
         names = {name for name in self.disk.names(self.directory / REREADS) if not name.startswith(".")}
         return {int(name): name + ENDED in names for name in sorted(names) if name.isdigit()}
 
@@ -372,16 +372,17 @@ class Journal:
         return any(bool(self.reread(number).ids) for number, ended in self.rereads().items() if not ended)
 
     def reread(self, number: int) -> Reread:
-        """Reads an order. Raises JournalDamaged."""
+        """Reads the order of a reread. Raises JournalDamaged."""
         if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
-            raise JournalDamaged(f"{path}: is gone, but a batch belongs to it: restore it")
+            raise JournalDamaged(f"{path}: is missing, but a batch was made for it; restore it")
         return found
 
     def ended(self, number: int) -> Ended | None:
         return self._read(self._ended(number), Ended)
 
     def end_reread(self, number: int, ended: Ended) -> Ended:
-        """Records the end of a reread, and forgets the oldest rereads. Returns the valid record."""
+        """Records the end of a reread, and forgets the oldest rereads. Returns ``ended``, or the record already
+        stored."""
         counts = self._put(self._ended(number), ended)
         over = [old for old, is_ended in list(self.rereads().items())[:-1] if is_ended]  # not the highest number
         by_people = [old for old in over if not self.reread(old).ids]

@@ -1,8 +1,8 @@
-"""The foreign logs of a datacentre as they are now, by the follower's identities.
+"""Lists the current foreign logs of a datacentre, under the follower's identities.
 
-A file is known by its first record. Logs that begin alike are numbered from the oldest, and deleting that one would
-renumber the others. So each known log has a proof of the bytes before its position, which identifies it among logs
-that begin alike and is checked before reading (``reading``).
+A file is known by its first record. Logs with the same first record are numbered from the oldest, and deleting the
+oldest would renumber the others. So each known log has a proof of the bytes before its position, which tells it from
+the others and is checked before reading (``reading``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _Look = tuple[str, tuple[int, int], int, int, str, int]  # a file as last seen, 
 
 
 def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Reading) -> bool:
-    """True if an open file is this log: by the bytes before its position, or at its start by its first record.
+    """True if an open file is this log. Compares the bytes before the log's position, or at position 0 the first
+    record.
 
     Raises OSError.
     """
@@ -59,13 +60,13 @@ def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Readi
 
 
 def proof_at(source: Source, log: LogAt) -> bytes:
-    """The proof of the bytes before the log's position. Raises OSError."""
+    """Returns a proof of the bytes before the log's position. Raises OSError."""
     begin = max(log.data_start, log.offset - PROOF_BYTES)
     return proof_of(source.read(begin, log.offset - begin)) if log.offset > begin else b""
 
 
 class LogLister:
-    """Lists repeatedly. A file whose size and time have not changed is not opened again."""
+    """Lists logs repeatedly. A file whose size and modification time are unchanged is not opened again."""
 
     def __init__(
         self, directory: Path, reading: Reading, tell: Callable[[Problem], None], now_ns: Callable[[], int]
@@ -82,7 +83,7 @@ class LogLister:
         )
 
     def __call__(self, known: Mapping[str, LogAt]) -> Listing:
-        """All logs with a record, by path. ``known``: logs that were read before. Raises OSError."""
+        """Returns all logs that have a record, by path. ``known``: logs that were read before. Raises OSError."""
         seen_ns = self._now_ns() if self._there is None else self._there.whole_ns()
         found = self._finder.find()
         for problem in self._finder.unread:

@@ -1,13 +1,13 @@
-"""One part of a batch, with the same result in each attempt: decide, register, record the result.
+"""Decides and registers one part of a batch, and records the result, which is the same in each attempt.
 
-1. The first attempt's decision is final: registered and waiting events are in one file, put if absent. An attempt
+1. The first attempt's decision is final: registered and waiting events are in one file, never replaced. An attempt
    that finds it repeats it, under its token.
 2. An earlier attempt may have registered rows, so each attempt inserts as if one had (``BatchCore``).
-3. A committed batch may have been tidied, and then seems to be undecided: an attempt that has put its decision looks
+3. A committed batch may have been tidied, and then seems undecided. So an attempt that has stored its decision looks
    for the commit before it registers; otherwise it could own ids without records.
-4. The result is put if absent too. It follows from the decision and the registry: all attempts have the same.
+4. The result is never replaced either. It follows from the decision and the registry, so all attempts have the same.
 
-The registry refuses an attempt of an incarnation that is no longer the newest: it ends, and has changed nothing.
+The registry refuses an attempt whose incarnation is no longer the newest. Such an attempt ends without any effect.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Worker:
     random_name: Callable[[], str]
 
     async def __call__(self, plan: Plan, number: int) -> Done:
-        """Raises Fenced, RegistrySilent, EventStoreSilent, JournalDamaged, LogUnreadable, AdapterError, OSError."""
+        """Processes a part. Raises Fenced, RegistrySilent, EventStoreSilent, JournalDamaged, LogUnreadable,
+        AdapterError, OSError."""
         journal, batch = self.journal, plan.number
         read: PartRead | None = None
         rows: Rows | None = None
@@ -94,10 +95,10 @@ class Worker:
 
     def _check_open(self, plan: Plan) -> None:
         if self.journal.is_committed(plan.number):
-            raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
+            raise Fenced(f"batch {plan.number} is already committed; this attempt is too late")
 
     async def _unknown(self, read: PartRead) -> PartRead:
-        """Drops events that already have a verdict. If their primary record is gone by now, they would wait again."""
+        """Drops events that already have a verdict, which would wait again if their primary record is gone by now."""
         events = read.events
         asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
         if not len(asked):
@@ -223,7 +224,7 @@ class Worker:
     def _late(
         self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None, envelope: Envelope
     ) -> bytes:
-        """Returns lines of the late events; rereads their records if another attempt has decided."""
+        """Returns the lines of late events; rereads their records if another attempt made the decision."""
         if read is None:
             read = self._read(plan, number)
         wanted = {digest for digest, is_late in zip(rows.digest_list(), late.tolist(), strict=True) if is_late}

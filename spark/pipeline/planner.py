@@ -1,8 +1,8 @@
 """Plans the input of the next batch. Pure.
 
-The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut; only its
-last stretch is open at its end, since only there may a record be unfinished. A cut is far enough before the end for
-the record around it to be complete, or longer than the limit.
+The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut into
+stretches; only the last one has an open end, since only there may a record be unfinished. Cuts are so far before the
+log's end that the record at a cut is either complete, or longer than the limit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parts_of(
     limits: PlanLimits,
     now_ns: int,
 ) -> list[Part]:
-    """Returns the work to do now. ``known``: logs by identity; ``due``: waiting events to retry."""
+    """Returns the parts of the next batch. ``known``: logs by identity; ``due``: waiting events to retry."""
     stretches: list[tuple[Stretch, int]] = []
     left = limits.batch_bytes
     for log in logs:
@@ -73,7 +73,8 @@ def unread(
 
 
 def left_of(log: StandingLog, known: Mapping[str, LogAt]) -> int:
-    """Undecided bytes on disk; for an uncuttable log all of them, until it is read to its end."""
+    """Returns the undecided bytes on disk. For a log that cannot be cut, these are all bytes until it is read to its
+    end."""
     at = known.get(log.identity)
     return log.size if at is None or not log.splittable else max(log.size - at.offset, 0)
 
@@ -87,7 +88,7 @@ def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> b
 
 
 def cut(at: LogAt, begin: int, limits: PlanLimits, stop: int | None = None) -> Iterable[tuple[Stretch, int]]:
-    """Stretches of the log from ``begin`` up to ``stop``, by default its end, each with its approximate size."""
+    """Yields the log's stretches from ``begin`` to ``stop`` (default: its end), each with its approximate size."""
     if not at.splittable:
         yield Stretch(at, begin, stop, limits.packed_bytes), max(at.size, 1)
         return
@@ -119,7 +120,7 @@ def packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits
 
 
 def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> list[LogAt]:
-    """Returns the logs after these parts, read up to ``reached``."""
+    """Returns the logs' positions after these parts were read up to ``reached``."""
     found: dict[str, LogAt] = {}
     short: set[str] = set()  # logs of which a stretch ended before its end: later ones are read again
     for part, each in zip(parts, reached, strict=True):
@@ -136,6 +137,6 @@ def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> lis
 
 
 def forgotten(known: Mapping[str, LogAt], listed: Collection[str], now_ns: int) -> list[str]:
-    """Identities of logs that are permanently gone."""
+    """Returns the identities of logs that are permanently gone."""
     oldest = now_ns - int(FORGET_S * NS_PER_S)
     return [name for name, log in known.items() if name not in listed and log.seen_ns < oldest]

@@ -15,11 +15,11 @@ Run = Callable[[asyncio.Event, Callable[[Progress], None]], Coroutine[Any, Any, 
 
 
 class JoinQuery:
-    """A running join. It ends by itself with ``once``, after an error, and when its Spark session ends. The end of
-    the program kills it, which loses nothing."""
+    """A running join. It ends by itself if ``once`` is set, after an error, or when its Spark session ends. If the
+    program ends, the join is killed, which loses nothing."""
 
     def __init__(self, name: str, run: Run, fail: Callable[[BaseException], object] = lambda error: None) -> None:
-        """``fail``: receives the error that ends it, in its thread."""
+        """``fail``: receives the error that ends the join, in the join's thread."""
         self.name, self._run, self._fail = name, run, fail
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -48,9 +48,9 @@ class JoinQuery:
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest batch of this run, or ``None`` before the first: ``name``, ``batchId``, ``timestamp`` (ISO 8601,
-        its end), ``numInputRows`` (events read), ``durationMs`` (``addBatch``: tasks; ``triggerExecution``: all of
-        it), ``counts`` (events by verdict, named as in ``photon spark join -o json``), ``waiting`` (events waiting
-        now), ``lost`` (logs that were gone before they were read, a line each)."""
+        end of the batch), ``numInputRows`` (events read), ``durationMs`` (``addBatch``: tasks; ``triggerExecution``:
+        in all), ``counts`` (events by verdict, named as in ``photon spark join -o json``), ``waiting`` (events
+        waiting now), ``lost`` (logs that were gone before they were read, one line each)."""
         return None if self._progress is None else {"name": self.name, **self._progress}
 
     @property
@@ -63,7 +63,7 @@ class JoinQuery:
         return self._error
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
-        """Waits for the query's end, and raises its error. With a ``timeout`` in seconds, returns True if it has
+        """Waits for the query to end, and raises its error. With a ``timeout`` in seconds, returns True if it has
         ended."""
         self._thread.join(timeout)
         if not self.isActive and self._error is not None:
@@ -71,7 +71,7 @@ class JoinQuery:
         return None if timeout is None else not self.isActive
 
     def stop(self) -> None:
-        """Ends the query after the current batch, and waits for that. Does not raise its error."""
+        """Ends the query after the current batch, and waits until it has ended. Does not raise its error."""
         self.ask_to_stop()
         if self._thread is not threading.current_thread():
             self._thread.join()

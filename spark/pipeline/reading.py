@@ -1,4 +1,4 @@
-"""The foreign records of a part: from the logs, and from files of waiting events."""
+"""Reads the foreign records of a part from the logs, and from files of waiting events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class PartRead:
-    """``events``: the events of the stretches, then the waiting ones, in the order of the plan."""
+    """The content of a part. ``events``: the events of the stretches, then waiting ones, in the order of the plan."""
 
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -56,7 +56,7 @@ class ReadsPart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogReader:
-    """Reads parts by the follower's own functions."""
+    """Reads parts with the follower's own functions."""
 
     directory: Path
     reading: Reading
@@ -120,7 +120,7 @@ class LogReader:
     def _read(
         self, stretch: Stretch, path: str, source: Source, some: list[Events], rejected: list[Rejected]
     ) -> tuple[int, bytes, bool]:
-        """Returns the place reached, the header in force there, and True at the stretch's end."""
+        """Returns the offset reached, the header in force there, and True if that is the stretch's end."""
         log, size = stretch.log, 0
         offset, header = stretch.begin, log.header
         # Bytes newer than the plan wait for the next one, when their events' patience begins.
@@ -156,16 +156,16 @@ def _standing(log: LogAt, path: str) -> StandingLog:
 
 
 def read_waiting(journal: Journal, name: str) -> waiting.WaitingFile:
-    """Raises JournalDamaged, OSError."""
+    """Reads a file of waiting events. Raises JournalDamaged, OSError."""
     path = journal.waiting_path(name)
     try:
         return decoded(journal.disk.read(path), waiting.WaitingFile, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, FileNotFoundError) as bad:
-        raise JournalDamaged(f"{path}: unreadable ({bad}); its events are undecided: restore it") from None
+        raise JournalDamaged(f"{path}: unreadable ({bad}), and has undecided events; restore it") from None
 
 
 def read_rest(journal: Journal, rest: Rest) -> tuple[Events, I64]:
-    """Returns the events, and the time of each one's first read. Raises JournalDamaged, OSError."""
+    """Returns the events, and when each was first read. Raises JournalDamaged, OSError."""
     file = read_waiting(journal, rest.file)
     rows = np.array(rest.rows, np.intp)
     return waiting.events_of(file).take(rows), waiting.first_read_of(file)[rows]

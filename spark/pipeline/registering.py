@@ -1,7 +1,7 @@
-"""The registration of a part's rows, from the first request to the list of winners: a pure state machine.
+"""A pure state machine that registers a part's rows, from the first request to the list of winners.
 
-Events are methods, which return the next instruction. Each attempt of a part uses its own machine, under the part's
-token: the registry tells a repeated insert that it has won.
+Events are methods, which return the next instruction. Each attempt of a part uses its own machine and the part's
+token, so the registry answers a repeated insert that it has won.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Instruction = Insert | Finish | GiveUp
 
 @dataclass(slots=True)
 class BatchCounts:
-    """Rows by outcome."""
+    """The number of rows by outcome."""
 
     own: int = 0  # registered by this slot before: another line with the same id
     elsewhere: int = 0  # registered by another slot, here or in another datacentre
@@ -57,7 +57,8 @@ class BatchCore:
     def __init__(
         self, rows: Rows, own_incarnations: Collection[int], deadline: float, *, asked_before: bool = False
     ) -> None:
-        """``deadline``: monotonic s. ``asked_before``: an earlier attempt may have inserted the rows already."""
+        """``deadline``: in monotonic seconds. ``asked_before``: an earlier attempt may have inserted the rows
+        already."""
         self._rows = rows
         self._own = own_incarnations
         self._deadline = deadline
@@ -72,7 +73,7 @@ class BatchCore:
         return self._next()
 
     def answered(self, answers: Verdicts, now: float) -> Instruction:
-        """Takes the answers to the rows of the last Insert, in its order."""
+        """Takes the registry's answers to the last Insert, in the order of its rows."""
         codes = answers.outcomes
         for answer in (Answer.FENCED, Answer.STALE_INCARNATION):
             if (codes == answer).any():

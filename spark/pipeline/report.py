@@ -1,4 +1,5 @@
-"""The driver's report: a dispatcher's (``photon.dispatcher.status``), whose work it does, with more figures."""
+"""The driver's report: like a dispatcher's (``photon.dispatcher.status``), whose work the driver does, with more
+figures."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ PREFIX = "photon_spark"
 
 @dataclass
 class DriverReport:
-    """The engine that ``photon.dispatcher.status`` asks. Make it once the driver has begun. ``gone``: logs that were
-    gone before they were read, a line each; ``search``: the search for ids that the registry gave up."""
+    """The driver as an engine for ``photon.dispatcher.status``. Make it once the driver has begun. ``gone``: logs
+    that were gone before they were read, one line each; ``search``: the search for ids that the registry gave up."""
 
     driver: Driver
     gone: list[str]
@@ -41,7 +42,7 @@ class DriverReport:
         return ledger_of(self.driver.counts, len(self.driver.waiting))
 
     def ledger(self) -> Ledger:
-        """The ledger, without hours, as commits count over all of them."""
+        """Returns the ledger. It has no hours, because commits have only totals."""
         line = self.line()
         return Ledger({UNKNOWN_HOUR: line}, line)
 
@@ -80,7 +81,7 @@ class DriverReport:
         )
 
     def oldest(self, limit: int) -> list[Pending]:
-        """Events of the file that holds the longest-waiting event."""
+        """Returns the longest-waiting events, all from one file of waiting events."""
         rows = self.driver.waiting.oldest(limit)
         rest = Rest(rows[0][0] if rows else "", [row for _, row, _, _ in rows])
         now_ns = self.driver.clock.now_ns()
@@ -97,7 +98,7 @@ class DriverReport:
 
     @property
     def rate(self) -> float:
-        """Events per second, since the driver began."""
+        """Events per second since the driver began."""
         at, read = self._began
         return (self.line().read - read) / max(self.driver.clock.monotonic() - at, 1.0)
 

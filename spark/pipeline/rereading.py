@@ -1,7 +1,8 @@
-"""Repeats decisions on records of a time range, or with ids that the registry gave up. An order (``journal.Reread``)
+"""Repeats decisions on records of a time range, or with ids that the registry gave up.
 
-is processed in separate batches, log by log in the order of their identities, between ordinary ones; they move no
-position. Most of their events are registered, which ends them; the others get a verdict as if they were read now.
+An order (``journal.Reread``) is processed in separate batches between ordinary ones, log by log in the order of their
+identities. These batches do not move positions. Most of their events are already registered and are dropped; the
+others get a verdict as if they were read now.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AHEAD_NS = 24 * 3600 * NS_PER_S  # largest expected lead of an event's time over
 def parts_of(
     wanted: Reread, at: RereadAt, logs: Iterable[StandingLog], known: Mapping[str, LogAt], limits: PlanLimits
 ) -> list[Part]:
-    """The parts of a reread's next batch; none once all logs are done."""
+    """Returns the parts of a reread's next batch; none once all logs are done."""
     stretches: list[tuple[Stretch, int]] = []
     left = limits.reread_bytes
     for log in sorted(logs, key=lambda each: each.identity):
@@ -56,7 +57,7 @@ def _from_start(decided: LogAt, log: StandingLog) -> LogAt:
 
 
 def moved(at: RereadAt, number: int, parts: Sequence[Part], decisions: Sequence[Decision]) -> RereadAt:
-    """Returns the reread's position once a batch of it is decided."""
+    """Returns the reread's position after one of its batches is decided."""
     before = at if at.number == number else RereadAt(number)
     identity, offset, is_short, gone = before.identity, before.offset, False, dict.fromkeys(before.gone)
     for part, decision in zip(parts, decisions, strict=True):
@@ -76,8 +77,8 @@ def moved(at: RereadAt, number: int, parts: Sequence[Part], decisions: Sequence[
 
 
 def gone_from(wanted: Reread, at: RereadAt, logs: Iterable[StandingLog], known: Mapping[str, LogAt]) -> list[str]:
-    """Paths of logs that were not read again: their names changed meanwhile, they cannot be read, or their files are
-    gone and they were written when they could have events of the range."""
+    """Returns paths of logs that were not reread: they were renamed meanwhile, cannot be read, or are gone and were
+    written late enough to have events of the range."""
     there = {log.identity for log in logs}
     some = [log for name, log in known.items() if name not in there and log.mtime_ns + AHEAD_NS >= wanted.from_ns]
     return sorted({*at.gone, *(log.path for log in some if matches(wanted.pattern, log.path))})

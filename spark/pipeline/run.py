@@ -1,4 +1,4 @@
-"""The join of one datacentre as a Spark application: the driver's loop with its clients, until it is stopped."""
+"""Runs the join of one datacentre as a Spark application: the driver's loop and its clients, until it is stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Progress = dict[str, Any]  # one batch, as in ``JoinQuery.lastProgress``, withou
 
 @dataclass(frozen=True, slots=True)
 class JoinRun:
-    """One application: its joins and directories."""
+    """The joins and directories of one application."""
 
     place: JoinPlace
     output: Path
@@ -75,7 +75,7 @@ class JoinRun:
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts since the slot began, and waiting events."""
+    """Counts since the slot began, and the number of waiting events."""
 
     batches: int
     counts: dict[str, int]
@@ -85,7 +85,7 @@ class Outcome:
 
 @dataclass
 class Application:
-    """A driver at work. ``session``: makes the Spark session when the first large batch needs it."""
+    """Runs a driver. ``session``: makes the Spark session when the first large batch needs it."""
 
     run: JoinRun
     session: Callable[[], SparkSession]
@@ -232,7 +232,7 @@ class Application:
             self._listed = False
         for identity, path, left in short:
             if identity not in self._paths:
-                self.lost.append(f"{path}: is gone, and its last {left:,} bytes were not read; restore it")
+                self.lost.append(f"{path}: is gone, and its last {left:,} bytes were never read; restore it")
                 self.say(self.lost[-1])
 
     def _on_spark(self, plan: Plan) -> list[Done]:
@@ -281,7 +281,7 @@ class Application:
         if self.search.missing > missing:
             self.say(
                 f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or "
-                "only in another datacentre"
+                "only in logs of another datacentre"
             )
         return is_ordered
 
@@ -298,7 +298,7 @@ class Application:
 
     # -- arrivals ----------------------------------------------------------------------------------------------
     async def _follow(self, store: ArrivalNotices) -> None:
-        """Wakes events whose keys arrive (``dispatcher.arrivals``)."""
+        """Retries waiting events when their keys arrive (``dispatcher.arrivals``)."""
         epoch = number = 0
         while True:
             came = await store.arrived(epoch, number, ARRIVED_S)
@@ -328,6 +328,6 @@ class Application:
 
 
 def told(progress: Progress) -> str:
-    """Formats a batch's progress as one line for people."""
+    """Formats a batch's progress as one line."""
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(progress["counts"].items())) or "nothing new"
     return f"batch {progress['batchId']}: {counts}; {progress['waiting']:,} wait"

@@ -1,4 +1,4 @@
-"""Moves the positions of a stopped join on Spark, by a batch that reads nothing."""
+"""Moves the log positions of a stopped join on Spark, by committing a batch that reads nothing."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class BatchUnfinished(PhotonError):
 
 
 def positions_of(journal: Journal) -> list[LogPosition]:
-    """The position in each log. Raises JournalDamaged, OSError."""
+    """Returns the position in each log. Raises JournalDamaged, OSError."""
     return [LogPosition(log.identity, log.path, log.offset, log.header) for log in _logs(_newest(journal)).values()]
 
 
 def put_skips(
     journal: Journal, directory: Path, reading: Reading, skips: Sequence[Skip], now_ns: Callable[[], int]
 ) -> None:
-    """Commits new positions of the logs. Hold the slot's lock. Raises BatchUnfinished, LogUnreadable, JournalDamaged,
-    OSError."""
+    """Commits new log positions. The caller must hold the slot's lock. Raises BatchUnfinished, LogUnreadable,
+    JournalDamaged, OSError."""
     newest = _newest(journal)
     number = -1 if newest is None else newest.number
     known = _logs(newest)

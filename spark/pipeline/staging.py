@@ -1,7 +1,8 @@
-"""The rows of a part, durable before they are registered (rule 1).
+"""Stores the rows of a part durably before they are registered (rule 1).
 
-The file, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the
-lines. It gets its name only once it is durable, so an unreadable one is damaged, never an unfinished write.
+A file is little-endian. It has a magic number, version, CRCs, token, and the lengths of its two halves, which are the
+columns of ``Rows`` and the lines. A file gets its name only once it is durable, so an unreadable file is damaged,
+never unfinished.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _COUNT = struct.Struct("<I")
 
 @dataclass(slots=True, eq=False)
 class StagingDamaged(PhotonError):
-    """A file that was durable cannot be read."""
+    """A durably written file cannot be read."""
 
     path: Path
     why: str
@@ -43,7 +44,7 @@ class StagingDamaged(PhotonError):
 
 
 def winner_bits(rows: int, winners: RowIndexes) -> bytes:
-    """A bit for each row, the first row lowest: set if it won."""
+    """Returns a bit for each row, set if the row won; the first row is the lowest bit."""
     bits = np.zeros(rows, np.uint8)
     bits[winners] = 1
     return np.packbits(bits, bitorder="little").tobytes()
@@ -64,7 +65,7 @@ class StagedIds:
 
 
 def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
-    """Writes the rows; durable under its name when this returns. A failure ends the attempt (rule 7)."""
+    """Writes the rows durably to ``path``. A failure ends the attempt (rule 7)."""
     *columns, lines = rows.encode()
     said = _SAID.pack(zlib.crc32(lines), token, sum(map(len, columns)), len(lines))
     crc = zlib.crc32(b"".join((said, *columns)))
@@ -72,7 +73,7 @@ def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
 
 
 def read_staged(disk: Disk, path: Path) -> Rows:
-    """Raises StagingDamaged."""
+    """Reads the rows. Raises StagingDamaged."""
     data = disk.read(path)
     token, lines_crc, columns, lines = _said(path, data)
     body = data[HEAD_BYTES:]
@@ -98,7 +99,7 @@ def read_ids(disk: Disk, path: Path) -> StagedIds:
 
 
 def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
-    """Returns token, CRC of the lines, and lengths of both halves; verifies the columns."""
+    """Checks the columns. Returns the token, the CRC of the lines, and the lengths of both halves."""
     if len(data) < HEAD_BYTES:
         raise StagingDamaged(path, f"{len(data)} bytes")
     magic, version, crc = _HEAD.unpack_from(data)

@@ -1,4 +1,4 @@
-"""Reads the decided and waiting events of a slot's join, while its driver may be at work."""
+"""Reads the decided and waiting events of a slot's join, even while its driver is running."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_standing(
     disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T] | None = None
 ) -> tuple[Commit, list[T]] | None:
     """Returns the newest commit, and the result of ``of`` for each file with waiting rows; ``None`` if there is no
-    commit. ``directory``: the journal's.
+    commit. ``directory``: the journal's directory.
 
     Raises JournalDamaged, OSError.
     """
@@ -40,12 +40,12 @@ def read_standing(
 
 
 def waiting_in(commit: Commit) -> int:
-    """The number of events that wait."""
+    """Returns the number of waiting events."""
     return sum(map(len, commit.waiting.values()))
 
 
 def ledger_of(counts: Mapping[str, int], waiting: int) -> LedgerLine:
-    """The ledger over all batches. ``counts``: a commit's; ``waiting``: number of events that wait after it."""
+    """Returns the ledger over all batches. ``counts``: a commit's counts; ``waiting``: waiting events after it."""
     named = {
         "read": counts.get("events", 0) + counts.get("unreadable", 0),
         "rejected": counts.get("rejected", 0) + counts.get("unreadable", 0),

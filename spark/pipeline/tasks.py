@@ -1,4 +1,5 @@
-"""The executors' side: one part of a batch, from plain data. The driver runs small batches with the same worker."""
+"""The executors' side: processes one part of a batch from plain data. The driver runs small batches with the same
+worker."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ ENDS = {kind.__name__: kind for kind in (Fenced, RegistrySilent, EventStoreSilen
 
 
 class RegistryPlace(msgspec.Struct, frozen=True):
-    """An executor's way to the registry."""
+    """How an executor connects to the registry."""
 
     addresses: dict[str, str]
     tls_directory: str | None = None  # certificates, on the shared file system
@@ -88,7 +89,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
-    """A task's answer. It carries the errors in ``ENDS`` as data, as Spark would retry a failed task in vain."""
+    """A task's answer. It carries errors in ``ENDS`` as data, because Spark would pointlessly retry a failed task."""
 
     done: Done | None
     why: str = ""
@@ -105,8 +106,8 @@ async def worker(
     clients: tuple[RoutedRegistry, EventStoreClient] | None = None,
     paths: dict[str, str] | None = None,
 ) -> AsyncIterator[Worker]:
-    """Sets a task's worker up. ``directory``: for the adapter's files; ``clients``: the driver's; by default new
-    ones.
+    """Makes a task's worker. ``directory``: for the adapter's files; ``clients``: the driver's clients (default: new
+    ones).
 
     Raises the errors of reading certificates.
     """
@@ -174,8 +175,8 @@ def do_on_spark(
 
 
 def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str) -> list[Done]:
-    """Runs a task for each part, whose row is ``told``. ``said``: a description for Spark's page. Raises Fenced,
-    RegistrySilent, EventStoreSilent, Spark's errors."""
+    """Runs a task for each part; the task returns the row made by ``told``. ``said``: a description for Spark's web
+    page. Raises Fenced, RegistrySilent, EventStoreSilent, Spark's errors."""
     from photon.spark.tasks import frame
 
     spark.sparkContext.setJobDescription(said)

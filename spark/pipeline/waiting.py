@@ -1,7 +1,7 @@
-"""Events that wait: their files, which never change, and the driver's index of their open rows. Pure.
+"""Waiting events: their files, which never change, and the driver's index of the open rows. Pure.
 
-A row is retried when its key arrives, when the primary logs have been read past the point that decides it, and from
-time to time, since notice of a key may be lost (paper, section 3.2.1).
+A row is retried when its key arrives, when the primary logs have been read far enough to decide it, and periodically,
+since the notice of a key may be lost (paper, section 3.2.1).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def first_read_of(file: WaitingFile) -> I64:
 
 @dataclass(slots=True)
 class _Rows:
-    """Open rows of one file, as columns."""
+    """The open rows of one file, as columns."""
 
     rows: RowIndexes
     hashes: U64  # of their keys
@@ -96,7 +96,7 @@ class _Rows:
 
 @dataclass(slots=True)
 class WaitingIndex:
-    """Open rows of all waiting files: 56 bytes each."""
+    """The open rows of all waiting files, at 56 bytes each."""
 
     patience: Patience
     random: Callable[[], float]
@@ -112,7 +112,7 @@ class WaitingIndex:
         return sum(int(each.sizes.sum()) for each in self.files.values())
 
     def add(self, name: str, file: WaitingFile, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
-        """Adds rows that were tried when the primary logs were read up to ``read_past_ns``."""
+        """Adds rows that were tried when the primary logs had been read up to ``read_past_ns``."""
         index = np.array(rows, np.intp)
         keys, first, times = file.keys, first_read_of(file)[index], np.frombuffer(file.times, "<i8")[index]
         again = np.frombuffer(file.again, "<i8")[index]
@@ -128,14 +128,14 @@ class WaitingIndex:
         )
 
     def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
-        """Notes that these rows were tried without a verdict."""
+        """Notes that these rows were tried again without a verdict."""
         known = self.files[name]
         at = np.searchsorted(known.rows, np.array(rows, np.intp))
         known.trigger_ns[at] = self._triggers(known.first_ns[at], known.times[at], read_past_ns)
         known.again_ns[at] = self._later(len(at), now_ns)
 
     def retain(self, name: str, rows: Sequence[int]) -> None:
-        """Keeps these rows; the others of the file are settled."""
+        """Keeps only these rows of the file; the others are settled."""
         known = self.files[name]
         at = np.searchsorted(known.rows, np.array(rows, np.intp))
         if not len(at):
@@ -161,8 +161,8 @@ class WaitingIndex:
             each.again_ns[np.isin(each.hashes, hashes)] = 0
 
     def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
-        """Returns about ``most`` rows to try now, at most: first those of files with a woken or a triggered row, then
-        those of the files due for longest, so that each file has its turn."""
+        """Returns rows to try now, file by file, until there are at least ``most``: files with a woken or a triggered
+        row come first, then those due for longest, so that each file has its turn."""
         since: dict[str, int] = {}
         for name, each in self.files.items():
             decided = bool((each.trigger_ns <= read_past_ns).any())
@@ -181,20 +181,20 @@ class WaitingIndex:
         return found
 
     def is_any_untried(self) -> bool:
-        """True if a row has not been tried since the primary logs were read past its first reading."""
+        """True if a row has not been tried since the primary logs were read past the time it was first read."""
         return any(bool((each.trigger_ns == each.first_ns).any()) for each in self.files.values())
 
     def given_up(self) -> frozenset[bytes]:
-        """Digests of the open rows whose ids the registry gave up."""
+        """Returns the digests of open rows whose ids the registry gave up."""
         return frozenset(digest for each in self.files.values() for digest in each.given_up.values())
 
     def times(self) -> I64:
-        """Event times of the open rows."""
+        """Returns the event times of the open rows."""
         return np.concatenate([np.empty(0, np.int64), *(each.times for each in self.files.values())])
 
     def oldest(self, most: int) -> list[tuple[str, int, int, int]]:
-        """Returns at most ``most`` rows of the file with the longest waiting event: file, row, first read, and latest
-        time of the next try (ns)."""
+        """Returns at most ``most`` rows of the file with the longest-waiting event: file, row, when it was first
+        read, and when it is retried at the latest (ns)."""
         name = min(self.files, key=lambda each: int(self.files[each].first_ns.min()), default=None)
         if name is None:
             return []
@@ -204,11 +204,11 @@ class WaitingIndex:
         return [(name, *row) for row in zip(*columns, strict=True)]
 
     def keys(self, read: Callable[[str], WaitingFile]) -> list[bytes]:
-        """Keys of the open rows."""
+        """Returns the keys of the open rows."""
         return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]
 
     def _later(self, rows: int, now_ns: int) -> I64:
-        """Spreads retries, so that events read together are not always retried together."""
+        """Returns retry times, spread so that events read together are not always retried together."""
         bound = (FOLLOWED_S if self.followed else NOT_FOLLOWED_S) * NS_PER_S
         return np.array([now_ns + int(bound * (0.5 + 0.5 * self.random())) for _ in range(rows)], np.int64)
 
@@ -232,15 +232,15 @@ def _keys_at(file: WaitingFile, rows: RowIndexes) -> list[bytes]:
 
 
 def as_of(patience: Patience, first_read_ns: I64, times: I64, read_past_ns: int) -> I64:
-    """Returns for each event the time as of which a miss makes it unmatched, if the primary logs are read past it by
-    both clocks; otherwise the meaning of an earlier miss (``dispatcher.two_clocks.ask_for_final``)."""
+    """Returns for each event the time as of which to look it up. If the primary logs are read past that time by both
+    clocks, a miss makes the event unmatched; otherwise see ``dispatcher.two_clocks.ask_for_final``."""
     final = _by_age(patience, first_read_ns, times, patience.final_as_of_ns)
     return np.where(final <= read_past_ns, final, patience.at_first_ns)
 
 
 def _by_age(patience: Patience, first: I64, times: I64, of: Callable[[int, int], int]) -> I64:
-    """Applies ``of`` to each event's first reading and time, once for each distinct pair. If the time is irrelevant,
-    all events read together count as one pair."""
+    """Applies ``of`` to the first reading and time of each event, once for each distinct pair. If times are
+    irrelevant, it is called once for all events read together."""
     if not patience.whole_sets:
         values, rows = np.unique(first, return_inverse=True)
         return np.array([of(each, 0) for each in values.tolist()], np.int64)[rows]

@@ -1,1 +1,1 @@
-"""Repair: gives lost events back to the dispatchers if the registry's entry still equals the exported one."""
+"""Repairs lost events: gives them back to the dispatchers if the registry's entry still equals the exported one."""

@@ -1,4 +1,4 @@
-"""The progress of a report's repair: one small file in the report's directory, replaced after each batch.
+"""Records the progress of a report's repair in one small file in the report's directory, replaced after each batch.
 
 A killed repair loses nothing: the interrupted batch is in the repairs log and is processed again by its rules.
 """
@@ -29,7 +29,7 @@ class RegistrySilent(PhotonError):
 
 
 class WantedReplay(msgspec.Struct, frozen=True):
-    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher must read again. ``log`` is empty for
+    """Events in the hours [``from_hour``, ``to_hour``) that a dispatcher must read again. ``log`` is empty for
     several logs. Hours are whole hours since 1970.
     """
 
@@ -41,7 +41,7 @@ class WantedReplay(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A range that a dispatcher was asked to read again; ``number`` 0 means that it could not be requested from
+    """A range that a dispatcher was asked to read again; ``number`` 0 means that the request could not be made from
     here."""
 
     datacentre: str
@@ -53,7 +53,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class UnseenSlots(msgspec.Struct, frozen=True):
-    """Slots of one datacentre that the verification cannot have read, and the events refused for that reason.
+    """Slots of one datacentre whose output the verification cannot have read, and the number of events not repaired
+    for that reason.
 
     ``seen`` is the reason, ``do`` the remedy, ``gone`` the command that declares the records gone.
     """
@@ -77,15 +78,14 @@ class WrittenFile(msgspec.Struct, frozen=True):
 
 
 class MarkedRanges(msgspec.Struct, frozen=True):
-    """Damaged ranges that are marked, DATACENTRE/SLOT -> all ranges of the slot; and the slots whose copies are
-    marked too."""
+    """The damaged ranges marked so far, by DATACENTRE/SLOT, and the slots whose copies are marked too."""
 
     slots: dict[str, tuple[DamagedRange, ...]] = {}
     copies: list[str] = []
 
 
 class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``done``: finished batches of each pass; ``counts``: pass -> class -> outcomes."""
+    """A repair's progress. ``done``: finished batches of each pass; ``counts``: pass -> class -> outcomes."""
 
     report: str
     done: dict[str, int] = {}
@@ -100,12 +100,13 @@ class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def journal_path(report: Path, name: str) -> Path:
-    """Path of this verdict's journal: another verdict in the same directory has its own."""
+    """Returns the path of a verdict's journal; each verdict in the directory has its own."""
     return report / f"recover-{name}.json"
 
 
 def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
-    """Returns the previous run's progress; new progress if there is none. Raises RepairsDamaged, OSError."""
+    """Reads the progress of earlier runs; returns empty progress if there were none. Raises RepairsDamaged,
+    OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
         return RepairProgress(name)
@@ -119,5 +120,5 @@ def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
 
 
 def write_journal(disk: Disk, report: Path, progress: RepairProgress) -> None:
-    """Durable when it returns. Raises OSError."""
+    """Writes the progress durably. Raises OSError."""
     disk.replace(journal_path(report, progress.report), msgspec.json.encode(progress))

@@ -1,6 +1,6 @@
 """Marks the damaged ranges of a report in the slots' directories and in copies of the slots' output.
 
-A slot's directory may be on another machine: the same command, run there over the same report, marks its ranges. The
+If a slot's directory is on another machine, run the same command there with the same report to mark its ranges. The
 report's journal remembers which slots and copies are done.
 """
 
@@ -26,8 +26,8 @@ class DamageMarks(Protocol):
     """Marks damaged ranges."""
 
     def mark(self, damages: Sequence[Damage], before: MarkedRanges, *, apply: bool) -> list[str]:
-        """Returns each range's outcome, also for a dry run: MARK, MARKED, ELSEWHERE or UNMARKED. ``before``: ranges
-        marked by earlier runs over the same report. Raises PublishedDamaged, OSError."""
+        """Marks the ranges if ``apply`` is set. Returns an outcome for each: MARK, MARKED, ELSEWHERE or UNMARKED.
+        ``before``: ranges marked by earlier runs over the same report. Raises PublishedDamaged, OSError."""
         ...
 
     def marked(self, before: MarkedRanges) -> MarkedRanges:
@@ -37,8 +37,8 @@ class DamageMarks(Protocol):
 
 @dataclass(slots=True)
 class SlotMarks:
-    """See DamageMarks. ``places``: datacentre -> its output; ``keepers``: datacentre -> keeper of copies of its
-    slots; ``at``: the time, ISO 8601."""
+    """See DamageMarks. ``places``: each datacentre's output; ``keepers``: for each datacentre, the keeper of copies
+    of its slots; ``at``: the time, ISO 8601."""
 
     disk: Disk
     places: Mapping[str, OutputPlace]
@@ -59,7 +59,7 @@ class SlotMarks:
                 by_slot[datacentre, slot].append(row)
             else:
                 ways[row] = RepairWay.UNMARKED
-                self.refused.append(f"{each.file} of {each.datacentre}: no slot publishes it; restore it from a copy")
+                self.refused.append(f"{each.file} of {each.datacentre}: in no slot's output; restore it from a copy")
         for (datacentre, slot), rows in by_slot.items():
             name = f"{datacentre}/{slot}"
             here = name in before.slots or self._of_slot(datacentre, slot, damages, rows, ways, apply=apply)
@@ -76,7 +76,7 @@ class SlotMarks:
         self, datacentre: str, slot: str, damages: Sequence[Damage], rows: Sequence[int], ways: list[RepairWay],
         *, apply: bool,
     ) -> bool:  # fmt: skip
-        """Marks the ranges in the slot's own directory. Returns False if that is not on this machine."""
+        """Marks the ranges in the slot's own directory. Returns False if that directory is not on this machine."""
         place, name = self.places[datacentre], f"{datacentre}/{slot}"
         state = next((each for each in place.states(self.disk) if each.name == slot), None)
         if state is None or not apply:

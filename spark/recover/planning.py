@@ -1,7 +1,7 @@
-"""Plans the repair of findings, a batch at a time. Pure.
+"""Plans the repair of findings, one batch at a time. Pure.
 
-The registry's table decides in the end, by compare (protocol rule 15); this only chooses the request, and refuses ids
-that a slot may still write, as that would make a second verdict.
+The registry has the last word: it compares its entry (protocol rule 15). This module only chooses the request, and
+refuses ids that a slot may still write, since repairing them would produce a second verdict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from photon.spark.classes import Class
 
 
 class RepairWay(enum.StrEnum):
-    """One word each; explained in ``docs/verification.md``."""
+    """How a finding is repaired, or why it is not. Explained in ``docs/verification.md``."""
 
     REOPEN = "reopen"  # requested of the registry by the operator's command
     REOPEN_BELOW = "reopen-below"  # the same below the boundary: only verified outputs show that no record exists
@@ -56,7 +56,7 @@ ATTENTION = (
 
 
 class EarlierRepairs(enum.Enum):
-    """Earlier repairs' requests for an id since the report's export."""
+    """Whether earlier repairs have requested an id since the report's export."""
 
     NOT_ASKED = 0
     ASKED_YOUNG = 1  # its entry cannot have been collected since, so repeating the request compares
@@ -86,8 +86,8 @@ class ReportedProblem:
 def ways(
     findings: Sequence[ReportedProblem], answers: U8, asked: Sequence[EarlierRepairs], *, also_unmatched: bool
 ) -> list[RepairWay]:
-    """Returns the way to repair each finding. ``answers``: the registry's answers to a current look-up; ``asked``:
-    requests of earlier repairs."""
+    """Chooses how to repair each finding. ``answers``: the registry's answers to a look-up made now; ``asked``: what
+    earlier repairs requested."""
     return [
         _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
         for finding, answer, before in zip(findings, answers.tolist(), asked, strict=True)
@@ -124,7 +124,7 @@ def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> Repa
 
 
 def _is_the_verdict(finding: ReportedProblem) -> bool:
-    """True if the unmatched line is the event's only record: otherwise giving the id up would duplicate the other
+    """True if the unmatched line is the event's only record. If it is not, giving up the id would duplicate the other
     record."""
     return finding.only_record and (finding.token is None or finding.token == finding.written_token)
 
@@ -139,9 +139,10 @@ def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
 
 
 def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
-    """Plans the repair of an id that an earlier repair has requested.
+    """Plans the repair of an id that an earlier repair may have requested.
 
-    Below the boundary the registry cannot compare, so a second request may give up an id written in between.
+    Below the boundary the registry cannot compare, so a second request may give up an id that was written after the
+    first.
     """
     if way not in ASKED or before is EarlierRepairs.NOT_ASKED:
         return way
@@ -149,5 +150,6 @@ def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
 
 
 def young(event_time_ns: int, now_ns: int, retention_ns: int | None, margin_ns: int) -> bool:
-    """True if the boundary cannot pass this time within ``margin_ns``: the entry still exists to compare."""
+    """True if the registry's boundary cannot pass this time within ``margin_ns``, so the entry still exists for
+    comparison."""
     return retention_ns is None or event_time_ns > now_ns - retention_ns + margin_ns

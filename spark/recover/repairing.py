@@ -1,8 +1,9 @@
-"""Goes through a report's findings, batch by batch, and gives events back where that is safe.
+"""Goes through a report's findings, batch by batch, and gives events back if that is safe.
 
-Order of each batch: look up, write the intended requests to the repairs log, ask, write the answers, advance the
-journal. A killed run continues with the interrupted batch: rows with an answer keep it, the others are requested
-again if the registry can compare, and otherwise left to the next verification (below the boundary, protocol rule 15).
+For each batch, it looks up the ids, writes the intended requests to the repairs log, asks the registry, writes its
+answers, and advances the journal. After a kill, the next run continues with the interrupted batch: rows with an
+answer keep it; the others are requested again if the registry can compare them, and otherwise (below the boundary,
+protocol rule 15) left to the next verification.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class RepairLookUps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RepairRules:
-    """``retention_ns``: ``None`` means that entries are never collected. ``rate``: maximum ids per second."""
+    """The rules of a repair. ``retention_ns``: ``None`` means that entries are never collected. ``rate``: maximum ids
+    per second."""
 
     also_unmatched: bool
     retention_ns: int | None
@@ -78,7 +80,7 @@ class RepairRules:
 
 @dataclass(slots=True)
 class RepairTally:
-    """Result of one pass: class -> outcome, or planned outcome -> number."""
+    """The result of one pass: the number of findings by class and by outcome, or planned outcome."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     slots: Counter[str] = field(default_factory=Counter)
@@ -92,12 +94,12 @@ class RepairTally:
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
     def refuse(self, slots: Sequence[tuple[str, str, Why]], *, perhaps: bool) -> None:
-        """Counts an event refused because of these slots; with ``perhaps``, because of one of them."""
+        """Counts an event that is not repaired because of these slots; with ``perhaps``, because of one of them."""
         for datacentre, slot, why in slots:
             self.refused.setdefault((datacentre, why, perhaps), Counter())[slot] += 1
 
     def found(self, finding: ReportedProblem, at: WrittenAt) -> None:
-        """Counts an event whose record was found at this place."""
+        """Counts an event whose record was found ``at`` another place."""
         known = self.written.get(at.path)
         if known is not None:
             self.written[at.path] = msgspec.structs.replace(known, events=known.events + 1)
@@ -107,8 +109,8 @@ class RepairTally:
 
 
 class Repairing:
-    """One run over one report. ``seen``: the outputs that the verification could read; ``files``: every file of the
-    outputs; ``told``: called with the progress after each batch."""
+    """One run of a repair over one report. ``seen``: the outputs that the verification could read; ``files``: all
+    output files; ``told``: called with the progress after each batch."""
 
     def __init__(
         self,
@@ -142,7 +144,8 @@ class Repairing:
         self._doubtful: set[bytes] = set()  # ids of the batch that were requested, but whose answer was lost
 
     async def run(self) -> RepairProgress:
-        """Returns the outcomes of this run and earlier ones; without ``apply``, the planned ones.
+        """Runs the repair. Returns the outcomes of this run and earlier ones; without ``apply``, the planned
+        outcomes.
 
         Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
         """
@@ -157,8 +160,8 @@ class Repairing:
         return self._mark_damages(progress)
 
     def _mark_damages(self, progress: RepairProgress) -> RepairProgress:
-        """Marks damaged ranges whose events have been given back, so that readers skip them. Each run repeats it, as
-        another machine may have other slots; marked ranges stay as they are."""
+        """Marks damaged ranges whose events have been given back, so that readers skip them. Every run does so, as
+        slots may be on different machines; marked ranges stay as they are."""
         counts, spared = Counter[str](), names_of(self._written)
         for batch in damages(self._report, BATCH_ROWS):
             held = [self._held_damage(each, spared) for each in batch]
@@ -175,8 +178,8 @@ class Repairing:
         return progress
 
     def _held_damage(self, each: Damage, spared: frozenset[str]) -> RepairWay | None:
-        """Returns why events of the file were not given back, so that its range is not marked; ``None`` if they were.
-        A backfill's file belongs to no publishing slot."""
+        """Returns why the file's range must not be marked: events in it were not given back. ``None`` if they were. A
+        backfill's file belongs to no publishing slot."""
         name = each.file or ""
         why = self._seen.why(each.datacentre or "", slot_of(name))
         if why is not None and why.gone == GONE:
@@ -224,7 +227,8 @@ class Repairing:
 
     # -- a batch ---------------------------------------------------------------------------------------------------
     async def _batch(self, name: RepairBatchName, batch: Sequence[ReportedProblem]) -> list[str]:
-        """The outcome of each row, or the planned one: a Way, or an answer of the registry."""
+        """Repairs a batch. Returns the outcome of each row, or the planned one: a RepairWay, or an answer of the
+        registry."""
         before = self._repairs.answers(name) if self._rules.apply else {}
         chosen = await self._ways(batch)
         if not self._rules.apply:
@@ -245,8 +249,8 @@ class Repairing:
         return became
 
     async def _ways(self, batch: Sequence[ReportedProblem]) -> list[RepairWay]:
-        """Looks the ids up again. Rows without an answer are Way.UNKNOWN in a dry run; otherwise RegistrySilent is
-        raised."""
+        """Looks the ids up again. Rows without an answer become RepairWay.UNKNOWN in a dry run; otherwise
+        RegistrySilent is raised."""
         digests = b"".join(finding.digest for finding in batch)
         times = np.array([finding.event_time_ns for finding in batch], np.int64)
         now_ns = self._clock.now_ns()
@@ -264,7 +268,8 @@ class Repairing:
         return chosen
 
     def _held(self, finding: ReportedProblem, way: RepairWay) -> RepairWay:
-        """Returns the way, unless the event was given back before, or a file has (or may have) its record."""
+        """Returns ``way``, or why not to take it: the event was given back before, or a file has or may have its
+        record."""
         if way in (*DISPATCHED, RepairWay.CHANGED) and self._earlier.gave_up(finding):
             return RepairWay.EARLIER
         if way not in DISPATCHED:
@@ -274,8 +279,9 @@ class Repairing:
         return way if elsewhere(self._written, finding) is None else RepairWay.WRITTEN
 
     def _unseen(self, finding: ReportedProblem) -> Sequence[tuple[str, str, Why]]:
-        """Returns the unread slots that may have written the event. The registry names the slot of an entry; if it
-        has forgotten the id, it may be any slot. An unmatched line with a token needs no other slot: it was read."""
+        """Returns the unread slots that may have written the event. The registry's entry names the slot; if the
+        registry has forgotten the id, any slot may have written it. For an unmatched line with a token there are
+        none, as the line itself was read."""
         if finding.slot is None:
             return [] if finding.kind is Class.PRIMARY_EXISTS and finding.token is not None else self._others
         why = self._seen.why(finding.datacentre or "", finding.slot)
@@ -296,7 +302,8 @@ class Repairing:
         rows: Sequence[int],
         told: Sequence[int],
     ) -> None:
-        """Requests ``rows`` and notes ``told`` before and after; stores the outcomes in ``became``."""
+        """Requests ``rows``, and stores the outcomes in ``became``. Writes ``told`` to the repairs log before and
+        after."""
         for row in rows:
             became[row] = JUST_ASKED
         self._note(name, batch, became, told)
@@ -344,7 +351,8 @@ class Repairing:
     def _note(
         self, name: RepairBatchName, batch: Sequence[ReportedProblem], became: Sequence[str], rows: Sequence[int]
     ) -> None:
-        """Notes an answer. Without one, the id may have been REOPENED, regardless of the registry's current state."""
+        """Writes answers to the repairs log. A row without an answer may have been REOPENED, whatever the registry
+        says now."""
         noted = [batch[row] for row in rows]
         answers = [
             UNANSWERED if became[row] != REOPENED and batch[row].digest in self._doubtful else became[row]

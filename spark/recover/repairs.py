@@ -1,11 +1,11 @@
 """The repairs log: every id that a repair asked the registry to give up, and the registry's answer.
 
-It outlives reports. Verification reads it: the unmatched line of an event that the operator gave up stays in the
-output permanently, and the event's joined line is then no duplicate. Repair reads it: an id requested since a
-report's export is not requested again if nothing could compare it.
+It outlives reports. Verification reads it because the unmatched line of an event that the operator gave up stays in
+the output permanently, and the event's joined line is then no duplicate. Repair reads it so as not to request an id
+twice after a report's export if the registry cannot compare it.
 
-A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
-is asked, and again with the answers. Each file names its format in its metadata.
+The log is a directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before
+the registry is asked, and again with the answers. Each file names its format in its metadata.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RepairBatchName:
-    """A batch by report, pass and number."""
+    """Names a batch by report, pass and number."""
 
     report: str
     stage: str
@@ -67,18 +67,20 @@ class RepairBatchName:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAnswers:
-    """``asked``: digests; ``reopened``: digest, token and generation of the entries that the registry gave up."""
+    """The answers to earlier requests. ``asked``: digests; ``reopened``: digest, token and generation of each entry
+    that the registry gave up."""
 
     asked: frozenset[bytes]
     reopened: frozenset[tuple[bytes, str | None, int]]
 
     def gave_up(self, finding: ReportedProblem) -> bool:
-        """True if the entry that the finding names was given up: then the registry's current entry is a later one."""
+        """True if the entry that the finding names was given up, so that the registry's current entry is a later
+        one."""
         return (finding.digest, _token(finding), finding.generation) in self.reopened
 
 
 class Repairs:
-    """The log of repairs of one deployment."""
+    """The repairs log of one deployment."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -87,7 +89,7 @@ class Repairs:
     def write(
         self, name: RepairBatchName, findings: Sequence[ReportedProblem], answers: Sequence[str], asked_ns: int
     ) -> None:
-        """Durable when it returns. Raises OSError."""
+        """Writes a batch durably. Raises OSError."""
         columns: Mapping[str, Sequence[object]] = {
             "digest": [each.digest for each in findings],
             "event_id": [each.event_id for each in findings],
@@ -111,14 +113,16 @@ class Repairs:
         self._disk.replace(self._directory / name.file, sink.getvalue().to_pybytes())
 
     def answers(self, name: RepairBatchName) -> Mapping[bytes, str]:
-        """Answers by digest of an earlier batch; empty if it was not requested. Raises RepairsDamaged, OSError."""
+        """Returns an earlier batch's answers by digest; empty if the batch was never requested. Raises
+        RepairsDamaged, OSError."""
         if not self._disk.exists(self._directory / name.file):
             return {}
         table = self._read(name.file, ("digest", "answer"))
         return dict(zip(table["digest"].to_pylist(), table["answer"].to_pylist(), strict=True))
 
     def since(self, since_ns: int) -> EarlierAnswers:
-        """The ids requested since by repairs of any report. Raises RepairsDamaged, OSError."""
+        """Returns the ids requested since ``since_ns`` by repairs of any report, and the answers. Raises
+        RepairsDamaged, OSError."""
         asked, reopened = set[bytes](), set[tuple[bytes, str | None, int]]()
         for table in self._tables(("digest", "token", "generation", "asked_ns", "answer")):
             own = table.filter(pc.and_(pc.is_valid(table["digest"]), pc.greater_equal(table["asked_ns"], since_ns)))
@@ -129,8 +133,8 @@ class Repairs:
         return EarlierAnswers(frozenset(asked), frozenset(reopened))
 
     def given_up_unmatched(self) -> pa.Table:
-        """Returns lines of unmatched events, in SCHEMA, that were given up, or may have been: they may be joined by
-        now, which a verification must know. Raises RepairsDamaged, OSError."""
+        """Returns, in SCHEMA, the lines of unmatched events that were, or may have been, given up. Such events may be
+        joined by now, which a verification must take into account. Raises RepairsDamaged, OSError."""
         return self._of((Class.PRIMARY_EXISTS,), GIVEN_UP)
 
     def _of(self, classes: Sequence[Class], answers: Sequence[str]) -> pa.Table:

@@ -1,7 +1,7 @@
 """Chooses the hours that dispatchers must read again for unregistered events. Pure.
 
-Reading too much again is safe (the registry ignores ids that it knows) and only costs time, so lists are bounded by
-joining neighbours.
+Rereading too much is safe, as the registry ignores ids that it knows; it only costs time. So a long list is shortened
+by merging neighbouring ranges.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ReplayHours:
             self._put(each)
 
     def add(self, datacentre: str, log: str | None, event_time_ns: int) -> None:
-        """Adds an event that is in this log of the datacentre."""
+        """Adds the hour of an event in this log of the datacentre."""
         hour = event_time_ns // HOUR_NS
         self._put(WantedReplay(datacentre, hour, hour + 1, log or "", 1))
 
@@ -48,7 +48,7 @@ class ReplayHours:
 
 
 def at_most(ranges: Sequence[WantedReplay], number: int) -> list[WantedReplay]:
-    """The same hours of one datacentre, in at most ``number`` ranges; the closest ones are joined."""
+    """Reduces one datacentre's ranges to at most ``number``, by merging the closest ones."""
     found: list[WantedReplay] = []
     for each in sorted(ranges, key=lambda each: each.from_hour):
         if found and each.from_hour <= found[-1].to_hour:
@@ -76,7 +76,7 @@ def _joined(one: WantedReplay, other: WantedReplay) -> WantedReplay:
 
 
 def requests(wanted: Iterable[WantedReplay]) -> list[Replayed]:
-    """A few ranges for each datacentre, as ``photon dispatcher replay`` takes them."""
+    """Converts hours to a few ranges for each datacentre, in the form that ``photon dispatcher replay`` takes."""
     by_datacentre: dict[str, list[WantedReplay]] = {}
     for each in wanted:
         by_datacentre.setdefault(each.datacentre, []).append(each)
@@ -88,5 +88,5 @@ def requests(wanted: Iterable[WantedReplay]) -> list[Replayed]:
 
 
 def _pattern(log: str) -> str:
-    """The log's own name, or a pattern for all logs if a glob would misread the name."""
+    """Returns the log's name, or a pattern for all logs if the name would not match itself as a glob."""
     return "" if _GLOB & set(log) else log

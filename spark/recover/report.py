@@ -1,7 +1,7 @@
-"""A verification's report as its repair reads it: its verdict, and its findings in batches.
+"""Reads a verification's report for its repair: the verdict, and the findings in batches.
 
 The findings are streamed from Parquet in the order of the files' names, so that batch n is always the same; at most
-one batch of the report is in memory.
+one batch is in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSIO
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """``name``: 32 hex digits, unique to the verdict."""
+    """An opened report. ``name``: 32 hex digits, unique to the verdict."""
 
     directory: Path
     name: str
@@ -66,7 +66,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place in an output file at which no record can be read, or from which on none can."""
+    """An unreadable place in an output file: a single record, or everything from there on."""
 
     datacentre: str | None
     file: str | None
@@ -84,7 +84,7 @@ _EVIDENCE = msgspec.json.Decoder(_Evidence)
 
 @contextmanager
 def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyReport]:
-    """Like ``open_report``, but fetches a report below a URL. Also raises ObjectsUnavailable."""
+    """Like ``open_report``, but can also fetch a report from a URL. Also raises ObjectsUnavailable."""
     report = open_report(disk, directory, deployment)
     if not isinstance(directory, ObjectPath):
         yield report
@@ -96,7 +96,7 @@ def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyRepor
 def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
     """Opens a report.
 
-    Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint.
+    Raises ReportRefused if the report is missing, or belongs to a deployment with another fingerprint.
     """
     path = directory / VERDICT_NAME
     data, verdict = read_verdict(disk, directory, ReportVerdict)
@@ -114,7 +114,8 @@ def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
 def findings(
     report: VerifyReport, classes: Collection[Class], rows: int = BATCH_ROWS
 ) -> Iterator[list[ReportedProblem]]:
-    """All findings of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
+    """Yields all findings of these classes in batches of ``rows``; the last one may be shorter. Raises
+    ReportRefused."""
     waiting: list[ReportedProblem] = []
     for batch in record_batches(report.problems, rows, _COLUMNS):
         waiting += _of(batch, classes)
@@ -126,14 +127,15 @@ def findings(
 
 
 def event_ids(report: VerifyReport, classes: Collection[Class]) -> Iterator[bytes]:
-    """The ids of all findings of these classes that name an event. Raises ReportRefused."""
+    """Yields the event ids in all findings of these classes that name an event. Raises ReportRefused."""
     for batch in record_batches(report.problems, BATCH_ROWS, _COLUMNS):
         wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes], pa.string()))
         yield from batch.filter(wanted)["event_id"].drop_null().to_pylist()
 
 
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
-    """Lines that are not records, and files with a lost remainder, ``rows`` at a time. Raises ReportRefused."""
+    """Yields the damaged places in batches of ``rows``: lines that are not records, and files whose rest is lost.
+    Raises ReportRefused."""
     waiting: list[Damage] = []
     for batch in record_batches(report.problems, rows, _COLUMNS):
         torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()

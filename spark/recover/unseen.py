@@ -1,4 +1,4 @@
-"""Slots whose outputs a verification could not read; repairs of their events are refused."""
+"""Finds slots whose outputs a verification could not read; repairs of their events are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETIRE, GONE = "photon slot retire", "photon spark recover --gone"  # commands t
 
 @dataclass(frozen=True, slots=True)
 class SeenSlot:
-    """A slot's published files that are not empty and may hold events of the report's range."""
+    """Counts a slot's published files that are not empty and may hold events of the report's range."""
 
     published: int
     missing: int
@@ -31,7 +31,7 @@ class SeenSlot:
 
 
 class Why(NamedTuple):
-    """Why a slot's output was not read; ``do``: the remedy; ``gone``: RETIRE or GONE."""
+    """The reason why a slot's output was not read. ``do``: the remedy; ``gone``: RETIRE or GONE."""
 
     seen: str
     do: str
@@ -40,8 +40,8 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenOutputs:
-    """The outputs that can be read from here. ``sites``: datacentre -> its slots by name, for datacentres in the
-    deployment file; ``states``: datacentre -> directory of its slots."""
+    """The outputs that can be read from here. ``sites``: the slots, by name, of each datacentre in the deployment
+    file; ``states``: the directory of each datacentre's slots."""
 
     config: str
     sites: Mapping[str, Mapping[str, SeenSlot]]
@@ -65,11 +65,11 @@ class SeenOutputs:
         if seen.empty:
             return Why(f"whose output directory {seen.output} is missing or empty", "mount it", GONE)
         if seen.missing == seen.published >= FEW:
-            return Why(f"whose files of this range are all missing from {seen.output}", "put them back", GONE)
+            return Why(f"whose files of this range are all missing from {seen.output}", "restore them", GONE)
         return None
 
     def others(self) -> list[tuple[str, str, Why]]:
-        """Datacentre and name of all slots that have written something and were not read."""
+        """Returns datacentre and name of each slot that has written records but was not read, and the reason."""
         return [
             (each.datacentre, each.name, why)
             for each in self.known.values()
@@ -79,7 +79,7 @@ class SeenOutputs:
 
 
 def seen_slots(disk: Disk, place: OutputPlace, window: TimeRange) -> dict[str, SeenSlot]:
-    """The slots of one pipeline. ``window``: the report's range. Raises PublishedDamaged, OSError."""
+    """Returns the slots of one pipeline by name. ``window``: the report's range. Raises PublishedDamaged, OSError."""
     listed: dict[Path, dict[str, Collection[str]]] = {}
     found = {}
     for slot in place.published(disk):
@@ -105,7 +105,7 @@ def _is_there(names: Collection[str], stored: str) -> bool:
 
 
 def line_of(each: UnseenSlots, config: str) -> str:
-    """One line for people."""
+    """Formats the slots and their events as one line."""
     events = many(each.events, "event")
     verb = "may belong" if each.perhaps else "belongs" if each.events == 1 else "belong"
     slots = f"{'slot' if len(each.slots) == 1 else 'slots'} {', '.join(sorted(each.slots))}"
@@ -120,7 +120,8 @@ def line_of(each: UnseenSlots, config: str) -> str:
 
 
 def grouped(refused: Mapping[tuple[str, Why, bool], Mapping[str, int]]) -> Sequence[UnseenSlots]:
-    """``refused``: (datacentre, reason, True if that is uncertain) -> slot -> events."""
+    """Groups refused events by datacentre and reason. ``refused``: (datacentre, reason, True if the slot is
+    uncertain) -> slot -> number of events."""
     return [
         UnseenSlots(datacentre, dict(slots), max(slots.values()) if perhaps else sum(slots.values()), *why, perhaps)
         for (datacentre, why, perhaps), slots in refused.items()

@@ -1,6 +1,6 @@
-"""Searches every file of the outputs for the records of lost events, before their ids are given back. A verification
-only reads files in manifests. A record may still be elsewhere: in an unlisted file, after a wrong checksum, in a
-copy. A reader of that file already has the event.
+"""Searches all output files for records of lost events, before their ids are given back. A verification reads only
+files in manifests, but a record may be in an unlisted file, after a wrong checksum, or in a copy, and a reader of
+that file already has the event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PLACES_MAX = 4  # places kept of one event
 
 
 class WrittenAt(NamedTuple):
-    """``name``: relative to the output, as in a manifest; ``path``: of the file itself."""
+    """Where a record was found. ``name``: the file's name relative to the output, as in a manifest; ``path``: its
+    path."""
 
     name: str
     path: str
@@ -43,7 +44,7 @@ Places = Mapping[bytes, Sequence[WrittenAt]]  # event id -> places of its record
 
 def search(disk: Disk, files: Sequence[FoundFile], ids: Iterable[bytes]) -> Places:
     """Reads all files once for every IDS_AT_ONCE ids, in blocks, and skips unreadable parts. Needs 8 bytes of memory
-    for an id, and more for each record found."""
+    per id, and more for each record found."""
     found: dict[bytes, list[WrittenAt]] = {}
     left = iter(ids)
     while (hashes := np.unique(np.fromiter(map(hash, islice(left, IDS_AT_ONCE)), np.int64))).size:
@@ -65,7 +66,8 @@ def _matches(disk: Disk, file: FoundFile, hashes: I64) -> Iterator[tuple[bytes, 
 
 
 def _may_hold(block: bytes, hashes: I64) -> bool:
-    """Decodes all lines at once: most blocks have none of the events, so no offset is needed."""
+    """True if the block may have one of the events. Decodes all lines at once, without offsets, as most blocks have
+    none."""
     try:
         said = _decode_lines(block)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -84,7 +86,7 @@ def _are_in(hashes: I64, ids: Sequence[bytes]) -> Mask:
 
 
 def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields offset and event id of each line that names an event."""
+    """Yields the offset and event id of each line that names an event."""
     at = 0
     for line in block.split(b"\n"):
         try:
@@ -99,11 +101,11 @@ def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def elsewhere(places: Places, finding: ReportedProblem) -> WrittenAt | None:
-    """Returns a record of the event at a place other than the finding's."""
+    """Returns a record of the event at a place that the finding does not name, if there is one."""
     own = finding.output_file, finding.output_offset
     return next((each for each in places.get(finding.event_id, ()) if (each.name, each.offset) != own), None)
 
 
 def names_of(places: Places) -> frozenset[str]:
-    """The names of the files in manifests."""
+    """Returns the names of all files at these places."""
     return frozenset(each.name for each in chain.from_iterable(places.values()))

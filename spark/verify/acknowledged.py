@@ -1,4 +1,4 @@
-"""Findings that a person has accepted: JSON Lines, stored with the other state that verifications carry over.
+"""The findings that a person has accepted: JSON Lines, kept with the other state that verifications carry over.
 
 An acknowledgement applies to one finding as it was: the event, the class, the place in the output and the evidence. A
 finding that differs in any of these is new.
@@ -30,11 +30,11 @@ _SEPARATOR = "\x1f"
 
 
 class _Head(msgspec.Struct, frozen=True, tag_field="photon_acknowledged", tag=1):
-    """The first line."""
+    """The file's first line."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """``finding``: the digest of the accepted finding; ``at``: UTC."""
+    """An acknowledgement. ``finding``: the digest of the accepted finding; ``at``: its time, UTC."""
 
     finding: str
     kind: str
@@ -50,8 +50,8 @@ class AcknowledgedDamaged(PhotonError):
 
 
 def kept_below(directory: Path, join: str) -> Path:
-    """The directory for the state that verifications of a join carry over. ``directory``: that of the reports, or
-    ``--work``."""
+    """Returns the directory for the state that a join's verifications carry over. ``directory``: the reports'
+    directory, or ``--work``."""
     return (directory / KEPT / join).absolute()
 
 
@@ -70,7 +70,7 @@ def read_acknowledged(disk: Disk, kept: Path) -> list[Acknowledged]:
 
 
 def add_acknowledged(disk: Disk, kept: Path, new: Sequence[Acknowledged]) -> None:
-    """Durable when it returns. Raises OSError."""
+    """Adds acknowledgements durably. Raises OSError."""
     path = kept / NAME
     disk.make_dir(kept)
     if disk.exists(path) and (data := disk.read(path)) and not data.endswith(b"\n"):
@@ -83,7 +83,7 @@ def add_acknowledged(disk: Disk, kept: Path, new: Sequence[Acknowledged]) -> Non
 
 
 def finding_key(row: Mapping[str, Any]) -> str:
-    """The digest of a row of PROBLEM. A line without an id is named by its log and offset."""
+    """Returns the digest of a row of PROBLEM. A line without an id is named by its log and offset."""
     digest = row["digest"]
     event = digest.hex() if digest is not None else f"{row['log'] or ''}:{row['offset'] or 0}"
     told = [event, *("" if row[name] is None else str(row[name]) for name in _TOLD)]
@@ -91,7 +91,7 @@ def finding_key(row: Mapping[str, Any]) -> str:
 
 
 def marked(problems: DataFrame, known: Sequence[Acknowledged]) -> DataFrame:
-    """Adds the column MARK: true if the finding is one of ``known``."""
+    """Adds the column MARK: true if the finding is acknowledged in ``known``."""
     from pyspark.sql import functions as sql
 
     if not known:

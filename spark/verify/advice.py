@@ -1,4 +1,5 @@
-"""The meaning of each finding and the remedy, in one line each: the table in ``docs/verification.md``."""
+"""The meaning of each class of finding and how to react, in one line each; also the table in
+``docs/verification.md``."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ MEANING = {
     Class.PENDING: "waits for its primary event, or was not read yet",
     Class.LOST_UNREGISTERED: "no record, and not registered",
     Class.LOST_OWNED: "no record; owned by a slot that has not written it",
-    Class.LOST_RETIRED: "no record; its slot was retired, or it was given back and not taken since",
+    Class.LOST_RETIRED: "no record; its slot was retired, or the id was given back and not registered since",
     Class.LOST_CLEARED: "no record, though the registry has it as written: output was deleted or damaged",
-    Class.LOST_UNREADABLE: "a line that no adapter reads, and that no rejected log has",
+    Class.LOST_UNREADABLE: "an unreadable line that is in no rejected log",
     Class.DUPLICATED: "several records in one datacentre",
     Class.DUPLICATED_ACROSS: "records in more than one datacentre",
     Class.LOG_GONE: "a record whose source log is missing, so it cannot be compared",
@@ -31,16 +32,16 @@ MEANING = {
 TO_DO = {
     Class.LOST_UNREGISTERED: "photon spark recover: its dispatcher reads it again; check for a skip, or a log "
     "deleted before it was read",
-    Class.LOST_OWNED: "start the slot's joiner, its redo log has it; if its disk is gone: photon slot retire; a "
+    Class.LOST_OWNED: "start the slot's joiner, whose redo log has it; if its disk is gone: photon slot retire; a "
     "backfill's slot: run the backfill again",
     Class.LOST_RETIRED: "check that the dispatchers run and still have the log; photon spark recover dispatches it "
     "again",
     Class.LOST_CLEARED: "restore the output file from a copy; if there is none, photon spark recover dispatches it "
     "again",
     Class.LOST_UNREADABLE: "the rejected log was deleted, or the adapter changed; the raw log still has the line",
-    Class.DUPLICATED: "bill the record marked registered in the evidence; keep the files, inform their readers",
-    Class.DUPLICATED_ACROSS: "bill the record marked registered in the evidence; keep the files, inform their "
-    "readers",
+    Class.DUPLICATED: "bill the record marked registered in the evidence; keep the files and inform their readers",
+    Class.DUPLICATED_ACROSS: "bill the record marked registered in the evidence; keep the files and inform "
+    "their readers",
     Class.LOG_GONE: "restore the raw log and verify again; if deleted on purpose, the range is too old to verify",
     Class.INVENTED: "the output was modified: keep the file, check slot and token; or its log was rotated away "
     "under the same name",
@@ -63,8 +64,8 @@ NextCommand = tuple[str, str]  # its purpose, and the command
 
 
 def next_commands(problems: Collection[Class], *, unjudged: bool, commands: CommandLine) -> list[NextCommand]:
-    """Returns the commands to run next, in order. ``problems``: classes of unaccepted findings; ``unjudged``: True if
-    anything else needs a look."""
+    """Returns the commands to run next, in order. ``problems``: classes of findings not yet accepted; ``unjudged``:
+    True if the range was not judged."""
     found = []
     if problems:
         found.append(("list the findings", commands.problems()))
@@ -73,7 +74,7 @@ def next_commands(problems: Collection[Class], *, unjudged: bool, commands: Comm
         found.append(("repair", commands.recover("--yes")))
     if Class.PRIMARY_EXISTS in problems:
         how = "--also-unmatched --dry-run"
-        found.append(("show what a second, joined line for unmatched events would be", commands.recover(how)))
+        found.append(("show which unmatched events would get a second, joined line", commands.recover(how)))
     if problems:
         found.append(("accept a reviewed finding", commands.acknowledge()))
     if unjudged:

@@ -1,7 +1,7 @@
-"""Causes of findings: files and logs that are gone or damaged, output that was not read. Pure.
+"""Derives the causes of findings: files and logs that are gone or damaged, and output that was not read. Pure.
 
-Each finding is about one event, but a deleted file causes a thousand. A cause names the file, the number of its
-findings, and the one command to run next.
+Each finding is about one event, but a deleted file causes a thousand findings. A cause names the file, the number of
+its findings, and the one command to run next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.spark.verify.classify import FOREIGN, LogName
 
 
 class CauseKind(enum.StrEnum):
-    """One word each; explained in ``docs/verification.md``."""
+    """The kind of a cause; explained in ``docs/verification.md``."""
 
     SLOT_NOT_READ = "slot-not-read"
     SLOT_GONE = "slot-gone"
@@ -35,8 +35,8 @@ class CauseKind(enum.StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """``events`` is the number of findings that it explains; ``alone`` means that it has no finding, so it is itself
-    a problem. Several datacentres or files are separated by commas."""
+    """A cause. ``events``: number of findings it explains; ``alone``: it explains none, so it is a problem itself.
+    Several datacentres or files are separated by commas."""
 
     kind: CauseKind
     datacentre: str
@@ -48,7 +48,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileTrouble(NamedTuple):
-    """A published file that is not whole, according to its reader."""
+    """A published file that could not be read completely."""
 
     datacentre: str
     slot: str
@@ -73,8 +73,8 @@ class LostGroup(NamedTuple):
 
 
 class UnnamedLines(NamedTuple):
-    """Lines of a file that no manifest names: ``copies`` is the number of verified hours' lines that also exist in
-    another file."""
+    """Lines of a file that no manifest names. ``copies``: how many of those in verified hours also exist in another
+    file."""
 
     verified: int = 0
     copies: int = 0
@@ -112,7 +112,7 @@ class LogTrouble(NamedTuple):
 
 
 class LogEvidence(enum.Enum):
-    """The witness that a log existed."""
+    """How it is known that a log existed."""
 
     DISPATCHER = "was read by the dispatcher and is gone"
     EARLIER = "was read by an earlier night and is gone"
@@ -121,7 +121,7 @@ class LogEvidence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """Files and hours for the commands to run next."""
+    """Makes the commands to run next, from their files and hours."""
 
     config: str = "photon.toml"
     report: str = "report"
@@ -131,7 +131,8 @@ class CommandLine:
     work: str | None = None
 
     def verify(self, first: int | None = None, last: int | None = None) -> str:
-        """The command that verifies hours ``first`` to ``last`` since 1970; by default those of this report."""
+        """Returns the command that verifies hours ``first`` to ``last`` since 1970; by default the hours of this
+        report."""
         begin, end = self.begin, self.end
         if first is not None and last is not None:
             begin, end = hour_name(first), hour_name(last + 1)
@@ -178,7 +179,7 @@ Attributed = dict[LostGroup, str]  # lost records -> the reason
 
 
 def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
-    """Returns every cause, the one with the most explained findings first."""
+    """Returns the causes, the one that explains the most findings first, and what each finding is attributed to."""
     lost, attributed = _lost(evidence, commands)
     found = [*lost, *_logs(evidence, commands)]
     found += [_unnamed(each, commands) for each in evidence.unnamed]
@@ -208,7 +209,7 @@ def _lost(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attri
 
 
 def _suspects(group: LostGroup, files: Iterable[FileTrouble]) -> tuple[FileTrouble, ...]:
-    """Files that may have held these records: of the same kind and hour, as far as known."""
+    """Returns the files that may have held these records: those of the same kind and hour, as far as known."""
     own = [each for each in files if (each.datacentre, each.slot) == (group.datacentre, group.slot)]
     own = [each for each in own if CHECKSUM_WRONG not in each.why]
     near = [each for each in own if each.first is None or each.last is None or group.hour is None
@@ -233,8 +234,8 @@ def _not_read(say: str, datacentre: str, slot: str, events: int, commands: Comma
 def _files(
     files: Mapping[tuple[FileTrouble, ...], int], slots: Mapping[str, Mapping[str, int]], commands: CommandLine
 ) -> list[Cause]:
-    """Groups files into causes. If all files of a slot are gone, they are one cause; so are several files that may
-    each have held the same event."""
+    """Groups files into causes. All files of a slot are one cause if all are gone; so are files that may each have
+    held the same event."""
     gone = Counter((each.datacentre, each.slot) for (each, *more) in files if not more and GONE in each.why)
     whole = {at for at, count in gone.items() if count > 1 and count >= slots.get(at[0], {}).get(at[1], 0)}
     found, of_slots = [], Counter[tuple[str, str]](dict.fromkeys(whole, 0))

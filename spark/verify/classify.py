@@ -1,7 +1,7 @@
 """Derives an event id's findings from all rows about it. Pure; runs on executors, needs no pyspark.
 
-Contents are compared as 64-bit hashes, which the job computes in the same way on both sides. Log names are without
-rotation and compression suffixes: lines keep their places when a log is renamed.
+Contents are compared as 64-bit hashes, which the job computes in the same way on both sides. Log names have no
+rotation or compression suffixes, so lines keep their places when a log is renamed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Place = tuple[str | None, int | None]  # log and offset
 
 
 class JoinedPair(NamedTuple):
-    """An event with one of its primary events, as hashes of the payloads and the place of the primary record."""
+    """An event and one of its primary events, as hashes of the payloads and the place of the primary record."""
 
     foreign: int | None
     primary: int | None
@@ -113,14 +113,14 @@ LogName = tuple[str, str, str]  # side (foreign or primary), datacentre, and nam
 
 @dataclass(frozen=True, slots=True)
 class KnownLogs:
-    """The raw logs that exist, and those that existed."""
+    """The raw logs that exist, and the ones that are known to have existed."""
 
     standing: frozenset[LogName]
     gone: Mapping[LogName, int]  # byte up to which missing logs of this name were read
     damaged: Mapping[LogName, int]  # byte from which on a log of this name cannot be read
 
     def lacks(self, side: str, datacentre: str, log: str | None, offset: int | None) -> bool:
-        """True if this place cannot be read."""
+        """True if this place in a log cannot be read."""
         if log is None or offset is None:
             return False
         name = (side, datacentre, log)
@@ -151,7 +151,7 @@ class KnownOfId:
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedId:
-    """One finding about an id: a row of the report."""
+    """A finding about an id: a row of the report."""
 
     kind: Class
     evidence: Mapping[str, object]
@@ -161,7 +161,7 @@ class ClassifiedId:
 
 
 def without_copies(records: Sequence[Record]) -> list[Record]:
-    """Leaves out records in unlisted files if another file has the record, and all but one otherwise."""
+    """Drops copies in unlisted files: all if a listed file has the record, otherwise all but one."""
     kept = [record for record in records if not record.unnamed]
     seen = {(record.kind == LATE, record.pair) for record in kept if not record.given_up}
     for record in records:
@@ -241,7 +241,7 @@ def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> Classi
 
 
 def _registered(known: KnownOfId, line: Line, late: Record | None, entry: Entry) -> ClassifiedId:
-    """Makes the finding of an event lost at its owner, with the owner's own line, if any."""
+    """Makes the finding for a registered event without a record, with the line of the owner's datacentre, if any."""
     own = next((each for each in known.lines if each.datacentre == entry.datacentre), line)
     return ClassifiedId(_lost(entry), _of_entry(entry), own, late, entry)
 
@@ -260,7 +260,8 @@ def _of_entry(entry: Entry) -> dict[str, object]:
 
 # -- records that no joiner made -------------------------------------------------------------------------------
 def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[ClassifiedId]:
-    """Returns findings about one place. Several logs may share one name (rotation), with a rejection for each."""
+    """Returns findings about one place of an unreadable line. Rotated logs may share one name, each with its own
+    rejection."""
     line = next(line for line in known.lines if line.kind == UNREADABLE)
     lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
     if records > lines:
@@ -297,8 +298,8 @@ def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: En
 
 
 def _repeated(members: Sequence[Record]) -> list[Record]:
-    """Returns the pairs that repeat an earlier one. A place alone does not identify a pair, as rotated logs of one
-    name share offsets."""
+    """Returns the pairs that repeat an earlier one. A place alone does not identify a pair, because rotated logs
+    share a name and offsets."""
     seen = Counter[tuple[int | None, Place]]()
     names = [(each.pair, _primary(each)) for each in members]
     return [each for each, name in zip(members, names, strict=True) if (seen.update([name]), seen[name] > 1)[1]]
@@ -357,7 +358,7 @@ def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, li
 
 
 def differing(line: Line, record: Record) -> list[str]:
-    """Names the members in which the record differs from this line."""
+    """Returns the names of members in which the record differs from the line."""
     if record.members:
         return _differing_set(line, record)
     fields = ["members"] if record.added else []
@@ -393,7 +394,8 @@ def _gives_reason(line: Line, record: Record) -> bool:
 
 
 def _differing_set(line: Line, record: Record) -> list[str]:
-    """Returns ``pairs`` if they differ from the line's set, each once in its place."""
+    """Like ``differing``, for a set of pairs. Includes ``pairs`` unless the record has each pair of the line once, in
+    its place."""
     wanted = line.pairs or ()
     fields: dict[str, None] = {}
     for member in record.members:
@@ -412,8 +414,8 @@ def _differing_set(line: Line, record: Record) -> list[str]:
 
 
 def _about_set(line: Line, record: Record) -> dict[str, object]:
-    """Missing and superfluous pairs, as places of primary events; ``half``: the set's own count says that it is
-    incomplete."""
+    """Returns missing and superfluous pairs, as places of primary events; ``half``: the set is incomplete by its own
+    count."""
     wanted = Counter(map(_primary, line.pairs or ()))
     there = Counter(place for _, place in {(each.pair, _primary(each)): None for each in record.members})
     pairs = {each.pairs or 0 for each in record.members}
@@ -452,8 +454,8 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
 
 
 def _token(record: Record, entry: Entry) -> str | None:
-    """Returns the first token of a record or set that differs from the entry's; for a set with a repeated pair, the
-    entry's token if the set has it."""
+    """Returns the first token of the record or set that differs from the entry's token. Returns the entry's token if
+    there is none, or if the set has a repeated pair and the entry's token."""
     tokens = [each.token for each in record.members or (record,)]
     if _repeated(record.members) and entry.token in tokens:
         return entry.token

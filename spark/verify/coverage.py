@@ -1,8 +1,10 @@
-"""The coverage of a verification: the judged part of its range, and the reasons if that is too little. Pure.
+"""Computes a verification's coverage: the part of its range that was judged, and the reasons if that is too little.
+Pure.
 
 A verification without problems is *right* only if it has covered enough. It is *not judged* if more than
-``PENDING_SHARE`` of the events are pending, if any event is pending for longer than the join's patience, if a
-datacentre has no event though earlier days, or its dispatcher, had some, or if one of its log sides has no file.
+``PENDING_SHARE`` of the events are pending, if an event is pending for longer than the join's patience, if a
+datacentre has no event although it had some on earlier days or its dispatcher read some, or if a log side has no
+file.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ FEW = 0.5  # a number of events below this share of the usual is reported
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The inputs of one verification. ``files``: datacentre -> log side -> number; ``known``: datacentres whose
-    dispatcher's state was read; ``allow_empty``: an operator accepts days without events."""
+    """The inputs of one verification. ``files``: datacentre -> log side -> number of files; ``known``: datacentres
+    whose dispatcher's state was read; ``allow_empty``: the operator accepts days without events."""
 
     pieces: Sequence[Hours]
     counts: Sequence[ClassCount]
@@ -40,13 +42,13 @@ class Looked:
         return sum(each.count for each in self.counts if each.kind is Class.PENDING)
 
     def read(self) -> Events:
-        """Returns the events of each piece according to the dispatchers' ledgers."""
+        """Returns the number of events in each piece according to the dispatchers' ledgers."""
         read = {(each.hour, each.datacentre): each.counts.get("read", 0) for each in self.ledger}
         return events_of(self.pieces, read, self.files)
 
 
 def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
-    """Returns a row for each datacentre."""
+    """Returns the coverage of each datacentre."""
     pending, all_ = Counter[str | None](), Counter[str | None]()
     for each in looked.counts:
         all_[each.datacentre] += each.count
@@ -65,7 +67,7 @@ def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
 
 
 def too_pending(looked: Looked) -> list[str]:
-    """Explains why pending events leave the range not judged; empty if they do not."""
+    """Returns why pending events prevent a judgement; empty if they do not."""
     pending, events = looked.pending(), sum(each.count for each in looked.counts)
     if not pending:
         return []
@@ -74,7 +76,7 @@ def too_pending(looked: Looked) -> list[str]:
 
 
 def missing(looked: Looked, nights: Nights) -> list[str]:
-    """Reports log sides without any file though one was expected."""
+    """Reports log sides that have no file although one was expected."""
     found = []
     for name, files in looked.files.items():
         has_events = any(looked.events[at].get(name) for at in looked.pieces)
@@ -89,7 +91,7 @@ def missing(looked: Looked, nights: Nights) -> list[str]:
 
 
 def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
-    """Reports pieces in which a datacentre has no event though some were expected."""
+    """Reports pieces in which a datacentre has no event although some were expected."""
     found: dict[Hours, list[str]] = {}
     if looked.allow_empty:
         return found
@@ -106,7 +108,7 @@ def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
                 found.setdefault(at, []).append(said)
     unproven = [name for name, files in looked.files.items() if not files["foreign"] or name not in looked.known]
     if not found and unproven and not sum(each.count for each in looked.counts):
-        said = f"0 events: {', '.join(unproven)}: there is no foreign log, or no dispatcher's state that agrees"
+        said = f"0 events: {', '.join(unproven)}: there is no foreign log, or no dispatcher's state to confirm it"
         return {at: [said] for at in looked.pieces[:1]}
     return found
 
@@ -122,7 +124,7 @@ def pointed_at(looked: Looked, nights: Nights) -> list[str]:
 
 
 def unlooked(looked: Looked, *, registry: bool) -> list[str]:
-    """Reports inputs that were not read. That alone never makes the range not judged."""
+    """Reports inputs that were not read, which alone never prevents a judgement."""
     found = [] if registry else ["the registry"]
     found += [f"{name}: the dispatcher's state" for name in looked.files if name not in looked.known]
     return found + [
@@ -138,8 +140,9 @@ def judged_nights(
 ) -> list[Night]:
     """Returns each piece as a night.
 
-    ``verified``: verified as a whole now, the others unchanged; ``open_``: pieces with too little data or with
-    problems; ``blind``: a log side was missing. A pending line without a time keeps the last piece open.
+    ``verified``: pieces verified completely in this run (the others stay closed if they were); ``open_``: pieces with
+    too little data or with problems; ``blind``: a log side was missing. A pending line without a time keeps the last
+    piece open.
     """
     waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}
     found = []
@@ -169,7 +172,7 @@ def _piece_of(hour: int | None, pieces: Sequence[Hours]) -> Hours | None:
 def events_of(
     pieces: Iterable[Hours], lines: Mapping[tuple[int | None, str], int], names: Collection[str]
 ) -> dict[Hours, dict[str, int]]:
-    """Sums lines by (hour, datacentre) for each piece."""
+    """Sums each piece's lines by datacentre. ``lines``: number of lines by (hour, datacentre)."""
     found = {at: dict.fromkeys(names, 0) for at in pieces}
     starts = {hour: at for at in found for hour in range(*at)}
     for (hour, name), count in lines.items():

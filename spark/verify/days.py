@@ -1,19 +1,18 @@
 """Finds the days that need no new verification: verified before without a problem, and unchanged since.
 
-The state of days and files is kept in one directory for all reports of a join (``days.json``). A day is good as long
-as
+The state of days and files is kept in one directory for all reports of a join (``days.json``). A day stays good while
 
 - it was verified by the same deployment, and had neither problems nor pending events;
-- no raw foreign log and no output file with events of it has changed, except by growing or being renamed or
-  compressed, and no output file of it is gone;
-- additions to logs and output have no events of it;
-- the registry has the same ids under the same tokens for it;
+- no raw foreign log or output file with its events has changed, except by growing or being renamed or
+  compressed, and no such output file is gone;
+- everything added to logs and output belongs to other days;
+- the registry has the same ids under the same tokens for the day;
 - no new or changed primary log has a primary event that one of its events lacked.
 
-A raw log that is gone changes nothing: it was compared while it existed.
+A missing raw log changes nothing, as it was compared while it existed.
 
-The hours of each file's events are kept, so that it is not opened for other hours. Some hours of a good day are still
-verified each time, in turn, to notice decay.
+The hours of each file's events are kept, so that a file is not opened for other hours. Each run still verifies a few
+hours of a good day, in turn, to notice decay.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ Count = tuple[int | None, str | None, str, int]  # hour, datacentre, class, numb
 
 
 class Span(NamedTuple):
-    """First and last hour of a file's events; ``None`` if it has none. ``whole``: skip it when only other hours are
-    verified. Unreadable lines of a log are compared when they are new; output without event times is always read,
-    since records in the logs must find their counterparts."""
+    """The first and last hour of a file's events; ``None`` if it has none. ``whole``: the file can be skipped when
+    only other hours are verified. Unreadable lines of a log are compared only when they are new; output without event
+    times is always read, since records in the logs must find their counterparts."""
 
     first: int | None
     last: int | None
     whole: bool
 
     def touches(self, hours: Hours) -> bool:
-        """True if it has events of these hours."""
+        """True if the file may have events in these hours."""
         return self.first is not None and self.last is not None and self.first < hours[1] and self.last >= hours[0]
 
 
 class FileSeen(InputFile, frozen=True, kw_only=True):
-    """A file at the last run, with the hours of its events."""
+    """A file as the last run saw it, with the hours of its events."""
 
     whole: bool = False
     gone: bool = False  # a log that an earlier run already missed
@@ -93,17 +92,18 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
         return self.begin, self.end
 
     def clean(self) -> bool:
-        """True if nothing in it requires another verification."""
+        """True if none of its findings requires another verification."""
         again = {*map(str, PROBLEMS), str(Class.PENDING)}
         return not any(kind in again for _, _, kind, _ in self.counts)
 
     def sample(self) -> Hours:
-        """The hours to verify next as a sample."""
+        """Returns the hours to verify next as a sample."""
         begin = self.begin + self.sampled
         return begin, min(begin + SAMPLE_HOURS, self.end)
 
     def after_sample(self, found: Sequence[ClassCount], now_ns: int) -> Piece | None:
-        """Returns the piece updated with its sample's counts; ``None`` if they require another verification."""
+        """Returns the piece after a sample was verified; ``None`` if the sample's counts require another
+        verification."""
         begin, end = self.sample()
         before = {each[:3]: each[3] for each in self.counts if each[0] is not None and begin <= each[0] < end}
         now = {(each.hour, each.datacentre, str(each.kind)): each.count for each in found}
@@ -123,7 +123,7 @@ class _File(msgspec.Struct, frozen=True, tag_field="version", tag=2):
 
 @dataclass(slots=True)
 class Days:
-    """Earlier runs' knowledge of the days, and this run's additions."""
+    """The state of days and files from earlier runs, and the changes by this run."""
 
     deployment: str
     files: Sequence[InputFile]
@@ -164,25 +164,26 @@ class Days:
         return _compressed(seen, now)
 
     def note_growth(self, tail_at: Callable[[InputFile, int], str]) -> None:
-        """``tail_at`` returns the digest of the bytes before a place in a file."""
+        """Notes which changed files have only grown. ``tail_at`` returns the digest of the bytes before an offset in
+        a file."""
         for each in self.changed(*EVENT_SIDES):
             seen = self.seen.get(name_of(each))
             if seen is not None and seen.tail and each.bytes > seen.bytes and tail_at(each, seen.bytes) == seen.tail:
                 self.grown[name_of(each)] = seen.bytes
 
     def changed(self, *sides: str) -> list[InputFile]:
-        """Files of these sides that are new or have changed."""
+        """Returns the files of these sides that are new or have changed."""
         return [each for each in self.files if each.what in sides and not self._is_same(each)]
 
     def unknown(self) -> list[InputFile]:
-        """Changed files whose hours are not known yet."""
+        """Returns the changed files whose hours are not known yet."""
         return [each for each in self.changed(*EVENT_SIDES) if not self._is_known(name_of(each))]
 
     def _is_known(self, name: Name) -> bool:
         return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
-        """Returns (datacentre, path) -> offset at which the new part of a file of this side begins."""
+        """Returns the offset at which each grown file's new part begins, by (datacentre, path), for one side."""
         return {
             (each.datacentre, each.path): self.grown[name_of(each)]
             for each in self.files
@@ -198,11 +199,11 @@ class Days:
         return not span.whole or any(map(span.touches, hours))
 
     def absent(self) -> dict[Hours, bytes]:
-        """Returns the keys of each piece whose primary event may still come."""
+        """Returns, for each piece, the keys whose primary event may still come."""
         return {at: piece.absent for at, piece in self.pieces.items() if piece.absent and piece.clean()}
 
     def good(self, wanted: Iterable[Hours], registry: Mapping[Hours, tuple[int, int]]) -> list[Piece]:
-        """Returns the wanted pieces that need no verification. ``registry``: number and hash of the ids of each."""
+        """Returns the wanted pieces that need no verification. ``registry``: number and hash of each piece's ids."""
         untouched = self._untouched()
         return [piece for at in wanted if (piece := untouched.get(at)) and registry.get(at) == piece.registry]
 
@@ -222,16 +223,17 @@ class Days:
         }
 
     def gone(self, *sides: str) -> list[FileSeen]:
-        """Missing files of these sides that an earlier run has seen."""
+        """Returns the files of these sides that an earlier run saw and that are gone now."""
         now = {name_of(each) for each in self.files}
         return [each for name, each in self.seen.items() if each.what in sides and name not in now]
 
     def keep(self, pieces: Iterable[Piece]) -> None:
-        """Marks these pieces as good from now on."""
+        """Marks these pieces as good for later runs."""
         self.kept += pieces
 
     def write(self, disk: Disk, directory: Path, verified: Collection[Hours]) -> None:
-        """Saves the state for the next run. ``verified``: hours looked at in this run; other days stay unchanged."""
+        """Saves the state for the next run. ``verified``: the hours verified in this run; other days stay
+        unchanged."""
         taken = [*verified, *(piece.hours for piece in self.kept)]
         others = [piece for at, piece in self._untouched().items() if not any(overlap(at, each) for each in taken)]
         gone = [each.span() for each in self.gone("foreign") if not each.gone]
@@ -250,9 +252,9 @@ class Days:
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
     def _seen_now(self, file: InputFile) -> FileSeen | None:
-        """Returns the file as seen now.
+        """Returns what to remember of a file.
 
-        Logs moved away before they were read, or unreadable, stay new for the next run.
+        Logs that were moved away before they were read, or could not be read, count as new in the next run.
         """
         name = name_of(file)
         if file.what in LOGS and name in self.asked - self.read and not self._is_same(file):
@@ -262,12 +264,12 @@ class Days:
 
 
 def name_of(file: InputFile) -> Name:
-    """The file's identity: for a log, the one that survives a rename."""
+    """Returns the file's identity; for a log, an identity that survives a rename."""
     return file.what, file.datacentre, file.identity or file.path
 
 
 def _compressed(seen: InputFile, now: InputFile) -> bool:
-    """True if it is the same log in compressed form: compressors keep the modification time."""
+    """True if ``now`` is the log ``seen`` in compressed form; compressors keep the modification time."""
     packed = [each.path.endswith(COMPRESSED_SUFFIXES) for each in (seen, now)]
     before, after = (each.mtime_ns or 0 for each in (seen, now))
     if after % NS_PER_S == 0:  # some tools keep only whole seconds
@@ -276,7 +278,7 @@ def _compressed(seen: InputFile, now: InputFile) -> bool:
 
 
 def overlap(one: Hours, other: Hours) -> bool:
-    """True if they have an hour in common."""
+    """True if both ranges have an hour in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 
@@ -292,13 +294,13 @@ def merged(pieces: Iterable[Hours]) -> list[Hours]:
 
 
 def pieces_of(from_hour: int, to_hour: int) -> list[Hours]:
-    """Cuts a range at midnight, UTC."""
+    """Cuts a range into days at midnight UTC."""
     cuts = [from_hour, *range((from_hour // HOURS_A_DAY + 1) * HOURS_A_DAY, to_hour, HOURS_A_DAY), to_hour]
     return list(itertools.pairwise(cuts)) if to_hour > from_hour else []
 
 
 def counts_by_piece(pieces: Sequence[Hours], counts: Iterable[ClassCount]) -> dict[Hours, list[Count]]:
-    """Counts of each piece; counts without an hour belong to no piece."""
+    """Groups counts by piece; counts without an hour belong to no piece."""
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
     found: dict[Hours, list[Count]] = {piece: [] for piece in pieces}
     for each in counts:
@@ -308,7 +310,7 @@ def counts_by_piece(pieces: Sequence[Hours], counts: Iterable[ClassCount]) -> di
 
 
 def as_counts(piece: Piece) -> list[ClassCount]:
-    """The counts of a piece that was verified earlier."""
+    """Returns the counts of a piece that was verified earlier."""
     totals: Counter[tuple[Any, Any, str]] = Counter()
     for hour, datacentre, kind, count in piece.counts:
         totals[hour, datacentre, kind] += count

@@ -18,8 +18,8 @@ EXITS = {RIGHT: 0, WRONG: 3, UNJUDGED: 4}
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """The difference of one count of the ledger. ``explained``: possible explanations, each with its largest
-    share."""
+    """A count of the ledger that differs from the verification's. ``explained``: possible explanations, each with the
+    most events that it can explain."""
 
     hour: int | None
     datacentre: str
@@ -32,8 +32,8 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if the ids
-    belong to none."""
+    """The number of ids in one class. ``hour``: since 1970, ``None`` for lines without a time; ``datacentre``:
+    ``None`` if the ids belong to none."""
 
     hour: int | None
     datacentre: str | None
@@ -43,7 +43,7 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True)
 class ExampleFinding:
-    """A finding as shown to people."""
+    """A finding, for display."""
 
     kind: Class
     event: str
@@ -115,25 +115,25 @@ class Figures:
     unlooked: list[str] = field(default_factory=list)  # inputs that were not read
 
     def totals(self) -> dict[Class, int]:
-        """Counts by class, for the classes that occur, in the order of ``Class``."""
+        """Returns the number of events by class, for the classes that occur, in the order of ``Class``."""
         found: Counter[Class] = Counter()
         for each in self.counts:
             found[each.kind] += each.count
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """Number of findings that require action, plus unexplained differences of the ledger and causes without a
-        finding; minus the acknowledged ones."""
+        """The number of findings that require action, unexplained differences of the ledger, and causes without a
+        finding; acknowledged ones are not counted."""
         found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
         alone = sum(1 for each in self.causes if each.alone)
         return found - sum(self.acknowledged.values()) + len(self.unexplained()) + alone
 
     def unexplained(self) -> list[LedgerDifference]:
-        """Differences of the ledger that are findings."""
+        """The differences of the ledger that are findings."""
         return [each for each in self.differences if each.unexplained]
 
     def next_commands(self) -> list[NextCommand]:
-        """Returns the commands to run next; none if all is right."""
+        """Returns the commands to run next; none if the verdict is ``RIGHT``."""
         totals = self.totals()
         left = [kind for kind in totals if kind not in GOOD and totals[kind] > self.acknowledged.get(kind, 0)]
         return next_commands(left, unjudged=self.verdict() == UNJUDGED or (self.verdict() == WRONG and not left),
@@ -161,7 +161,8 @@ class Figures:
 
 
 def piece_text(begin: int, end: int) -> str:
-    """``2026-11-21``, or if it is not a whole day ``2026-11-21 09:00 to 2026-11-21 12:00``, UTC."""
+    """Formats a range as ``2026-11-21``, or ``2026-11-21 09:00 to 2026-11-21 12:00`` if it is not a whole day;
+    UTC."""
     if begin % HOURS_A_DAY == 0 and end - begin == HOURS_A_DAY:
         return hour_text(begin)[:10]
     return f"{hour_text(begin)} to {hour_text(end)}"
@@ -170,8 +171,8 @@ def piece_text(begin: int, end: int) -> str:
 def bars(
     counts: Iterable[ClassCount], from_hour: int, to_hour: int, bars_max: int
 ) -> tuple[int, list[Counter[Class]]]:
-    """Returns (hours per bar, counts of each bar). A bar is one hour, or whole days if there would be more than
-    ``bars_max``."""
+    """Returns (hours per bar, counts of each bar). A bar is an hour, or some whole days if hours would give more than
+    ``bars_max`` bars."""
     hours = max(to_hour - from_hour, 1)
     width = 1 if hours <= bars_max else HOURS_A_DAY * -(-hours // (bars_max * HOURS_A_DAY))
     made = [Counter[Class]() for _ in range(-(-hours // width))]
@@ -182,7 +183,7 @@ def bars(
 
 
 def hour_text(hour: int | None) -> str:
-    """``2026-11-21 09:00``, UTC."""
+    """Formats an hour as ``2026-11-21 09:00``, UTC."""
     if hour is None:
         return "no time"
     return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%d %H:%M")

@@ -40,7 +40,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def findings_of(*, registry: bool, boundary_ns: int | None, logs: KnownLogs | None = None) -> Any:
-    """A function for ``mapInArrow``: (digest, rows array<NARROW>, lines, records) -> FOUND."""
+    """Returns a function for ``mapInArrow``: (digest, rows array<NARROW>, lines, records) -> FOUND."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -61,7 +61,8 @@ def known_of(
     boundary_ns: int | None,
     logs: KnownLogs | None = None,
 ) -> KnownOfId:
-    """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: their numbers, as ``rows`` may be incomplete."""
+    """Builds a KnownOfId from rows of NARROW. ``lines``, ``records``: how many there are, as ``rows`` may be
+    incomplete."""
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
     listed = [_record(row) for row in rows if row["role"] == RECORD]
     told = sets_of(without_copies(listed))
@@ -142,7 +143,8 @@ def _with_written(finding: ClassifiedId) -> dict[str, object]:
 
 
 def _datacentre(finding: ClassifiedId) -> str | None:
-    """The datacentre whose output lacks the record; else that of the record, of the line, or of the entry's owner."""
+    """Returns the datacentre whose output lacks the record; otherwise the datacentre of the record, the line, or the
+    entry's owner."""
     if finding.kind in LOST_REGISTERED and finding.entry is not None and finding.entry.datacentre is not None:
         return finding.entry.datacentre
     for each in (finding.record, finding.line, finding.entry):

@@ -1,6 +1,7 @@
-"""The fresh join on an executor: a foreign record and the primary records of its key -> the expected output.
+"""The fresh join on an executor: derives the expected output from a foreign record and the primary records of its
+key.
 
-Pure over Arrow batches. The adapter is the joiner's, but the handling of its answers is deliberately reimplemented.
+Pure over Arrow batches. It uses the joiner's adapter, but deliberately reimplements the handling of its answers.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ExpectedLine(NamedTuple):
 
 
 class FreshJoin:
-    """Applies an adapter to pairs."""
+    """Joins pairs with an adapter."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -81,7 +82,7 @@ class FreshJoin:
         self._files: dict[tuple[str, bytes | None], LogFile] = {}
 
     def file(self, log: str, header: bytes | None) -> LogFile:
-        """Returns the same object for the same file."""
+        """Returns a LogFile, the same object for the same file."""
         known = self._files.get((log, header))
         if known is None:
             if len(self._files) >= FILES_MAX:
@@ -90,8 +91,8 @@ class FreshJoin:
         return known
 
     def lines(self, batch: pa.RecordBatch) -> list[ExpectedLine]:
-        """The expected line for each row of FOREIGN with its primary records: ``expected`` and ``settled``. Calls the
-        adapter once if its form for many records is ours."""
+        """Returns the expected line for each row of FOREIGN with its primary records: ``expected``, then ``settled``.
+        Calls the adapter only once if its method for many records is Photon's own."""
         adapter = self._adapter
         if adapter.matching.whole_sets:
             return [self.settled(row, self.expected(row)) for row in batch.to_pylist()]
@@ -134,7 +135,7 @@ class FreshJoin:
         return guard.each(list(zip(*pairs, strict=True)), lambda pair: adapter.join(*pair))
 
     def expected(self, row: dict[str, Any]) -> ExpectedLine:
-        """The expected line for a row of FOREIGN with its primary records."""
+        """Returns the expected line for a row of FOREIGN with its primary records."""
         shown = shown_record(self._adapter, row["record"], self.file(row["log"], row["header"]))
         text = None if shown is None else hash64(shown)
         if row["unreadable"] is not None:
@@ -146,8 +147,8 @@ class FreshJoin:
         return self._line_of(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
-        """Decides an event's verdict for all its pairs. A pair that cannot be joined rejects them all. Unpaired and
-        filtered ones are left out if any is joined; otherwise the first decides."""
+        """Decides the verdict of an event with several pairs. If one pair is rejected, the event is. If one is
+        joined, unpaired and filtered pairs are left out; otherwise the first pair decides."""
         has: Sequence[Candidate] = row["primaries"] or ()
         if is_too_large([each["p_record"] for each in has]):
             return ExpectedLine(REJECTED, record=text)
@@ -171,7 +172,7 @@ class FreshJoin:
         return ExpectedLine(JOINED, record=text, pairs=pairs)
 
     def _chosen(self, time_ns: int, has: Sequence[Candidate]) -> Sequence[Candidate] | ExpectedLine:
-        """Returns the primary events to join, or a rejection if the time of one is unknown."""
+        """Returns the primary events to join, or a rejection if one of them has no time."""
         matching = self._adapter.matching
         if not matching.needs_time:
             return has
@@ -200,8 +201,8 @@ class FreshJoin:
         return made
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
-        """Fills in the payload hashes of an unmatched event: the form of the current setting in ``record``, the other
-        one in ``foreign``, as its record may be older than the setting."""
+        """Fills in the payload hashes of an unmatched event: in ``record`` for the current setting, in ``foreign``
+        for the opposite one, as the output record may be older than the setting."""
         if expected.kind != UNMATCHED:
             return expected
         asked = [(row["record"], self.file(row["log"], row["header"]))]
@@ -242,7 +243,7 @@ _ABSENT = hash64(ABSENT_REASON.encode())
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
-    """Size of an event's pairs: bytes of their payloads (or records), id and key."""
+    """Returns the size of an event's pairs: bytes of their payloads (or records), ids and keys."""
     alone = ESCAPED_BYTES * (len(row["event_id"]) + len(row["key"]))
     size = 0
     for each, result in zip(primaries, made, strict=True):
@@ -256,12 +257,12 @@ def _text_of(payload: object, record: bytes) -> bytes:
 
 
 def payload_text(payload: bytes | None, record: bytes) -> bytes:
-    """The payload as in a joined line; base64 of the record if it is not text of its format."""
+    """Returns the payload as in a joined line; without a payload, base64 of the record."""
     return b'"' + b64encode(record) + b'"' if payload is None else payload
 
 
 def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) -> Any:
-    """A function for ``mapInArrow``: FOREIGN with primary records -> NARROW, one line for each row."""
+    """Returns a function for ``mapInArrow``: FOREIGN with primary records -> NARROW, one line for each row."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fresh = FreshJoin(make_adapter())

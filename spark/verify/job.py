@@ -1,8 +1,8 @@
-"""The verification as Spark SQL: narrow rows of all inputs, one hash aggregate by id, and a closer examination of
-suspects. The driver receives nothing as large as the input. The fresh join is foreign x primary on the key, with the
-primary side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else
-is combined by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and dropped;
-only the rest is listed and classified (``classify.py``).
+"""Runs the verification as Spark SQL: narrow rows of all inputs, one hash aggregate by id, and a closer look at
+suspect ids. The driver receives nothing as large as the input. The fresh join is foreign x primary on the key, with
+the primary side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything
+else is combined by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and
+dropped; only the rest is listed and classified (``classify.py``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TYPES = dict(column.split() for column in NARROW.split(", "))
 
 @dataclass(frozen=True, slots=True)
 class VerifyInputs:
-    """DataFrames as in ``spark/schemas.py``."""
+    """The inputs, as DataFrames of ``spark/schemas.py``."""
 
     foreign: DataFrame
     primary: Callable[[KeyFilter], DataFrame]  # returns records of at least these keys
@@ -63,7 +63,7 @@ class VerifyInputs:
 
 @dataclass(frozen=True, slots=True)
 class VerifyQuestion:
-    """The range to verify. Hours since 1970, ``to_hour`` excluded."""
+    """The range to verify, [``from_hour``, ``to_hour``) in hours since 1970."""
 
     from_hour: int
     to_hour: int
@@ -76,7 +76,7 @@ class VerifyQuestion:
 
 @dataclass(slots=True)
 class Verification:
-    """The results. Its DataFrames stay in Spark until ``close``."""
+    """The results of a verification. Its DataFrames stay cached in Spark until ``close``."""
 
     rows: DataFrame  # NARROW, of everything
     totals: RowTotals
@@ -85,26 +85,26 @@ class Verification:
     kept: list[DataFrame] = field(default_factory=list)
 
     def lost(self, hours: Column) -> dict[LostGroup, int]:
-        """Lost records by their owner's slot. ``hours``: a condition on the column ``hour``."""
+        """Counts lost records by their owner's slot. ``hours``: a condition on the column ``hour``."""
         kinds = col("class").isin(str(Class.LOST_CLEARED), str(Class.LOST_OWNED))
         group: list[Column | str | int] = ["datacentre", _said("slot"), _said("kind"), "hour"]
         rows = self.found.where(kinds & hours).groupBy(*group).count().collect()
         return {LostGroup(*row[:4]): row["count"] for row in rows if None not in row[:3]}
 
     def logs_gone(self, hours: Column) -> dict[LogGroup, int]:
-        """Records whose source is missing."""
+        """Counts records whose source log is missing."""
         group: list[Column | str | int] = [_said("side"), "datacentre", _said("log"), _said("elsewhere") == "true"]
         rows = self.found.where((col("class") == str(Class.LOG_GONE)) & hours).groupBy(*group).count().collect()
         return {LogGroup(*row[:4]): row["count"] for row in rows}
 
     def broken(self) -> list[tuple[str, str, str]]:
-        """Incomplete output files: (datacentre, file, reason)."""
+        """Returns the incomplete output files: (datacentre, file, reason)."""
         files = self.found.where((col("class") == str(Class.TORN)) & (_said("file") == "true"))
         rows = files.select("datacentre", "output_file", _said("why")).distinct().collect()
         return [(row[0], row[1], row[2]) for row in rows]
 
     def unnamed(self, hours: Column) -> dict[tuple[str, str], UnnamedLines]:
-        """Unlisted (datacentre, file) -> its lines. ``hours``: the verified ones."""
+        """Counts the lines of each unlisted (datacentre, file). ``hours``: a condition for the verified hours."""
         rows = self.rows.where(col("role") == RECORD).withColumn("wanted", hours & col("judged"))
         alone = sql.coalesce(col("state") == UNNAMED, lit(False))
         named = rows.where(~alone).select("digest", lit(1).alias("named")).distinct()
@@ -115,7 +115,7 @@ class Verification:
         return {(row[0], row[1]): UnnamedLines(*row[2:7]) for row in counts.collect()}
 
     def problems(self) -> DataFrame:
-        """Rows of PROBLEM."""
+        """Returns the findings as rows of PROBLEM."""
         return self.found.where(~col("class").isin(*GOOD))
 
     def close(self) -> None:
@@ -125,12 +125,12 @@ class Verification:
 
 
 def _said(name: str) -> Column:
-    """A member of the evidence."""
+    """Returns a member of the evidence."""
     return sql.get_json_object("evidence", f"$.{name}").alias(name)
 
 
 def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
-    """PROBLEM with the member ``cause`` in the evidence of findings that are attributed to one."""
+    """Adds the member ``cause`` to the evidence of findings that are attributed to a cause."""
     if not attributed:
         return problems
     spark = problems.sparkSession
@@ -199,7 +199,7 @@ def _narrow_rows(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuest
 
 
 def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    """These columns of NARROW; Spark's union adds the others as null."""
+    """Casts these columns to their types in NARROW; Spark's union adds the others as null."""
     return frame.select(*(columns[name].cast(kind).alias(name) for name, kind in TYPES.items() if name in columns))
 
 
@@ -214,7 +214,8 @@ def within(parts: Iterable[tuple[int, int]]) -> Column:
 
 
 def _with_unread(inputs: VerifyInputs) -> DataFrame:
-    """Foreign records, with a flag for those beyond their dispatcher's position, where that is known."""
+    """Returns the foreign records, with the flag ``unread`` for records beyond their dispatcher's position, if that
+    is known."""
     foreign = inputs.foreign
     if inputs.places is None:
         return foreign.withColumn("unread", lit(False))
@@ -225,7 +226,7 @@ def _with_unread(inputs: VerifyInputs) -> DataFrame:
 
 
 def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """Lines outside the range, reduced to columns that show that they exist."""
+    """Returns lines outside the range, with only the columns needed to show that they exist."""
     columns: dict[str, Column] = {
         name: col(name) for name in ("digest", "datacentre", "offset", "event_time_ns", "hour", "event_id", "key")
     }
@@ -234,7 +235,7 @@ def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
 
 
 def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """The fresh join: a line of NARROW for each foreign record of the range."""
+    """Runs the fresh join. Returns a line of NARROW for each foreign record of the range."""
     run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
     wanted = foreign.where(_in_range(question))
     if question.make_adapter().several_keys:
@@ -244,7 +245,8 @@ def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -
 
 
 def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """Each foreign record of the range with the primary record of its key, or with all (``fresh.PRIMARY``)."""
+    """Returns each foreign record of the range with the primary record of its key, or with all of them
+    (``fresh.PRIMARY``)."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
     adapter = question.make_adapter()
     sets = adapter.matching.whole_sets
@@ -270,7 +272,7 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
 
 
 def _named_primaries(primary: DataFrame) -> DataFrame:
-    """Primary records with PRIMARY and ``p_identity``."""
+    """Returns primary records with the columns PRIMARY and ``p_identity``."""
     return primary.select(
         "datacentre", "key", col("name").alias("p_log"), col("identity").alias("p_identity"),
         col("offset").alias("p_offset"), col("log").alias("p_name"), col("header").alias("p_header"),
@@ -282,20 +284,20 @@ _ORDER = ("p_log", "p_identity", "p_offset")
 
 
 def _first_primaries(primary: DataFrame) -> DataFrame:
-    """For each key the primary record that wins in its datacentre."""
+    """Returns, for each key, the primary record that wins in its datacentre."""
     each = sql.struct(*_ORDER, "p_name", "p_header", "p_record")
     first = _named_primaries(primary).groupBy("datacentre", "key").agg(sql.min(each).alias("first"))
     return first.select("datacentre", "key", *(f"first.{name}" for name in PRIMARY))
 
 
 def _listed_keys(wanted: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """Each key that the foreign records list: ``named``, and its place ``at`` in the list ``key``."""
+    """Returns each key that the foreign records list (``named``), and its place ``at`` in the list ``key``."""
     lists = wanted.where(col("key").isNotNull()).select("datacentre", "key").distinct()
     return keys_named(lists, question.make_adapter)
 
 
 def _primary_sets(primary: DataFrame, lists: DataFrame | None) -> DataFrame:
-    """For each key, or each list of keys, all its primary records of a datacentre."""
+    """Returns, for each key or list of keys, all its primary records in a datacentre."""
     each, by = _named_primaries(primary), ("datacentre", "key")
     if lists is None:
         return whole_sets(each, by, _ORDER, "p_record")
@@ -353,7 +355,7 @@ _AT = ("output_file", "output_offset")
 
 
 def _same_place(output: DataFrame, places: DataFrame) -> Column:
-    """True if a line of the output is at one of ``places``."""
+    """True if an output line is at one of ``places``."""
     return (
         (output["datacentre"] == places["datacentre"])
         & (output["file"] == places["output_file"])
@@ -369,7 +371,7 @@ def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
 
 
 def _is_file() -> Column:
-    """True for a torn row that is about a whole file, not a line."""
+    """True if a torn row is about a whole file, not a line."""
     return col("event_id").isNull()
 
 
@@ -388,19 +390,19 @@ def _torn(rows: DataFrame) -> DataFrame:
 
 
 def _hash(value: Column) -> Column:
-    """Hash of a payload; null stays null."""
+    """Hashes a payload; null stays null."""
     return sql.when(value.isNotNull(), sql.xxhash64(value))
 
 
 def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
-    """The digest for a record without an id: 16 bytes from its place."""
+    """Makes a digest for a record without an id: 16 bytes from its place."""
     return sql.unhex(sql.md5(sql.concat_ws("\0", datacentre, log, offset.cast("string"))))
 
 
 # -- one aggregate by id -----------------------------------------------------------------------------------------
 def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> DataFrame:
-    """For every id of the range: digest, hour, datacentre, numbers of lines and records, and whether it is certainly
-    ``right``. Only numbers are aggregated: the aggregate is hashed, and of fixed width."""
+    """Returns for every id of the range its digest, hour, datacentre, numbers of lines and records, and ``right``:
+    true if it is certainly correct. Aggregates only numbers, so that Spark uses a hash aggregate of fixed width."""
     is_line, is_record = col("role") == LINE, (col("role") == RECORD) & (col("kind") != LATE)
     is_entry = col("role") == ENTRY
     number = sql.array_position(lit(list(question.datacentres)), col("datacentre"))
@@ -445,8 +447,8 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
 
 
 def _content() -> Column:
-    """One hash of a record's contents, without the members that differ between pairs of a set. Lines get the same
-    hash."""
+    """Hashes a record's contents, without the members that differ between pairs of a set. A matching line gets the
+    same hash."""
     kind = sql.when(col("kind") == UNREADABLE, lit(REJECTED)).otherwise(col("kind"))
     text = sql.when((col("role") == LINE) & (col("kind") != "joined"), col("record")).otherwise(col("foreign"))
     alone = col("pairs").isNull()
@@ -466,8 +468,8 @@ def _with_pairs(content: Column) -> Column:
 
 
 def _right(question: VerifyQuestion, registry: bool) -> Column:
-    """Checks all but the contents: there is one record, the registered one, or all pairs of a set, whose number each
-    states."""
+    """Checks everything except the contents: there is one record, which is the registered one, or all pairs of a set,
+    each of which states their number."""
     whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written")) & (col("unnamed") == 0)
     alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))

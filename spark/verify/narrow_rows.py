@@ -1,4 +1,4 @@
-"""Narrow rows: the data about one id as rows of one shape, so that they can be grouped. Needs no pyspark."""
+"""Narrow rows: all data about an id as rows with the same columns, so that they can be grouped. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NARROW = (
 
 
 def hash64(data: bytes) -> int:
-    """Spark's signed ``xxhash64`` of a binary."""
+    """Returns Spark's signed ``xxhash64`` of a binary."""
     value = xxhash.xxh64_intdigest(data, HASH_SEED)
     return value - (1 << 64) if value >> 63 else value
 
 
 def hash_of_pair(pair: int, pairs: int, *said: int | str | None) -> int:
-    """Returns the hash of one of an event's pairs. ``said``: the payloads' hashes, and the primary record's place.
-    ``verify.job`` computes the same from a record."""
+    """Returns the hash of one of an event's pairs. ``said``: the hashes of the payloads, and the primary record's
+    place. ``verify.job`` computes the same hash from a record."""
     return hash64("\0".join(map(str, (pair, pairs, *said))).encode())

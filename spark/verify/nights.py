@@ -1,7 +1,8 @@
-"""The verified days with their numbers of events and whether they are closed, from which the next night starts.
+"""The list of verified days, with their numbers of events and whether they are closed. The next night starts from it.
 
-Kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` belongs to one fingerprint of
-the deployment and only saves work; this file survives a changed setting, so that no day is forgotten.
+It is kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` is only valid for one
+fingerprint of the deployment, and only saves work; ``nights.json`` outlives changed settings, so that no day is
+forgotten.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _File(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 @dataclass(slots=True)
 class Nights:
-    """Nights by their first hour."""
+    """The nights, ordered by their first hour."""
 
     nights: list[Night]
 
@@ -59,7 +60,7 @@ class Nights:
             return cls([])
         except DECODE_ERRORS as error:
             raise UsageError(
-                f"{path}: the list of closed days cannot be read ({error}); remove it and name --from"
+                f"{path}: the list of closed days cannot be read ({error}); remove it and give --from"
             ) from None
 
     def at(self, hours: Hours) -> Night | None:
@@ -77,11 +78,12 @@ class Nights:
         return int(median(earlier[-USUAL_OF:])) if earlier else None
 
     def had_files(self, datacentre: str, side: str) -> bool:
-        """True if a night found files of this log side there."""
+        """True if any night found files of this log side in the datacentre."""
         return any(each.files.get(datacentre, {}).get(side) for each in self.nights)
 
     def first_open(self) -> int | None:
-        """Returns the first hour after the oldest night that is not closed; `None` means that no night is known."""
+        """Returns where the closed nights end: the first hour, from the oldest night, that none of them covers;
+        ``None`` if no night is known."""
         hour = self.nights[0].begin if self.nights else None
         for each in self.nights:
             assert hour is not None
@@ -91,7 +93,7 @@ class Nights:
         return hour
 
     def add(self, nights: Sequence[Night]) -> None:
-        """Replaces nights of the same hours, and of parts of them. ``nights``: in order, without common hours."""
+        """Adds nights, replacing those within the same hours. ``nights``: in order, without common hours."""
         begins = [each.begin for each in nights]
 
         def replaced(old: Night) -> bool:
@@ -108,7 +110,7 @@ class Nights:
 
 
 class Chosen(NamedTuple):
-    """Hours to verify, and a line for people with the reason; empty if the hours were given."""
+    """The hours to verify, and a line that says why; empty if the hours were given."""
 
     begin: int
     end: int
@@ -116,24 +118,25 @@ class Chosen(NamedTuple):
 
 
 def latest_hour(now_ns: int, patience_s: float) -> int:
-    """Returns the hour before which every event read in time has its verdict: the patience plus an hour ago."""
+    """Returns the hour before which every event that was read in time has a verdict: ``patience_s`` plus an hour
+    ago."""
     return int(now_ns / 1e9 - patience_s - 3600) // 3600
 
 
 def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, first_read: Sequence[int]) -> Chosen:
-    """Returns the range to verify: ``begin`` and ``end`` if given, else from the oldest day that is not closed to the
-    last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's ledger.
-    Raises UsageError for a range that is empty or cannot be judged yet."""
+    """Returns the range to verify: ``begin`` and ``end`` if given, otherwise from the oldest day that is not closed
+    to the last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's
+    ledger. Raises UsageError for a range that is empty or cannot be judged yet."""
     if end is not None and end > latest:
         raise UsageError(
-            f"--to {hour_text(end)}: events of that time may still wait for their primary event (unmatched_after "
+            f"--to {hour_text(end)}: events before that time may still wait for their primary event (unmatched_after "
             f"plus an hour); name {hour_text(latest).replace(' ', 'T')} or earlier"
         )
     if end is None:
         end = latest if begin is not None else latest - latest % HOURS_A_DAY
     if begin is not None:
         if begin >= end:
-            raise UsageError(f"--from {hour_text(begin)}: is not before {hour_text(end)}, the end of the range")
+            raise UsageError(f"--from {hour_text(begin)}: must be before {hour_text(end)}, the end of the range")
         return Chosen(begin, end)
     last = (end - 1) // HOURS_A_DAY * HOURS_A_DAY
     begin = nights.first_open()
@@ -141,7 +144,7 @@ def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, firs
         begin -= begin % HOURS_A_DAY
         return Chosen(begin, end, f"from {hour_text(begin)}: the oldest day that is not closed")
     if begin is not None:
-        return Chosen(last, end, f"from {hour_text(last)}: all days are closed, so the last one is verified again")
+        return Chosen(last, end, f"from {hour_text(last)}: all days are closed, so the last day is verified again")
     if not first_read:
         return Chosen(
             last, end, f"from {hour_text(last)}: the first run, without a dispatcher's ledger on this machine"
@@ -155,7 +158,7 @@ def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, firs
 
 
 def files_by_side(files: Iterable[tuple[str, str]], datacentres: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Counts files, given as (side, datacentre), by datacentre and side."""
+    """Counts ``files``, each a (side, datacentre), by datacentre and side."""
     found = {name: dict.fromkeys(("foreign", "primary", "output"), 0) for name in datacentres}
     for side, datacentre in files:
         if datacentre in found and side in found[datacentre]:

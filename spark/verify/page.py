@@ -1,4 +1,4 @@
-"""The HTML report: one file, no network, bars drawn as SVG. Pure: figures -> text."""
+"""Renders the HTML report: one file that loads nothing, with bars drawn as SVG. Pure: figures -> text."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _tiles(figures: Figures) -> str:
 
 
 def _coverage(figures: Figures) -> str:
-    """Events judged and pending by datacentre, and inputs that were not read."""
+    """Shows events judged and pending by datacentre, and inputs that were not read."""
     rows = "".join(
         f'<tr><td class="name">{escape(each.datacentre)}</td>'
         + "".join(
@@ -115,7 +115,7 @@ def _coverage(figures: Figures) -> str:
 
 
 def _causes(causes: Sequence[Cause]) -> str:
-    """Each cause with its command, which a click selects as a whole."""
+    """Shows each cause with its command, which a click selects."""
     if not causes:
         return ""
     rows = "".join(
@@ -131,7 +131,7 @@ def _causes(causes: Sequence[Cause]) -> str:
 
 
 def _next(figures: Figures) -> str:
-    """The commands to copy."""
+    """Shows the commands to run next, ready to copy."""
     rows = "".join(
         f'<tr><td class="name">{escape(why)}</td><td><code class="run">{escape(command)}</code></td></tr>'
         for why, command in figures.next_commands()
@@ -181,12 +181,12 @@ def _chart(name: str, counts: Sequence[ClassCount], from_hour: int, to_hour: int
     if problems:
         said += f", {problems:,} {_many('problem', problems)}"
         alone = [(0, 0, stack[2]) for stack in stacks]
-        svg += _svg(alone, from_hour, width_h, "problems alone, on a scale of their own", height=70)
+        svg += _svg(alone, from_hour, width_h, "problems only, on their own scale", height=70)
     return f'<div class="card"><h3>{escape(name)} <small>{said}</small></h3>{svg}</div>'
 
 
 def _stack(column: Counter[Class]) -> tuple[int, int, int]:
-    """A bar of correct, late or pending, and problems."""
+    """Returns the parts of a bar: correct, late or pending, and problems."""
     correct = column[Class.CORRECT]
     waiting = column[Class.LATE] + column[Class.PENDING]
     return correct, waiting, sum(column.values()) - correct - waiting
@@ -224,7 +224,7 @@ def _svg(
 
 
 def _ticks(count: int) -> list[int]:
-    """The bars that get a label: at most six."""
+    """Returns the bars that get a label: at most six."""
     return list(range(0, count, max(-(-count // 6), 1)))
 
 
@@ -268,10 +268,10 @@ def _ledger(figures: Figures) -> str:
 
 
 def _differences(figures: Figures) -> str:
-    """Differences between the ledger and the counts, unexplained ones first."""
+    """Shows differences between the ledger and the counts, unexplained ones first."""
     shown = sorted(figures.differences, key=lambda each: -each.unexplained)[:DIFFERENCES_SHOWN]
     if not shown:
-        return '<p class="dim">It agrees with the counts of logs and outputs.</p>'
+        return '<p class="dim">The ledger agrees with the counts of logs and outputs.</p>'
     rows = "".join(
         f"<tr><td>{hour_text(each.hour)}</td><td>{escape(each.datacentre)}</td>"
         f'<td class="name">{escape(each.name)}</td>'
@@ -319,7 +319,7 @@ def _many(word: str, count: int) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Formats a share, never as 100 % if something is missing."""
+    """Formats a share in percent; never as 100 % if anything is missing."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.9999):.4f} %"

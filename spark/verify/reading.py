@@ -1,4 +1,4 @@
-"""The verification's inputs, read as DataFrames."""
+"""Reads the verification's inputs as DataFrames."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FULL_MARGIN_HOURS = HOURS_A_DAY
 
 @dataclass(slots=True)
 class VerifyTask:
-    """The range to verify, and data gathered before outputs are read (rule 15)."""
+    """The range to verify, and the data gathered before outputs are read (rule 15)."""
 
     sources: PipelineSources
     deployment: str  # the deployment's fingerprint
@@ -95,7 +95,7 @@ class VerifyTask:
 
     @property
     def keys(self) -> Path | None:
-        """The directory of key indexes for primary logs, for the current way of reading."""
+        """The directory of key indexes for primary logs, as this version reads them with these settings."""
         if self.full or self.kept is None:
             return None
         read = [photon.__version__, self.sources.join.adapter, self.sources.primary]
@@ -104,7 +104,7 @@ class VerifyTask:
 
     @property
     def margin(self) -> int:
-        """Hours searched before and after the range, for records with another event time."""
+        """The number of hours searched before and after the range, for records with another event time."""
         return FULL_MARGIN_HOURS if self.full else MARGIN_HOURS
 
 
@@ -117,8 +117,8 @@ def inputs(
     notes: ReadNotes,
     unnamed: Set[tuple[str, str]],
 ) -> tuple[VerifyInputs, list[InputFile]]:
-    """Reads some hours and a margin around them, and a sample; returns also the files of logs and outputs that are
-    read. ``unnamed``: (datacentre, name) of output files that no manifest names."""
+    """Reads the hours ``parts`` with a margin around them, and ``sample``. Also returns the files of logs and outputs
+    that are read. ``unnamed``: (datacentre, name) of output files that no manifest names."""
     sources = task.sources
     wide = merged([*((begin - task.margin, end + task.margin) for begin, end in parts), *sample])
     window = _window(wide[0][0], wide[-1][1])
@@ -155,7 +155,7 @@ def inputs(
 
 
 def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> KnownLogs:
-    """Returns the raw logs that exist or existed. ``notes``: those of all logs read."""
+    """Returns the raw logs that exist or existed. ``notes``: the notes of all logs that were read."""
     gone: dict[LogName, int] = {}
     for name, to, _ in _logs_gone(task, days):
         gone[name] = max(gone.get(name, 0), to)
@@ -165,7 +165,7 @@ def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> Known
 
 
 def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, LogEvidence]]:
-    """Missing logs that a dispatcher or an earlier night has read, with the byte reached."""
+    """Yields missing logs that a dispatcher or an earlier night has read, with the byte reached."""
     standing = {(each.datacentre, each.identity) for each in days.files}
     for datacentre, identity, to, path in task.places:
         if to and (datacentre, identity) not in standing:
@@ -176,7 +176,7 @@ def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, Log
 
 
 def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
-    """Returns the witness of each missing log."""
+    """Returns, for each missing log, how it is known that it existed."""
     found: dict[LogName, LogEvidence] = {}
     for name, _, how in _logs_gone(task, days):
         found.setdefault(name, how)
@@ -184,7 +184,7 @@ def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
 
 
 def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
-    """The time range from the first to the last event examined."""
+    """Returns the range of event times to examine."""
     return _window(min(parts)[0] - task.margin, max(parts)[1] + task.margin)
 
 
@@ -193,7 +193,7 @@ def _is_read(file: InputFile, days: Days, hours: Sequence[Hours], window: TimeRa
 
 
 def is_old(file: InputFile, window: TimeRange) -> bool:
-    """True for a raw foreign log that need not be opened, as its last write is before the window."""
+    """True if the file is a raw foreign log that was last written before the window, and need not be opened."""
     assert window.begin_ns is not None
     return file.what == "foreign" and (file.mtime_ns or 0) < window.begin_ns - int(window.slack_s * 1e9)
 
@@ -210,8 +210,8 @@ def written_output(
     window: TimeRange = EVER,
     kinds: Collection[str] = KINDS,
 ) -> DataFrame:
-    """OUTPUT of all publishers, including unlisted files. ``only``: restrict to these files, as
-    (datacentre, name); ``window``: skip files that are known to have other times."""
+    """Returns OUTPUT of all publishers, including unlisted files. ``only``: restrict to these files, as (datacentre,
+    name); ``window``: skip files that are known to have only other times."""
     written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
     work = [each for source in sources for each in outputs.unnamed_ranges(source, kinds)]
     work = [each for each in work if only is None or (each.datacentre, each.name) in only]
@@ -226,7 +226,7 @@ def _window(from_hour: int, to_hour: int) -> TimeRange:
 
 
 def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -> DataFrame | None:
-    """The ids of this join, and those without a known join, of these times."""
+    """Returns the ids in the window that belong to this join, or to no known join."""
     if task.registry is None:
         return None
     entries = exports.registry(spark, task.registry, window=window, planned=task.export_read)
@@ -255,7 +255,7 @@ def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
 
 
 def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:
-    """Names of foreign logs that are read completely; partly unreadable logs prove nothing."""
+    """Returns the names of foreign logs of which every file is read; the others prove nothing."""
     named = _named(read, "foreign")
     left = {(datacentre, log_name(path)) for datacentre, path in _named(files, "foreign") - named}
     opened = {(datacentre, log_name(path)) for datacentre, path in named} - left
@@ -264,7 +264,7 @@ def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[In
 
 # -- hours of files -----------------------------------------------------------------------------------------------
 class FoundHours(NamedTuple):
-    """Hours of files, and of the new parts of files that have grown."""
+    """The hours of files, and of the new parts of files that have grown."""
 
     spans: dict[Name, Span]
     fresh: dict[Name, Span]
@@ -273,7 +273,7 @@ class FoundHours(NamedTuple):
 def look_into(
     spark: SparkSession, task: VerifyTask, days: Days, files: Sequence[InputFile], notes: ReadNotes
 ) -> FoundHours:
-    """Finds the hours of files that are read for no other purpose."""
+    """Reads files only to find the hours of their events."""
     sources = task.sources
     foreign, written = _named(files, "foreign"), _named(files, "output")
     if foreign:
@@ -289,12 +289,12 @@ def look_into(
 
 
 def hours_read(totals: RowTotals, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
-    """Hours of the files that were read for a verification."""
+    """Returns the hours of files that were read for a verification."""
     return _found(notes, totals.ends, days, read)
 
 
 def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterable[InputFile]) -> FoundHours:
-    """Returns a read file's hours; without lines it has no events."""
+    """Returns the hours of files that were read; a file without lines has no events."""
     noted = notes.all()
     spans = {name: Span(*span) for name, span in hours_of_logs(noted).items()}
     fresh = {name: Span(*span) for name, span in hours_of_logs(noted, fresh=True).items() if name in days.grown}
@@ -310,7 +310,7 @@ def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterabl
 
 
 def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:
-    """Searches new primary logs for primary events that verified days lacked."""
+    """Searches new primary logs for primary events that were missing on verified days."""
     new = _named(days.changed("primary"), "primary")
     nothing = assembled((), part_bits(0))
     sources = task.sources
@@ -322,7 +322,7 @@ def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes:
 
 # -- verified data ------------------------------------------------------------------------------------------------
 def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """Number and hash of the ids of each piece, in an export."""
+    """Returns the number and hash of each piece's ids in the export."""
     entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
     if entries is None:
         return dict.fromkeys(pieces, (0, 0))
@@ -331,7 +331,7 @@ def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hour
 
 
 def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """Like ``registry_prints``, from ids that were counted by hour."""
+    """Like ``registry_prints``, but from ids that are already counted by hour."""
     found = dict.fromkeys(pieces, (0, 0))
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
     for hour, count, print_ in entries:
@@ -342,8 +342,8 @@ def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours,
 
 
 def absent_keys(rows: DataFrame, lines: int, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
-    """For each piece the hashes of keys without a primary event; ``None`` means too many. ``lines``: the maximum
-    number of their lines."""
+    """Returns for each piece the hashes of keys without a primary event; ``None`` means too many. ``lines``: at most
+    this many lines have such keys."""
     if not lines:
         return dict.fromkeys(pieces, b"")
     kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND key IS NOT NULL").where(within(pieces))

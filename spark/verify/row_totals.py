@@ -1,5 +1,5 @@
-"""Totals over all narrow rows, without the findings. A single aggregate, as every further one would read all rows
-again."""
+"""Totals over all narrow rows, except the findings. They come from a single aggregate, because each one reads all
+rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OutputFiles = Mapping[tuple[str, str], int]  # (datacentre, file) -> offset at w
 
 
 class FileEnds(NamedTuple):
-    """First and last hour of an output file, and of its new part; ``whole``: every line has an hour."""
+    """The first and last hour of an output file, and of its new part. ``whole``: every line has an hour."""
 
     datacentre: str
     file: str
@@ -32,7 +32,7 @@ class FileEnds(NamedTuple):
 
 
 class IdsOfHour(NamedTuple):
-    """Ids of the registry, and the hash of all of them."""
+    """The number of the registry's ids in an hour, and the hash of all of them."""
 
     hour: int
     ids: int
@@ -80,12 +80,13 @@ def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
 
 
 def print_of_id() -> Column:
-    """The hash of an id; unchanged when it is cleared, but not when it is given up."""
+    """Returns the hash of an id, which stays the same when the id is cleared, but changes when it is given up."""
     return sql.xxhash64("digest", "token", "kind", "event_time_ns", (col("state") == REOPENED).cast("int"))
 
 
 def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
-    """Adds ``since``; null if a file is entirely new or unchanged."""
+    """Adds the column ``since``: where a grown file's new part begins; null if the file is entirely new or
+    unchanged."""
     if not since:
         return lines.withColumn("since", sql.lit(None).cast("bigint"))
     rows = [(*name, at) for name, at in since.items()]
@@ -94,6 +95,6 @@ def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
 
 
 def ends_of(offset: str) -> list[Column]:
-    """Aggregates for all but the first two fields of FileEnds."""
+    """Returns the aggregates for all fields of FileEnds except the first two."""
     hour, fresh = col("hour"), sql.when(col(offset) >= col("since"), col("hour"))
     return [sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh)]

@@ -1,4 +1,4 @@
-"""A verification from its sources to its report."""
+"""Runs a verification, from its sources to its report."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def run(
 ) -> VerifyOutcome:
     """Verifies and writes the report. ``publish`` copies the report elsewhere before any of its days is closed.
 
-    State for the next run is kept where the task says, else next to the report's directory, for all reports there.
-    Raises ReportRefused, OSError, and errors from ``publish``, from reading the sources and from Spark.
+    State for the next run is kept in the task's ``kept``, or else next to the report's directory, for all reports
+    there. Raises ReportRefused, OSError, and errors from ``publish``, from reading the sources and from Spark.
     """
     outcome: list[VerifyOutcome] = []
     kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
@@ -126,7 +126,7 @@ def run(
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
-    """Removes key indexes of logs that are gone or are read differently now; after a full run removes all, as an
+    """Removes key indexes of logs that are gone or are now read differently. After a full run, removes all, as an
     adapter may have changed unnoticed."""
     for directory in kept.glob("keys-*"):
         if directory != task.keys:
@@ -138,7 +138,7 @@ def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
 
 
 class _Night:
-    """One run, which verifies new data and some hours of old data."""
+    """One run of the verification, over new data and some hours of old data."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Night:
         return VerifyOutcome(said, figures)
 
     def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
-        """Computes the coverage, and the days that it closes."""
+        """Computes the coverage, and which days it closes."""
         task, figures, names = self._task, self._figures, self._figures.datacentres
         events = coverage.events_of(pieces, self._lines, names)
         for piece in good:
@@ -218,7 +218,7 @@ class _Night:
         self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_days, blind=bool(gone)))
 
     def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
-        """Returns pieces known in advance not to need verification; all others are verified."""
+        """Returns the pieces that are known to need no verification."""
         spark, task, days = self._spark, self._task, self.days
         good: list[Piece] = []
         registry: Mapping[Hours, tuple[int, int]] = {}
@@ -250,7 +250,8 @@ class _Night:
         days.read.update(name for name, (_, _, whole) in hours_of_logs(noted).items() if whole)
 
     def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
-        """Verifies, and writes the findings unless pieces thought good turn out to need verification."""
+        """Verifies, and writes the findings. If pieces in ``good`` turn out to need verification, returns them
+        instead."""
         task, days, figures, todo = self._task, self.days, self._figures, self.verified
         sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
         sample = [] if sampled is None else [sampled.sample()]
@@ -269,7 +270,7 @@ class _Night:
                 after = sampled.after_sample(looked, time.time_ns())
                 again |= {sampled.hours} if after is None else set()
                 good = [after if each is sampled and after is not None else each for each in good]
-                figures.notes[:] = [*task.notes, f"verified again as a sample: {piece_text(*sampled.sample())}"]
+                figures.notes[:] = [*task.notes, f"a sample was verified again: {piece_text(*sampled.sample())}"]
             if again:
                 return again
             days.keep(good)
@@ -333,7 +334,8 @@ class _Night:
         return f"{directory}/{note.log}"
 
     def _tell_causes(self, unnamed: Mapping[tuple[str, str], UnnamedLines] | None = None) -> Attributed:
-        """Reports causes. ``unnamed``: as ``Verification.unnamed``, of read files; empty if nothing was verified."""
+        """Reports causes. ``unnamed``: the result of ``Verification.unnamed`` for the files read; ``None`` if nothing
+        was verified."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
         evidence.unnamed = [
             UnnamedFile(*name, self._works[name].path, (unnamed or {}).get(name, UnnamedLines()),
@@ -349,7 +351,8 @@ class _Night:
         return attributed
 
     def _bytes_read(self) -> Counter[tuple[str, str]]:
-        """Bytes by side and datacentre; for output and the registry's export the planned number."""
+        """Returns bytes read by side and datacentre; for output and the registry's export, the bytes planned to be
+        read."""
         found: Counter[tuple[str, str]] = Counter()
         for note in self._notes.all():
             found[note.what, note.datacentre] += note.bytes
@@ -361,7 +364,7 @@ class _Night:
 
 
 def _slots_of(task: VerifyTask, works: Mapping[tuple[str, str], RangeWork]) -> dict[str, Counter[str]]:
-    """Datacentre -> readable slot -> number of its files."""
+    """Returns the number of files by datacentre and readable slot."""
     found = {source.datacentre: Counter[str]() for source in task.outputs}
     for source in task.outputs:
         states = outputs.place_of(source).states(UrlDisk())
@@ -383,8 +386,8 @@ def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
 
 
 def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:
-    """Reports events in retry stores, and unread ends of logs without a recent write, that have waited longer than
-    the join's patience. For a compressed log it is only known whether its dispatcher has begun it."""
+    """Reports events in retry stores, and unread ends of logs without recent writes, that have waited longer than the
+    join's patience. For a compressed log, it is only known whether its dispatcher has begun it."""
     if task.waited_before_ns is None:
         return []
     since = hour_text(task.waited_before_ns // HOUR_NS)
@@ -473,7 +476,7 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> _Inputs:
 
 
 def _tail(path: Path | LogPath, end: int) -> str:
-    """Digest of the file's tail; empty if the file no longer has these bytes."""
+    """Returns the digest of the bytes before ``end``; empty if the file no longer has these bytes."""
     if path.name.endswith(COMPRESSED_SUFFIXES) or is_final(path):
         return ""
     try:

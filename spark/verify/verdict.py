@@ -1,12 +1,14 @@
-"""The report's directory: built under another name and renamed, so that a directory of that name is whole.
+"""Writes the report's directory. It is built under another name and renamed, so that a report directory is always
+complete.
 
 verdict.json        the result, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
-problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
+problems/           Parquet, one row per problem (``schemas.PROBLEM``), in directories by day
 inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
-report.html         for people
+report.html         the report as a page
 
-Below a URL a report exists once its verdict does: it is written last, and removed first when a report is replaced.
+At a URL, a report exists once its verdict does: the verdict is written last, and removed first when a report is
+replaced.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ PARTIAL, BEFORE = ".partial", ".before"
 
 
 class ReportRefused(PhotonError):
-    """The report cannot be written there."""
+    """The report cannot be written to its directory or URL."""
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +113,8 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
 
 
 def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> None:
-    """``build`` receives the directory to fill. An existing report is replaced once the new one is whole. Raises
-    ReportRefused, OSError, and errors from ``build``."""
+    """Writes a report. ``build`` receives the directory to fill. An existing report is replaced once the new one is
+    complete. Raises ReportRefused, OSError, and errors from ``build``."""
     building = directory.with_name(directory.name + PARTIAL)
     before = directory.with_name(directory.name + BEFORE)
     if not directory.exists() and before.exists():  # interrupted between the two renames
@@ -136,7 +138,8 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
 
 
 def check_below(to: ObjectPath) -> list[str]:
-    """Keys of the existing report, whole or not, its verdict first. Raises ReportRefused, ObjectsUnavailable."""
+    """Returns the keys of the existing report, complete or not, its verdict first. Raises ReportRefused,
+    ObjectsUnavailable."""
     with told(to):
         found = below(to)
     for name in found:
@@ -146,7 +149,8 @@ def check_below(to: ObjectPath) -> list[str]:
 
 
 def put_below(directory: Path, to: ObjectPath) -> None:
-    """Replaces the existing report with that in ``directory``. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    """Replaces the existing report with the one in ``directory``. Raises ReportRefused, ObjectsUnavailable,
+    OSError."""
     old = check_below(to)
     with told(to):
         for key in old:
@@ -160,13 +164,13 @@ def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:
 
 
 def write_json(disk: Disk, path: Path, value: object) -> None:
-    """Writes a value as JSON, indented so that people can read it."""
+    """Writes a value as indented JSON."""
     disk.replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 
 def fingerprint(settings: Settings, key: bytes) -> str:
-    """Returns 32 hex digits over the joins, the key, and the places where datacentres read and write. A change of
-    these invalidates reports; changed processes or resharding do not.
+    """Hashes the joins, the key, and the places where datacentres read and write, to 32 hex digits. Reports become
+    invalid if these change; changed processes or resharding do not matter.
     """
     joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}
     places = {

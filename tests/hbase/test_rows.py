@@ -118,7 +118,7 @@ def test_a_table_that_is_not_there_names_the_command(hbase: Standalone) -> None:
     try:
         with pytest.raises(TableMissing, match=r" has no table missing$"):
             rows.read([Read(b"r", (b"m",))])
-        with pytest.raises(StoreFailed, match=r" has no table missing: create it with photon table init$"):
+        with pytest.raises(StoreFailed, match=r" has no table missing; create it with photon table init$"):
             Store(rows).tables()
     finally:
         rows.close()

@@ -137,7 +137,7 @@ def test_a_reader_with_a_cursor_ends_with_each_record_once(tmp_path: Path) -> No
     assert _sums(before).keys() == {each for each in last if each[1] < FROM_S}
 
     again = ("compute", "replay", file, "--name", "fix2", "--once")
-    assert "--from TIME begins one" in command(*again).err
+    assert "begin one with --from TIME" in command(*again).err
     done = command(*again, "--from", str(FROM_S + 5), "--in-place")
     assert done.code == 0, done.err
     assert "sums.fix2" in _read(tmp_path, "sums.fix1")[1]

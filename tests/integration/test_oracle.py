@@ -125,7 +125,7 @@ def test_a_replica_that_hosts_no_oracle_says_what_to_do(tmp_path: Path) -> None:
             if "tables.thrift" in str(raised.value) or time.monotonic() > deadline:
                 break
             time.sleep(0.1)
-        assert "replica r1 has no oracle: restart it with a file that has tables.thrift" in str(raised.value)
+        assert "replica r1 has no oracle; restart it with a file that has tables.thrift" in str(raised.value)
         oracle.close()
     finally:
         replicas.kill("r1")

@@ -89,7 +89,7 @@ def test_each_message_counts_once_whatever_is_killed(broker: Broker, tmp_path: P
             if n % 2:
                 broker.kill()
                 until(
-                    lambda: "its watermark waits until it can be read" in clicks.log.read_text(), WAIT_S, "it says so"
+                    lambda: "its watermark stops until it can be read" in clicks.log.read_text(), WAIT_S, "it says so"
                 )
                 broker.start()
             clicks.write()

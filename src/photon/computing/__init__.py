@@ -1,6 +1,7 @@
-"""Computations after the join, as in MillWheel: state per key, timers on low watermarks, each record exactly once.
+"""Runs computations over joined records, as in MillWheel: state per key, timers on low watermarks, each record
+exactly once.
 
-This module exports the user's API; ``docs/computations.md`` (Inside) says how it works.
+This module exports the user's API; ``docs/computations.md`` (Inside) explains how it works.
 """
 
 from photon.computing.model import (

@@ -1,12 +1,12 @@
-"""Corrections of a join: how its records must change after a bug in the adapter.
+"""Computes corrections of a join: how its records must change after a bug in the adapter.
 
-The logs were joined a second time by the fixed adapter, under another name of the join or in another output. This
-topology compares both outputs by event, and publishes a correction for each record that differs::
+The logs have been joined again with the fixed adapter, as a join with another name or into another output. This
+topology compares both outputs event by event, and publishes a correction for each record that differs::
 
     {"what": "replaced", "old": {…}, "new": {…}}     also withdrawn (old alone) and added (new alone)
 
-**Invariant.** Each record of either output enters one comparison, and equal ones cancel out. So the old records, less
-all ``old`` of corrections, plus all ``new``, are the new records, regardless of when the comparison is made: a late
+**Invariant.** Each record of either output enters one comparison, and equal ones cancel out. So the old records,
+minus every ``old`` of a correction, plus every ``new``, are the new records, whenever the comparison is made: a late
 record is merely reported as withdrawn first and added later.
 """
 
@@ -29,9 +29,9 @@ WRITING = {"joined_at", "token", "source", "primary_source", "registered_ns", "p
 def corrections(
     old: str, new: str, out: str, *, since: str = "", until: str = "", old_join: str = "", new_join: str = ""
 ) -> Topology:
-    """``old``, ``new``: outputs of ``photon join``, or the deployment's file with the names of both joins. ``out``:
-    the directory of the corrections. ``since``, ``until``: event times, such as "2026-11-20" (UTC); an event is
-    compared if one of its records is in the range. Raises TopologyError.
+    """Makes the topology. ``old``, ``new``: outputs of ``photon join``, or the deployment file, with the names of
+    both joins. ``out``: the directory for corrections. ``since``, ``until``: event times, such as "2026-11-20" (UTC);
+    an event is compared if one of its records is in the range. Raises TopologyError.
 
     Events are compared once the exact watermark of both outputs has passed them. With ``--once`` all are compared, so
     both joins must be complete.
@@ -45,7 +45,8 @@ def corrections(
 
 
 class Compared(Computation):
-    """Keyed by event id. The state has the event's records, of either side, that are not compared yet."""
+    """Compares records, keyed by event id. The state has the event's records from either output that are not compared
+    yet."""
 
     outputs = (STREAM,)
 

@@ -39,8 +39,8 @@ class Counts(NamedTuple):
 
 
 class Engine:
-    """The owner of one interval of keys. Not thread-safe. Unusable after any exception except one from ``change``:
-    make another engine on the same store."""
+    """Runs the computations for one interval of keys, which it owns. Not thread-safe. Unusable after any exception
+    except one from ``change``: make another engine on the same store."""
 
     def __init__(
         self,
@@ -86,16 +86,17 @@ class Engine:
 
     @property
     def committed(self) -> int:
-        """The last number of a production in the store."""
+        """The number of the last production in the store."""
         return self._number
 
     @property
     def published(self) -> Mapping[str, str]:
-        """Stream -> directory, as the topology names it."""
+        """The directory of each published stream, as the topology names it."""
         return self._topology.published
 
     def shown(self, sender: str, directory: str) -> int:
-        """The last number of ``sender`` known to be published in this directory; -1 means none."""
+        """Returns the number of the last production of ``sender`` known to be published in this directory; -1 if
+        there is none."""
         return self._standing.shown.get(sender, {}).get(directory, -1)
 
     @property
@@ -105,7 +106,7 @@ class Engine:
 
     # -- input
     def position(self, source: str) -> bytes | None:
-        """The position to continue from, including input taken since the last commit.
+        """Returns the position to continue from, including input taken since the last commit.
 
         ``None`` means the beginning.
         """
@@ -117,8 +118,9 @@ class Engine:
         return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
-        """Runs the computations on the batch. False means that the batch is held back, as skew, outbox or set-aside
-        records are at their limit (see ``held``): offer it again later. A repetition is dropped, and returns True."""
+        """Runs the computations on the batch. Returns False if it holds the batch back because skew, outbox or
+        set-aside records are at their limit (see ``held``): offer the batch again later. A repeated batch is dropped,
+        and returns True."""
         if batch.source not in self._topology.sources:
             raise ComputingError(f"the topology {self._topology.name} has no source {batch.source!r}")
         if batch.begin != self.position(batch.source):
@@ -140,13 +142,13 @@ class Engine:
         return True
 
     def leave(self, source: str) -> None:
-        """Notes that this owner reads nothing of an unshared source, so that it does not wait for its watermark."""
+        """Notes that this owner reads nothing from an unshared source, so that nobody waits for its watermark."""
         self._changed |= self._standing.sources.pop(source, None) is not None
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """Like ``take``, for a message of another owner. False means that it is for another owner or a newer
-        topology, or that an earlier message is missing: the sender will send it again."""
+        """Like ``take``, for a message from another owner. Returns False if the message is for another owner or a
+        newer topology, or an earlier message is missing; the sender will then send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         if not self._parents_ended(message):
@@ -192,8 +194,8 @@ class Engine:
         self._run(now_ns)
 
     def advance(self, now_ns: int) -> bool:
-        """Calls wall-clock timers, and handles what is left of split or merged intervals. True means that there is
-        more to do after a commit."""
+        """Calls wall-clock timers, and finishes the work of split or merged intervals. Returns True if there is more
+        to do after a commit."""
         if not self._caught_up(now_ns):
             return False
         self._run(now_ns)
@@ -213,14 +215,15 @@ class Engine:
                     self._route_to(stage, key_of, [each], keep_own=False)
                     continue
                 self._dropped += 1
-                stage.faults.append(Fault(stage.name, NOWHERE, f"its input {stream} was removed", "dropped"))
+                stage.faults.append(Fault(stage.name, NOWHERE, f"its input stream {stream} was removed", "dropped"))
         self._changed = True
         self._run(now_ns)
 
     # -- commit
     @property
     def has_acknowledgements(self) -> bool:
-        """True if others have acknowledged data that the store still keeps for them, and no input is pending."""
+        """True if others have acknowledged data that the store still keeps for them, and no weak production is
+        pending."""
         return self._outbox.done and not self._weak
 
     @property
@@ -229,8 +232,8 @@ class Engine:
         return self._moved
 
     def ready(self, now_ns: int) -> bool:
-        """True if it is time to commit: something changed, and no weak production waits for its acknowledgement. An
-        owner with messages to acknowledge does not wait, as two owners would wait for each other."""
+        """True if it is time to commit: something changed, and no weak production is waiting for an acknowledgement.
+        An owner with messages to acknowledge does not wait, since two owners would otherwise wait for each other."""
         waits = self._weak and not self._to_ack and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
         return self._changed and not waits
 
@@ -290,7 +293,7 @@ class Engine:
         return out
 
     def acks(self) -> list[Ack]:
-        """Acknowledgements of messages whose content is now committed."""
+        """Returns acknowledgements for messages whose content is now committed."""
         if self._changed:
             return []
         out = [
@@ -310,20 +313,21 @@ class Engine:
         return self._outbox.awaits(target)
 
     def resend(self, target: str) -> None:
-        """A message to this target was lost, or was not answered in time."""
+        """Lets ``outgoing`` repeat the messages to this target. Call it if one was lost, or not answered in time."""
         self._outbox.resend(target)
 
     # -- changes while it runs
     def change(self, topology: Topology) -> None:
-        """Adds or removes parts. Commits first. Raises TopologyError and then changes nothing."""
+        """Commits, then switches to a topology with parts added or removed. If it raises TopologyError, nothing has
+        changed."""
         topology.checked()
         if self._changed:
             self.commit()
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
-        """Adapts to splits or merges of other owners' intervals. Commits before and after: messages to a new interval
-        must not leave before those for the old one are readdressed."""
+        """Adapts to splits or merges of other owners' intervals. Commits before and after, because no message may be
+        sent to a new interval until messages to the old one are readdressed."""
         if self._changed:
             self.commit()
         self._intervals = intervals
@@ -333,14 +337,14 @@ class Engine:
 
     # -- reports
     def faults(self) -> list[Fault]:
-        """Faults since the last call."""
+        """Returns the faults since the last call."""
         found = [fault for stage in self._stages for fault in stage.faults]
         for stage in self._stages:
             stage.faults.clear()
         return found
 
     def watermarks(self) -> dict[str, Watermark]:
-        """The watermark of each computation, which has processed all its input before that time."""
+        """Returns each computation's watermark; it has processed all its input before that time."""
         return {stage.name: Watermark(stage.low_ns, stage.low_ns, stage.waiting) for stage in self._stages}
 
     def counts(self) -> Counts:
@@ -360,7 +364,7 @@ class Engine:
     def _set(self, topology: Topology, intervals: Intervals) -> None:
         limits = self._given or topology.limits
         for stream in self._outbox.unpublished() - topology.published.keys():
-            raise TopologyError(f"the stream {stream!r} is not completely published yet: remove it later")
+            raise TopologyError(f"the stream {stream!r} is not completely published yet; remove it later")
         if self._stages:
             self._note_shown()  # the directories used so far
         self._topology, self._intervals, self._limits = topology, intervals, limits
@@ -390,10 +394,10 @@ class Engine:
     def _held(self, batch: Input) -> str:
         limits = self._limits
         if self._outbox.bytes > limits.outbox_bytes:
-            return f"productions of {self._outbox.bytes} bytes were not acknowledged yet"
+            return f"{self._outbox.bytes} bytes of productions are not acknowledged yet"
         aside = sum(len(stage.aside) and sum(stage.aside.values()) for stage in self._stages)
         if aside > limits.aside:
-            return f"{aside} records and timers are put aside: fix the computations that failed on them"
+            return f"{aside} records and timers are put aside; fix the computations that failed on them"
         if limits.skew_ns is None or not batch.records:
             return ""
         own = self._standing.heard.get(self.id, {})
@@ -406,8 +410,8 @@ class Engine:
         return ""
 
     def _caught_up(self, now_ns: int) -> bool:
-        """True if no message from this interval's parents is missing. After a merge, their messages to each other
-        come first."""
+        """True if no message from this interval's parents is missing. After a merge, it first delivers the parents'
+        messages to each other."""
         box, ended = self._outbox, self._standing.ended
         if not self._standing.inherited or not box.has(self.id):
             return True
@@ -476,7 +480,7 @@ class Engine:
         return low_ns, waiting
 
     def _senders(self, stream: str) -> Collection[str]:
-        """The possible senders of a stream's records."""
+        """Returns the possible senders of a stream's records."""
         source = self._topology.sources.get(stream)
         if source is not None and source.shared:
             return (self.id,)
@@ -501,8 +505,8 @@ class Engine:
     def _route_to(
         self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
-        """Groups own records by key, and sends the others to their owners. With ``keep_own`` it drops the others, as
-        their owners read the same input."""
+        """Groups records of this interval by key, and sends the others to their owners. With ``keep_own``, drops the
+        others, as their owners read the same input."""
         keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
@@ -539,12 +543,12 @@ class Engine:
                 self._standing.shown.setdefault(sender, {})[directory] = number
 
     def _note_committed(self) -> None:
-        """Updates the committed number and watermarks, which messages may contain from now on."""
+        """Updates the committed number and watermarks, so that messages may contain them."""
         self._number = self._standing.number
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
     def _targets(self, *, others: bool) -> list[str]:
-        """The published streams, and, with ``others``, the owners of other intervals."""
+        """Returns the published streams, and, with ``others``, the owners of other intervals."""
         named = [each.id for each in self._intervals.all if each.id != self.id] if others else []
         return named + [PUBLISH + stream for stream in self._topology.published]
 
@@ -557,7 +561,8 @@ class Engine:
         return self._marks
 
     def _last_of(self, sender: str, left: Inherited) -> list[Message]:
-        """The remaining messages of a split or merged interval: undelivered items, then the notice of its end."""
+        """Returns the remaining messages of a split or merged interval: undelivered items, then the notice of its
+        end."""
         ended, box = self._standing.ended, self._outbox
         if sender not in ended and ended.issuperset(left.parents) and not box.has(self.id, (sender,)):
             self._standing.end(sender, ())
@@ -581,7 +586,8 @@ class Engine:
         )
 
     def _evict(self) -> None:
-        """Evicts rows without timers first, then those with the latest timers, so that rows needed soon stay."""
+        """Evicts rows from the cache: first rows without timers, then rows with the latest timers, so that rows
+        needed soon stay."""
         size = sum(stage.cached for stage in self._stages)
         if size <= self._limits.cache_bytes:
             return

@@ -1,5 +1,5 @@
-"""State of a key kept entry by entry, each in its own row, so that a large map costs only the entries read and
-written.
+"""Keeps a key's maps and lists entry by entry, each in its own row, so that a large map costs only the entries read
+and written.
 
 Rows are named ``COMPUTATION/NAME:ENTRY``, like chunks of set-aside records.
 """
@@ -22,7 +22,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def changed_type(state: dict[Any, Any]) -> type | None:
-    """Returns a type in the state whose values would be read back as another type, such as tuples as lists."""
+    """Returns a type in the state that would be read back as another one, such as tuple as list; ``None`` if there is
+    none."""
     left: list[Any] = [state]
     for each in left:
         if type(each) is dict:
@@ -39,14 +40,14 @@ def changed_type(state: dict[Any, Any]) -> type | None:
 
 
 class Entries(Protocol):
-    """The entries of the current key, by part (``NAME:``) and entry."""
+    """The entries of the current key, by part (``NAME:``) and entry name."""
 
     def get(self, part: str, entry: str) -> bytes | None: ...
 
     def put(self, part: str, entry: str, data: bytes | None) -> None: ...
 
     def scan(self, part: str) -> Iterator[tuple[str, bytes]]:
-        """Entries of a part, in the order of their names."""
+        """Yields the entries of a part, in the order of their names."""
         ...
 
 
@@ -73,7 +74,7 @@ class _Entries(Generic[V]):
 
 
 class EntryMap(_Entries[V], MutableMapping[Any, V]):
-    """A map from str or int. Iteration and ``len`` read all of it, in arbitrary order."""
+    """A map with str or int keys. Iteration and ``len`` read the whole map; the order is arbitrary."""
 
     def __getitem__(self, key: str | int) -> V:
         data = self._entries.get(self._part, _named(key))
@@ -101,7 +102,7 @@ class EntryMap(_Entries[V], MutableMapping[Any, V]):
 
 
 class EntryList(_Entries[V], Sequence[V]):
-    """A list that grows at its end, and shrinks at its start."""
+    """A list that grows at its end and shrinks at its start."""
 
     def __len__(self) -> int:
         first, end = self._ends()
@@ -132,7 +133,7 @@ class EntryList(_Entries[V], Sequence[V]):
         self._keep_ends(first, end + 1)
 
     def pop_first(self) -> V:
-        """Raises IndexError."""
+        """Removes and returns the first item. Raises IndexError if the list is empty."""
         value = self[0]
         first, end = self._ends()
         self._entries.put(self._part, f"{first:020d}", None)

@@ -19,7 +19,7 @@ class Misused(Exception):
 
 
 class Fenced(ComputingError):
-    """Another owner has taken this interval of keys: nothing was written, and this owner must end."""
+    """Another owner has taken over this interval of keys. Nothing was written, and this owner must end."""
 
 
 class Retired(ComputingError):

@@ -14,8 +14,8 @@ from photon.computing.model import Computation
 
 
 def failed() -> tuple[type[BaseException], ...]:
-    """The exceptions of user code that end only the call: all of them, including ``sys.exit()``. A KeyboardInterrupt
-    from Ctrl-C passes through; ``photon compute`` handles that signal itself."""
+    """Returns the exceptions of user code that only end the call: all, including SystemExit, except a
+    KeyboardInterrupt from Ctrl-C. (``photon compute`` handles that signal itself.)"""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return (Exception, Hung, SystemExit, GeneratorExit)
     return (BaseException,)

@@ -1,8 +1,8 @@
-"""Published output as a source of an engine: of all datacentres of a deployment, or of a directory.
+"""Reads published output, of all datacentres of a deployment or of one directory, as a source of an engine.
 
-Each event is published in one datacentre, so the stream is the union of all, and its watermark the lowest of theirs.
-A silent datacentre holds it back, and is named. A position is the cursor of each place, one line of JSON, which the
-engine commits with the results of the records::
+Each event is published in one datacentre, so the stream is the union of all, and its watermark is the lowest of their
+watermarks. A silent datacentre holds the watermark back, and is reported. A position is the cursor of each place, one
+line of JSON, which the engine commits with the results of the records::
 
     {"photon_input":1,"sources":{"east":{"photon_cursor":1,"slots":{…}},"west":{…}}}
 """
@@ -33,13 +33,13 @@ OF_DIRECTORY = "output"  # name of the only place of a directory, whose path may
 
 
 class Reading(Protocol):
-    """A source that an owner reads. See ``Injector``."""
+    """A source as read by an owner. See ``Injector``."""
 
     stream: str
 
     @property
     def place(self) -> object:
-        """Equal for readers of the same data."""
+        """A value that is equal for readers of the same data."""
         ...
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]: ...
@@ -62,7 +62,7 @@ class _Position(msgspec.Struct, frozen=True, tag_field="photon_input", tag=1):
 
 
 class _Feed:
-    """One place of a source: its reader and watermark."""
+    """One place of a source, with its reader and watermark."""
 
     def __init__(
         self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor, said: Said | None
@@ -86,7 +86,7 @@ class _Feed:
 
 
 class Injector:
-    """Reads all places of a source. One thread at a time."""
+    """Reads all places of a source. Use it from one thread at a time."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class Injector:
         position: bytes | None,
         said: Mapping[str, Said] = MappingProxyType({}),
     ) -> None:
-        """``places``: all expected places, by name; ``position``: ``None`` for the beginning; ``said``: watermarks
-        that the place does not journal. Raises UsageError if the position belongs to other places, OtherOutput if a
-        place now has another output."""
+        """``places``: all expected places, by name; ``position``: where to begin, ``None`` for the beginning;
+        ``said``: watermarks of places that journal none. Raises UsageError if the position belongs to other places,
+        OtherOutput if a place now has another output."""
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
@@ -126,9 +126,9 @@ class Injector:
                 ) from None
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Yields all records published now and not yet read, and then the watermark, if it has moved. Reads first
-        from the place furthest behind, so that few records of the other places must be kept. ``upto``: a position,
-        beyond which nothing is read.
+        """Yields all records published by now and not yet read, then the watermark, if it has moved. Reads the place
+        furthest behind first, so that few records of other places must be kept. ``upto``: the position at which to
+        stop.
 
         Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after that.
         """
@@ -153,18 +153,18 @@ class Injector:
             yield self._input([])
 
     def complete(self) -> Input:
-        """Declares the end: no record comes after those already read."""
+        """Declares that no more records will come."""
         self._complete = True
         return self._input([])
 
     def at(self, cursors: Mapping[str, Cursor]) -> None:
-        """Updates the watermark to that of a reader elsewhere that has read up to these cursors. Raises OSError."""
+        """Updates the watermark for a reader elsewhere that has read up to these cursors. Raises OSError."""
         for feed in self._feeds:
             feed.cursor = cursors.get(feed.name, feed.cursor)
             feed.look()
 
     def mark(self) -> Watermark:
-        """The watermark of the records read so far."""
+        """Returns the watermark of the records read so far."""
         if self._complete:
             return Watermark(ENDED_NS, ENDED_NS)
         marks = [feed.mark for feed in self._feeds]
@@ -172,7 +172,7 @@ class Injector:
         return Watermark(exact_ns, percentile_ns, max(mark.waiting for mark in marks))  # each mark covers every event
 
     def held_by(self, *, exact: bool) -> list[str]:
-        """Names the places that hold the watermark back, for people."""
+        """Returns the places that hold the watermark back, for display."""
         if self._complete:
             return []
         times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
@@ -207,7 +207,7 @@ class Injector:
 
 
 def furthest(positions: Iterable[bytes | None]) -> bytes:
-    """Returns the least position that none of these has passed."""
+    """Returns the position of each log that is furthest along among ``positions``."""
     found: dict[str, dict[OutputLog, Position]] = {}
     outputs: dict[str, str] = {}
     for position in positions:
@@ -230,5 +230,5 @@ def _decoded(position: bytes | None) -> dict[str, Cursor]:
     try:
         found = decoded(position, _Position)
     except DECODE_ERRORS as bad:
-        raise UsageError(f"not a position of an input ({bad})") from None
+        raise UsageError(f"not a valid input position ({bad})") from None
     return {name: Cursor.decode(bytes(cursor), f"position in {name}") for name, cursor in found.sources.items()}

@@ -1,7 +1,7 @@
-"""Intervals of keys and their owners (MillWheel 7.1). Pure.
+"""Intervals of keys, which their owners process (MillWheel 7.1). Pure.
 
-A key has a hash of 32 bits; an interval is a range of hashes, for all computations of a topology. Its id stands for
-the range permanently: a split or a merge makes intervals with new ids.
+A key has a hash of 32 bits; an interval is a range of hashes, for all computations of a topology. An id always means
+the same range: a split or a merge makes intervals with new ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def hash_of(key: str) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """The hashes from ``low`` on, below ``high``."""
+    """Hashes in [``low``, ``high``)."""
 
     low: int
     high: int
@@ -35,14 +35,14 @@ class Interval:
 
 
 class Intervals:
-    """All intervals of a topology: they cover each hash once. Raises ComputingError if they do not."""
+    """All intervals of a topology. Raises ComputingError unless they cover each hash exactly once."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         self.all = tuple(sorted(intervals))
         at = 0
         for each in self.all:
             if each.low != at or each.high <= at:
-                raise ComputingError(f"the intervals of keys do not fit together at {each.id}, {at:#010x}")
+                raise ComputingError(f"the intervals of keys overlap or leave a gap at {each.id}, {at:#010x}")
             at = each.high
         if at != HASHES:
             raise ComputingError(f"the intervals of keys end at {at:#010x}")
@@ -53,13 +53,13 @@ class Intervals:
         return self.all[bisect_right(self._lows, hashed) - 1]
 
     def named(self, name: str) -> Interval:
-        """The interval of this name. Raises UsageError."""
+        """Returns the interval of this name. Raises UsageError."""
         if name not in self.by_id:
             raise UsageError(f"there is no interval {name}: there are {', '.join(self.by_id)}")
         return self.by_id[name]
 
     def after(self, move: Move) -> Intervals:
-        """The intervals after a move. Raises ComputingError."""
+        """Returns the intervals after a move. Raises ComputingError."""
         return Intervals([*(each for each in self.all if each.id not in move.old), *move.new])
 
 
@@ -75,19 +75,19 @@ class Move:
 
 
 def split_of(intervals: Intervals, name: str, at: int | None, free: int) -> Move:
-    """``at``: the first hash of the second half, by default the middle; ``free``: the first number not yet used in a
-    name. Raises UsageError."""
+    """Returns the split of an interval. ``at``: the first hash of the second half (default: the middle); ``free``:
+    the first number not yet used in a name. Raises UsageError."""
     old = intervals.named(name)
     at = (old.low + old.high) // 2 if at is None else at
     if not old.low < at < old.high:
         raise UsageError(
-            f"{at:#010x} does not split {name}, which begins at {old.low:#010x} and ends at {old.high:#010x}"
+            f"{at:#010x} cannot split {name}, which begins at {old.low:#010x} and ends at {old.high:#010x}"
         )
     return Move((name,), (Interval(old.low, at, f"i{free}"), Interval(at, old.high, f"i{free + 1}")))
 
 
 def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
-    """A merge of two neighbours. Raises UsageError."""
+    """Returns the merge of two neighbours. Raises UsageError."""
     low, high = sorted((intervals.named(one), intervals.named(other)))
     if low.high != high.low:
         raise UsageError(f"{one} and {other} are not neighbours; in the order of their keys there are "
@@ -96,8 +96,8 @@ def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
 
 
 def toward(intervals: Intervals, count: int, free: int) -> Move | None:
-    """The next step toward ``count`` intervals: splits the longest, or merges the two neighbours that are shortest
-    together. ``None`` means that the number is reached."""
+    """Returns the next move toward ``count`` intervals: a split of the longest, or a merge of the two neighbours that
+    are shortest together. ``None`` means that there are ``count``."""
     if len(intervals.all) < count:
         longest = max(intervals.all, key=lambda each: each.high - each.low)
         return split_of(intervals, longest.id, None, free)
@@ -108,6 +108,6 @@ def toward(intervals: Intervals, count: int, free: int) -> Move | None:
 
 
 def even(count: int, prefix: str = "i") -> Intervals:
-    """``count`` intervals of equal length, named ``i0``, ``i1``, …"""
+    """Makes ``count`` intervals of equal length, named ``i0``, ``i1``, …"""
     edges = [HASHES * n // count for n in range(count + 1)]
     return Intervals(Interval(low, high, f"{prefix}{n}") for n, (low, high) in enumerate(pairwise(edges)))

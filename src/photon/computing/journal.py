@@ -1,8 +1,7 @@
-"""The status published by a running topology: the watermarks of its published streams, and the status of its
-processes.
+"""Records the status of a running topology: the watermarks of its published streams, and the status of its processes.
 
-The watermark of a published stream is that of the owner furthest behind; ``photon read --with-watermark`` and other
-topologies find it in the same place as a pipeline's (``photon.outputs.watermarks``).
+A published stream has the watermark of the owner furthest behind. ``photon read --with-watermark`` and other
+topologies find it in the same place as a pipeline's watermark (``photon.outputs.watermarks``).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ COUNTED = ("records", "repeated", "late", "timers", "produced", "published")
 
 
 class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1):
-    """Status of an interval's owner: ``INTERVAL.status.json``, once a second. Not durable."""
+    """The status of an interval's owner, written to ``INTERVAL.status.json`` once a second. Not durable."""
 
     topology: str
     interval: str
@@ -85,7 +84,7 @@ def put_status(into: Readings, found: Iterable[Status]) -> None:
 
 
 class PublishedWatermark:
-    """The journal of one published stream. For one process at a time."""
+    """The watermark journal of one published stream. For one process at a time."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -95,9 +94,9 @@ class PublishedWatermark:
         self._late: Counter[str] = Counter()  # slot -> number of its records reported as late
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """Journals the least of all owners' watermarks, each for the records that its owner had published by then.
-        The end of time is not journaled, as it applies to one run only: a later run continues, so nothing is known
-        beyond it. Raises PublishedDamaged, OSError."""
+        """Journals the lowest of all owners' watermarks, each of which covers the records that its owner has
+        published. The end of time is not journaled, because it applies to one run only: a later run continues. Raises
+        PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
             None if NEVER_NS in each or ENDED_NS in each else min(each)
@@ -126,7 +125,7 @@ class PublishedWatermark:
         self._journal.add(self._last)
 
     def _found_late(self) -> Iterator[Late]:
-        """All late records of each slot."""
+        """Yields the late records of each slot."""
         for state in self._place.states(self._disk):
             if self._disk.exists(path := state / LATE_NAME):
                 yield from (each for each in decode(self._disk.read(path)) if isinstance(each, Late))
@@ -141,7 +140,7 @@ def _later(known_ns: int | None, said_ns: int | None) -> int | None:
 
 
 def streams_said(found: Iterable[Status], intervals: Iterable[str]) -> Mapping[str, list[Watermark]]:
-    """Returns stream -> the watermarks of all owners, for streams reported by every owner."""
+    """Returns the watermarks of all owners, by stream, for streams that every owner reports."""
     by_interval = {each.interval: each.published for each in found}
     expected = list(intervals)
     streams = {stream for marks in by_interval.values() for stream in marks}

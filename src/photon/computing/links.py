@@ -1,8 +1,8 @@
-"""Messages between the owners of intervals, in this process or in others of this machine.
+"""Carries messages between the owners of intervals, in this process and in others on this machine.
 
-Anything may be lost: a sender repeats unacknowledged messages. So nothing blocks: a frame that cannot be delivered at
-once (no listener, full queue) is dropped. Between processes: Unix sockets
-``DIRECTORY/INTERVAL.sock``, frames of a length (4 bytes), a kind (M, A) and msgpack.
+Losing messages is harmless, as senders repeat unacknowledged ones. So nothing blocks: a frame that cannot be
+delivered at once (no listener, full queue) is dropped. Processes talk over Unix sockets ``DIRECTORY/INTERVAL.sock``;
+a frame has a length (4 bytes), a kind (M, A) and msgpack.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Links:
     """The links of one process."""
 
     def __init__(self, directory: Path, here: Collection[str], everywhere: Collection[str]) -> None:
-        """``here``: the intervals that this process owns. Raises UsageError if another process listens for one."""
+        """``here``: the intervals that this process owns. Raises UsageError if another process listens for one of
+        them."""
         self.arrived = threading.Event()  # set when a frame has arrived
         self._directory = directory
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
@@ -62,7 +63,7 @@ class Links:
             self._out[interval].put_nowait(_HEAD.pack(len(body), kind) + body)
 
     def received(self, interval: str) -> Iterator[Frame]:
-        """The frames received for the interval."""
+        """Yields the frames received for the interval."""
         inbox = self._inboxes[interval]
         for _ in range(inbox.qsize()):
             yield inbox.get_nowait()
@@ -96,7 +97,8 @@ class Links:
     # -- between processes
     @contextlib.contextmanager
     def _address(self, interval: str) -> Iterator[str]:
-        """Yields a short address for a socket in any directory, as addresses are limited to 108 bytes."""
+        """Yields a short address for an interval's socket in any directory, because addresses are limited to 108
+        bytes."""
         directory = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{directory}/{interval}.sock"
@@ -104,7 +106,8 @@ class Links:
             os.close(directory)
 
     def _listen(self, interval: str) -> None:
-        """Listens. As the owner holds the interval's lock, an existing socket is from a killed process."""
+        """Starts to listen for an interval. Its owner holds the lock, so an existing socket is from a killed
+        process."""
         (self._directory / f"{interval}.sock").unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(listening.fileno(), 0o600)

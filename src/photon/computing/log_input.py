@@ -1,12 +1,12 @@
-"""A directory of logs, or a topic, as a source of an engine, read as dispatchers read theirs.
+"""Reads a directory of logs, or a topic, as a source of an engine, in the same way as dispatchers read logs.
 
 A position has the place in each log, as JSON::
 
     {"photon_logs":1,"logs":[{"identity":"…","path":"clicks.log","offset":120,"header":"","proof":"…"}]}
 
-A log that is read to its end at some moment has shown all lines with event times up to ``within_ns`` before it: that
-time is the watermark. Without this promise there is none. Unreadable lines are left out, counted, and reported. A
-topic is read from the files of its relay (``topic_input``).
+When all logs are read to their ends, all lines with event times more than ``within_ns`` ago have been read: that time
+is the watermark. Without ``within_ns`` there is none. Unreadable lines are left out, counted, and reported. A topic
+is read from the files of its relay (``topic_input``).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class _Position(msgspec.Struct, frozen=True, tag_field="photon_logs", tag=1):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The location of logs, and their form.
+    """The location of logs, and their format.
 
-    ``base``: directory of paths in ``side``; see ``Topology.log`` for the others.
+    ``base``: the directory to which paths in ``side`` are relative; see ``Topology.log`` for the other fields.
     """
 
     directory: Path  # of a topic: where its relay puts files
@@ -63,7 +63,7 @@ class LogPlace:
 
 
 class LogInjector:
-    """Reads all logs of a source. One thread at a time."""
+    """Reads all logs of a source. Use it from one thread at a time."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class LogInjector:
         tell: Callable[[str], None],
         opened: Callable[[], Copier] | None = None,
     ) -> None:
-        """``position``: ``None`` for the beginning; ``once``: unfinished last lines count if their files are at rest;
-        ``opened``: for a topic, see ``TopicFiles``.
+        """``position``: where to begin, ``None`` for the beginning; ``once``: read unfinished last lines, too, if
+        their files are no longer written; ``opened``: for a topic, see ``TopicFiles``.
 
         Raises UsageError, AdapterError.
         """
@@ -110,8 +110,8 @@ class LogInjector:
         self._mark = self._said = Watermark()
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """Yields all lines written by now and not yet read, and then the watermark, if it has moved. Raises OSError,
-        and as ``TopicFiles.passed``."""
+        """Yields all lines written by now and not yet read, then the watermark, if it has moved. Raises OSError, and
+        the errors of ``TopicFiles.passed``."""
         topic = self._topic
         while topic is not None and not (passed := topic.passed(wait=self._once)):
             if not self._once:
@@ -136,20 +136,20 @@ class LogInjector:
             yield self._input([])
 
     def complete(self) -> Input:
-        """Declares the end: no record comes after those already read."""
+        """Declares that no more records will come."""
         self._complete = True
         return self._input([])
 
     def mark(self) -> Watermark:
-        """The watermark of the records read so far."""
+        """Returns the watermark of the records read so far."""
         return Watermark(ENDED_NS, ENDED_NS) if self._complete else self._mark
 
     def held_by(self, *, exact: bool) -> list[str]:
-        """Describes what holds the watermark back, for people."""
+        """Describes what holds the watermark back, for display."""
         why = (self._topic.held_by if self._topic is not None else "") or self._read_to.why
         if self._complete or (self.place.within_ns is not None and not why):
             return []
-        return [f"{self._called}: {why or 'within_ns is not given, so more lines of any time may be written'}"]
+        return [f"{self._called}: {why or 'within_ns is not set, so lines of any time may still be written'}"]
 
     def position(self) -> bytes:
         """Returns the position as one line of JSON."""
@@ -217,7 +217,7 @@ class LogInjector:
 
 
 def logs_of(position: bytes | None) -> list[LogPosition]:
-    """Decodes a position: the place in each log. Raises UsageError."""
+    """Decodes a position into the place in each log. Raises UsageError."""
     if position is None:
         return []
     try:

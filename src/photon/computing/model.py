@@ -1,4 +1,4 @@
-"""The API for users: a computation, and the objects it receives (MillWheel 4 and 5).
+"""The user's API: a computation, and the objects it receives (MillWheel 4 and 5).
 
 A computation runs for one key at a time. Its state is a dict of JSON-like values (None, bool, int, float, str, bytes,
 lists and dicts of them; others, such as tuples, are refused); its changes to state, timers and streams take effect
@@ -22,24 +22,24 @@ HOUR_NS = 60 * MINUTE_NS
 
 
 def seconds(time_ns: int) -> int:
-    """The start of the time's second."""
+    """Rounds a time down to the second."""
     return time_ns - time_ns % SECOND_NS
 
 
 def minutes(time_ns: int) -> int:
-    """The start of the time's minute."""
+    """Rounds a time down to the minute."""
     return time_ns - time_ns % MINUTE_NS
 
 
 def hours(time_ns: int) -> int:
-    """The start of the time's hour."""
+    """Rounds a time down to the hour."""
     return time_ns - time_ns % HOUR_NS
 
 
 class Record(NamedTuple):
     """A record of a stream.
 
-    ``process_record`` may change ``value``: other consumers and retries get their own copy.
+    ``process_record`` may change ``value``, because other consumers and retries get their own copy.
     """
 
     value: Any
@@ -47,13 +47,13 @@ class Record(NamedTuple):
     stream: str = ""
 
     def to(self, kind: type[V]) -> V:
-        """The value as a ``msgspec.Struct``, or another type. Raises msgspec.ValidationError."""
+        """Converts the value to a ``msgspec.Struct`` or another type. Raises msgspec.ValidationError."""
         return msgspec.convert(self.value, kind)
 
 
 class Timer(NamedTuple):
-    """A timer that has come due. ``waiting``: the number of records before its time that may still come; 0 means it
-    is final."""
+    """A timer that is due. ``waiting``: the number of records before its time that may still come; 0 means that none
+    will."""
 
     tag: str
     time_ns: int
@@ -86,8 +86,8 @@ def line_of(fields: dict[str, Any]) -> bytes:
 
 
 def unfit(data: bytes, *, published: bool) -> str:
-    """Returns why an encoded value cannot be a production; empty if it can. Checked before the commit, as later each
-    start would fail on it. Raises what ``msgspec`` raises if it cannot be decoded."""
+    """Returns why an encoded value cannot be a production; empty if it can. Check it before the commit, since
+    otherwise every later start would fail on it. Raises the errors of ``msgspec`` if the value cannot be decoded."""
     if len(data) > PRODUCTION_BYTES_MAX:
         return f"has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}"
     value = _decode(data)
@@ -100,7 +100,7 @@ def unfit(data: bytes, *, published: bool) -> str:
 
 
 class Context:
-    """The operations of a computation on the current key. Valid during the call only."""
+    """A computation's access to the current key: state, timers and outputs. Valid only during the call."""
 
     __slots__ = (
         "_entries",
@@ -138,8 +138,9 @@ class Context:
     def map_of(self, name: str, kind: type[V]) -> EntryMap[V]: ...
 
     def map_of(self, name: str, kind: Any = Any) -> EntryMap[Any]:
-        """Returns a map in the state whose entries are read and written separately: use it for more than some hundred
-        entries. ``kind``: the type of its values, such as a ``msgspec.Struct``; assign a changed value again."""
+        """Returns a map in the state whose entries are read and written separately; use it for more than a few
+        hundred entries. ``kind``: the type of its values, such as a ``msgspec.Struct``. After changing a value,
+        assign it again."""
         return EntryMap(self._entries, checked_part(name), kind)
 
     @overload
@@ -149,39 +150,41 @@ class Context:
     def list_of(self, name: str, kind: type[V]) -> EntryList[V]: ...
 
     def list_of(self, name: str, kind: Any = Any) -> EntryList[Any]:
-        """Returns a list stored in the same way: ``append``, ``pop_first``. Maps and lists need distinct names."""
+        """Like ``map_of``, but returns a list, with ``append`` and ``pop_first``. Maps and lists need distinct
+        names."""
         return EntryList(self._entries, checked_part(name), kind)
 
     def is_late(self, time_ns: int) -> bool:
-        """True if a timer for this time would be in the past: an existing timer for it was called already."""
+        """True if a timer for this time would be in the past: if one was set, it has been called."""
         return time_ns <= self.watermark_ns
 
     def produce(self, stream: str, value: Any, time_ns: int | None = None) -> None:
         """Sends a JSON-like value to the consumers of a stream. ``time_ns`` defaults to the time of the current
-        record or timer; a time before the watermark is late for them."""
+        record or timer; for consumers, a value with a time before the watermark is late."""
         if stream not in self._outputs:
             raise Misused(f"it has no output {stream!r}, only {', '.join(sorted(self._outputs)) or 'none'}")
         time_ns = self._time_ns if time_ns is None else time_ns
         if not _is_time(time_ns):
-            raise Misused(f"the time of its production to {stream!r} is not an int of nanoseconds: {time_ns!r}")
+            raise Misused(f"the time of its production to {stream!r} must be an int of nanoseconds, not {time_ns!r}")
         data = _encode(value)
         if why := unfit(data, published=stream in self._published):
             raise Misused(f"its production to {stream!r} {why}")
         self.produced.append((stream, time_ns, data))
 
     def set_timer(self, tag: str, time_ns: int) -> None:
-        """``process_timer`` is called once, when the low watermark reaches this time. A timer in the past is called
-        at once, after the current record, and counted. Setting the same (tag, time) again changes nothing."""
+        """Sets a timer: ``process_timer`` is called once, when the low watermark reaches this time. A timer in the
+        past is called right after the current record, and counted. Setting the same (tag, time) again has no
+        effect."""
         if time_ns <= self.watermark_ns:
             self.past += 1
         self.events[_moment(tag, time_ns)] = None
 
     def set_wall_timer(self, tag: str, time_ns: int) -> None:
-        """Like ``set_timer``, but by the wall clock."""
+        """Like ``set_timer``, but for the wall clock."""
         self.walls[_moment(tag, time_ns)] = None
 
     def cancel_timer(self, tag: str, time_ns: int, *, wall: bool = False) -> bool:
-        """Returns True if the timer was set."""
+        """Cancels a timer. Returns True if it was set."""
         timers = self.walls if wall else self.events
         if (time_ns, tag) not in timers:
             return False
@@ -190,23 +193,23 @@ class Context:
 
 
 def _is_time(time_ns: object) -> bool:
-    """True for a valid time, other than the ends of time."""
+    """True for a valid time, which excludes both ends of time."""
     return type(time_ns) is int and -(1 << 63) < time_ns < (1 << 63) - 1
 
 
 def _moment(tag: str, time_ns: int) -> tuple[int, str]:
     if type(tag) is not str:
-        raise Misused(f"the tag of a timer is a {type(tag).__name__}, not str")
+        raise Misused(f"the tag of a timer must be a str, not {type(tag).__name__}")
     if not _is_time(time_ns):
-        raise Misused(f"the time of the timer {tag!r} is not an int of nanoseconds: {time_ns!r}")
+        raise Misused(f"the time of the timer {tag!r} must be an int of nanoseconds, not {time_ns!r}")
     return (time_ns, tag)
 
 
 class Computation:
-    """Derive from it, and define how records and timers change the state of their key.
+    """The base class of computations. Override its methods to define how records and timers change their key's state.
 
-    An exception, a call beyond the time limit, or state or productions that cannot be stored set the key aside with
-    all its input, in order, until it is tried again; other keys continue.
+    If a call raises, exceeds the time limit, or leaves state or productions that cannot be stored, the key is set
+    aside with all its input, in order, until it is retried; other keys continue.
     """
 
     name = ""  # Default: the class's name in lower case. State is stored under it.
@@ -221,7 +224,7 @@ class Computation:
         raise NotImplementedError
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
-        """Called in order of time for each key."""
+        """Called for a timer that is due; for each key in order of time."""
 
 
 def name_of(computation: Computation) -> str:

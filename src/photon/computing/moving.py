@@ -1,10 +1,10 @@
 """Splits and merges of intervals, started by an operator (MillWheel 7.1).
 
-The old owners are fenced first; their rows and metadata are put into new stores; then the old stores are retired, in
+The old owners are fenced first, their rows and metadata are copied to new stores, then the old stores are retired in
 a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing has happened,
-and an old owner that returns makes it fail; after it the old interval cannot be owned. A merge has two such moments,
-and the new store must not be opened before both. An interrupted merge is repeated: until then one of the old stores
-may be retired and the other not.
+and an old owner that returns makes the transaction fail; after it nobody can own the old interval. A merge has two
+such moments, and the new store must not be opened before both. An interrupted merge is repeated; until then, one of
+the old stores may be retired and the other not.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NewStore = Callable[[Interval], Store]  # makes an empty store, even if an earli
 
 
 def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tuple[Interval, Interval]:
-    """Splits an interval at ``at``, the first hash of the second half. ``ids``: new ids for the halves. Raises
-    ComputingError, Fenced; then nothing was changed."""
+    """Splits an interval at ``at``, the first hash of the second half. ``ids``: new ids for the halves. If it raises
+    ComputingError or Fenced, nothing was changed."""
     interval = old.interval
     if not interval.low < at < interval.high:
-        raise ComputingError(f"{at:#010x} does not split the interval {interval.id}")
+        raise ComputingError(f"{at:#010x} cannot split the interval {interval.id}")
     halves = (Interval(interval.low, at, ids[0]), Interval(at, interval.high, ids[1]))
     sequencer = old.acquire(OWNER)
     for half in halves:
@@ -47,7 +47,7 @@ def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tup
 
 def merge(olds: tuple[Store, Store], new_id: str, new_store: NewStore, topology: Topology) -> Interval:
     """Merges two neighbours. Both must have read shared sources up to the same position. An interrupted merge may be
-    repeated with the same id. Raises ComputingError, Fenced; the new interval must then not be used."""
+    repeated with the same id. If it raises ComputingError or Fenced, the new interval must not be used."""
     low, high = sorted(olds, key=lambda store: store.interval)
     if low.interval.high != high.interval.low:
         raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are not neighbours")
@@ -80,8 +80,8 @@ def _known(store: Store) -> Standing:
 
 
 def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, ...]) -> Standing:
-    """Splits the old owner's metadata. Both halves get its watermarks; the first half delivers its unacknowledged
-    messages."""
+    """Returns one half's part of the old owner's metadata. Both halves get its watermarks; the first half delivers
+    its unacknowledged messages."""
     known, name = _known(old), old.interval.id
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
     known.floors = {name: _within(pieces, half) for name, pieces in known.floors.items()}
@@ -99,7 +99,7 @@ def _is_of(row: Row, half: Interval, first: Interval) -> bool:
 
 
 def _of_both(low: Store, high: Store) -> Iterator[Row]:
-    """Merges rows of both: keys are distinct, except for records without a key."""
+    """Merges the rows of both stores: keys are distinct, except for records without a key."""
     nowhere: dict[str, Row] = {}
     for row in (row for old in (low, high) for row in old.scan()):
         if row.key != NOWHERE:

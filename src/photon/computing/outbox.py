@@ -1,6 +1,6 @@
-"""Productions in flight to other owners and to publishers, until they are acknowledged. A message has everything that
-its target has not acknowledged, oldest first. One message at a time is in flight to a target, and any may be lost,
-duplicated or delayed. The numbers of one sender grow; moved watermarks get a number too, so that an acknowledgement
+"""Keeps productions for other owners and publishers until they are acknowledged. A message has everything that its
+target has not acknowledged, oldest first. Only one message at a time is in flight to a target; it may be lost,
+duplicated or delayed. The numbers of a sender grow; moved watermarks get a number too, so that an acknowledgement
 tells whether they arrived. A sender whose interval was split or merged lives on in the outbox of a successor until
 all its messages are delivered, and then announces its end.
 """
@@ -47,7 +47,7 @@ class Outbox:
 
     # -- commit
     def changes(self) -> tuple[list[Chunk], list[tuple[str, str, int]]]:
-        """Returns the commit's additions and removals: (sender, target, upto)."""
+        """Returns the chunks that a commit adds, and the ones it removes: (sender, target, upto)."""
         added = [Chunk(*way, items[-1].number, _encode(items)) for way, items in self._fresh.items() if items]
         return added, [(*way, upto) for way, upto in self._done.items()]
 
@@ -62,7 +62,7 @@ class Outbox:
         return tuple(self._ways.get((sender, target), ()))
 
     def has(self, target: str, senders: Collection[str] | None = None) -> bool:
-        """True if an item from these senders to the target is unacknowledged."""
+        """True if an item from one of these senders (default: any) to the target is unacknowledged."""
         return any(
             items and (senders is None or sender in senders)
             for (sender, name), items in self._ways.items()
@@ -70,7 +70,7 @@ class Outbox:
         )
 
     def unpublished(self) -> set[str]:
-        """Streams with items that a publisher has not acknowledged."""
+        """Returns the streams with items that a publisher has not acknowledged."""
         ways = [target for (_, target), items in self._ways.items() if items]
         return {target.removeprefix(PUBLISH) for target in ways if target.startswith(PUBLISH)}
 
@@ -86,8 +86,8 @@ class Outbox:
         successors: tuple[str, ...] = (),
         parents: tuple[str, ...] = (),
     ) -> list[Message]:
-        """Messages of one sender. ``number``: its last committed one; ``tick``: the number of its last watermarks or
-        of its end, for targets that have not acknowledged it."""
+        """Returns messages of one sender. ``number``: its last committed number; ``tick``: the number of its last
+        watermarks or of its end, which is sent to targets that have not acknowledged it."""
         out: list[Message] = []
         named = (target for name, target in self._ways if name == sender)
         for target in dict.fromkeys((*targets, *named)):
@@ -104,7 +104,7 @@ class Outbox:
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
-        """Returns the first items that fit into a message, and True if they are all of them."""
+        """Returns the first items that fit into a message, and True if all items do."""
         out: list[Item] = []
         size = 0
         for item in items:
@@ -128,11 +128,11 @@ class Outbox:
 
     @property
     def done(self) -> bool:
-        """True if acknowledged items will be removed from the store at the next commit."""
+        """True if the next commit will remove acknowledged items from the store."""
         return bool(self._done)
 
     def taken(self) -> dict[Way, int]:
-        """The last item that each target has acknowledged since the last call."""
+        """Returns the number of the last item that each target has acknowledged since the last call."""
         found, self._taken = self._taken, {}
         return found
 
@@ -149,8 +149,8 @@ class Outbox:
 
     # -- changed intervals of others
     def rewire(self, intervals: Intervals) -> bool:
-        """Readdresses items for intervals that no longer exist to the owners of their keys. True if there were
-        any."""
+        """Readdresses items for intervals that no longer exist to the new owners of their keys. Returns True if there
+        were any."""
         old = [way for way in self._ways if not way[1].startswith(PUBLISH) and way[1] not in intervals.by_id]
         moved: dict[Way, list[Item]] = {}
         for way in old:

@@ -1,5 +1,5 @@
-"""The loop around an engine: reads, commits, then publishes, sends and acknowledges. A step takes at most some 0.1
-s."""
+"""The loop around an engine: it reads, commits, then publishes, sends and acknowledges. A step takes at most about
+0.1 s."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAULTS_MAX = 100  # faults that are remembered, and reported in full
 
 
 class _Source:
-    """An injector, and its input that the engine has not taken yet."""
+    """An injector, and the input from it that the engine has not taken yet."""
 
     def __init__(self, injector: Reading, *, ended: bool = False) -> None:
         self.injector = injector
@@ -37,7 +37,7 @@ class _Source:
         self._newest_ns = NEVER_NS  # newest time in the last batch
 
     def next(self, upto: bytes | None) -> Input | None:
-        """Returns the next batch; ``None`` if there is no more now, or up to this position."""
+        """Returns the next batch; ``None`` if there is none now, or none up to the position ``upto``."""
         if self._held is not None:
             held, self._held = self._held, None
             return held
@@ -54,8 +54,8 @@ class _Source:
         self._held = batch
 
     def reached(self) -> tuple[int, int]:
-        """Returns the source's progress: its watermark, or event time if that is missing or stalled. The source with
-        the least progress is read first."""
+        """Returns the source's progress: its watermark (without one, its newest event time), then its newest event
+        time. The source with the least progress is read first."""
         low_ns = self.injector.mark().percentile_ns
         return (self._newest_ns if low_ns == NEVER_NS else low_ns, self._newest_ns)
 
@@ -84,8 +84,8 @@ class Owner:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``where``, ``since_ns``: see Publisher; ``once``: stop at the
-        end of the data present now, or at an interrupted such run's start; ``tell``: receives one line for each fault
-        of a computation. After an error everything is closed, ``injectors`` too."""
+        end of the data that exists now, or existed when an interrupted run with ``once`` began; ``tell``: receives
+        one line for each fault of a computation. After an error everything is closed, including ``injectors``."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
         self.upto: Mapping[str, bytes] = {}  # source -> read no further than this position
@@ -114,7 +114,7 @@ class Owner:
 
     def step(self) -> bool:
         """Does one round of work; True if there was any. Raises errors of injectors, publishers and the engine
-        (PhotonError, OSError); the process must then end."""
+        (PhotonError, OSError), after which the process must end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
         busy |= self._read(now_ns)
@@ -144,7 +144,7 @@ class Owner:
 
     @property
     def ended(self) -> bool:
-        """True with ``once`` when all present data has been processed."""
+        """True if ``once`` is set and all data has been processed."""
         if not all(each.ended and not each.holds for each in self._sources):
             return False
         return all(mark.exact_ns == ENDED_NS for mark in self.engine.watermarks().values()) and not self._sent
@@ -164,8 +164,8 @@ class Owner:
 
     # -- changes while it runs
     def change(self, topology: Topology, injectors: Sequence[Reading], publish: Mapping[str, Path]) -> None:
-        """Switches to another topology; injectors that it already has continue. Raises TopologyError and then changes
-        nothing."""
+        """Switches to another topology; injectors that the owner already has continue. If it raises TopologyError,
+        nothing has changed."""
         self.drain()
         if self.engine.inherits:
             raise TopologyError("messages from before a split or merge are still in flight")
@@ -200,7 +200,8 @@ class Owner:
 
     # -- input
     def _read(self, now_ns: int) -> bool:
-        """Reads one batch, after watermarks have moved by received messages, since other owners wait for these."""
+        """Reads input for a turn; only one batch if watermarks have moved by received messages, since other owners
+        wait for these."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
         left = [each for each in self._sources if not each.ended or each.holds]
         while left:
@@ -259,8 +260,8 @@ class Owner:
         self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
 
     def _said_ns(self, stream: str) -> int:
-        """The time before which no record should come: declared by this owner, or reported to readers before it
-        began."""
+        """Returns the time before which no more records should come: declared by this owner, or told to readers
+        before it began."""
         if stream not in self._told_ns:
             state = self._publish[stream] / EMBEDDED_STATE
             told = [pair.exact_ns for pair in pairs_of(read_journal(self._disk, state)) if pair.exact_ns is not None]
@@ -269,14 +270,15 @@ class Owner:
         return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
 
     def _has_ended(self, stream: str, sender: str) -> bool:
-        """True if the sender has ended: only then may the owners of its keys' new intervals publish."""
+        """True if the sender has ended. Only then may the new owners of its keys publish."""
         place = (self._publish[stream], sender)
         if place not in self._ended and has_ended(self._disk, *place):
             self._ended.add(place)
         return place in self._ended
 
     def _publisher(self, stream: str, sender: str) -> Publisher:
-        """Creates it before any item is committed, as a sender that never opened a stream has nothing to end."""
+        """Returns the sender's publisher for a stream. Call it before any item is committed, as a sender that never
+        opened a stream has nothing to end."""
         place = (stream, self._publish[stream], sender)
         if place not in self._publishers:
             committed = self.engine.committed if sender == self.interval else None

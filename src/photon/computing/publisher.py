@@ -1,15 +1,16 @@
-"""Published streams: productions as files in the form of a slot's output, so that any reader of Photon can read them.
+"""Publishes productions as files in the format of a slot's output, so that any reader of Photon's output can read
+them.
 
-``DIRECTORY`` is then an output like that of ``photon join``: ``joined/SLOT-<number>.jsonl``, published lengths in
-``.photon/slots/SLOT/durable.json``, a slot for each sender. A line is a record in the form of joined ones, with the
+``DIRECTORY`` then has the layout of a ``photon join`` output: ``joined/SLOT-<number>.jsonl``, published lengths in
+``.photon/slots/SLOT/durable.json``, with a slot for each sender. A line has the format of a joined record, with the
 value as ``foreign`` and without ``primary``::
 
     {"event_id":"i0:17","key":"acme","event_time_ns":…,"foreign":{…},"source":{"file":"i0","offset":17}}
 
-Exactly once. A sender numbers its committed items, and repeats them unchanged until they are acknowledged. Here lines
-are appended and synced, their length is published with the number of the last one, and only then are they
-acknowledged (``photon.outputs.log.writer``). Repeated items up to that number are dropped. So the files are the only
-state. One process at a time: it holds a lock.
+Each item is published exactly once. A sender numbers its committed items, and repeats them unchanged until they are
+acknowledged. The publisher appends and syncs their lines, publishes the length with the number of the last item, and
+only then acknowledges them (``photon.outputs.log.writer``). Repeated items up to that number are dropped. So the
+files are the only state. A lock admits one process at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def has_ended(disk: Disk, directory: Path, sender: str) -> bool:
-    """True if this sender has ended, or never published to the stream."""
+    """True if the sender has ended, or never published to the stream."""
     state = _state(directory, sender)
     return not disk.exists(state / STATE_NAME) or disk.exists(state / ENDED_NAME)
 
@@ -67,12 +68,12 @@ class Publisher:
     ) -> None:
         """``state``, ``where``: the id and the place of the sender's state; ``committed``: its last number when it
         started, ``None`` if unknown; ``shown``: the last number that it knows to be published here; ``since_ns``:
-        earlier items are accepted but not published (``photon.computing.replay``). Refuses files of another state,
-        and files that are newer or older than the state: records would be published twice or never. Nothing is cut
-        before that check. Raises NotOfThisState for that, UsageError if another process holds the lock,
+        earlier items are accepted but not published (``photon.computing.replay``). Before it cuts anything, it checks
+        that the files belong to this state, and are neither newer nor older; otherwise records would be published
+        twice or never. Raises NotOfThisState if the check fails, UsageError if another process holds the lock,
         PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
-            raise UsageError(f"{sender}: not usable in file names; use letters, digits, _ . and -")
+            raise UsageError(f"{sender}: cannot be used in file names; use letters, digits, _ . and -")
         self._disk, self._directory, self._sender = disk, directory, sender
         self._state, self._since_ns = _state(directory, sender), since_ns
         for each in (self._state, directory / KIND):
@@ -113,9 +114,9 @@ class Publisher:
             self._disk.replace(path, f"{state}\n".encode())
 
     def publish(self, items: Iterable[Item], exact_ns: int = NEVER_NS) -> int:
-        """Publishes items not taken before; when it returns, readers see them, and the sender may forget them.
-        Returns the number of records published. ``exact_ns``: earlier records are late. Raises OSError; then the
-        process must end."""
+        """Publishes items that it has not published before. When it returns, readers see them, and the sender may
+        forget them. Returns the number of records published. ``exact_ns``: earlier records are late. Raises OSError,
+        after which the process must end."""
         new = [item for item in items if item.number > self.taken]
         if not new:
             return 0
@@ -129,7 +130,7 @@ class Publisher:
         return len(shown)
 
     def _count(self, late: Sequence[Item]) -> None:
-        """Counts late records before they are shown, so that items repeated after a crash are counted once."""
+        """Counts late records before they are published, so that items repeated after a crash are counted once."""
         path = self._state / LATE_NAME
         if self._late is None:
             known = orjson.loads(self._disk.read(path)) if self._disk.exists(path) else {}
@@ -145,7 +146,8 @@ class Publisher:
         self._disk.replace(path, orjson.dumps({**found, "oldest_ns": oldest_ns, "upto": new[-1].number}) + b"\n")
 
     def end(self) -> None:
-        """Marks the sender as ended after the items taken so far: the new owners of its keys may publish here."""
+        """Marks the sender as ended after the items published so far, so that the new owners of its keys may publish
+        here."""
         self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:

@@ -1,13 +1,14 @@
-"""A replay: a topology's computations repeated from the beginning of its sources, into separate streams.
+"""Replays a topology: repeats its computations from the beginning of its sources, into separate streams.
 
-The replay NAME of the state STATE has the state STATE.NAME. For each DIRECTORY of the topology it publishes
-DIRECTORY.NAME, with records from a given time on. Two files, one line of JSON each, decide what is valid::
+The replay NAME of the state STATE has its own state STATE.NAME. Where the topology publishes to DIRECTORY, the replay
+publishes to DIRECTORY.NAME, beginning with records of a given time. Two files, with one line of JSON each, tell which
+run is valid::
 
     STATE.NAME/replay.json    {"photon_replay":1,"of":"spend","from_ns":…}
     STATE/placed.json         {"photon_placed":1,"names":["fix1","fix2"]}    put in place, in this order
 
-Writing ``placed.json`` puts a replay in place: from then on only the last of its names runs. The streams that it
-replaces are marked as retired after that, when it starts next at the latest.
+Writing ``placed.json`` puts a replay in place: after that, only the last name in it runs. The streams that the replay
+replaces are marked as retired afterwards, at the latest when it starts next.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ class Replay:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The names of all runs that were in place, the current one last."""
+        """The names of all runs that have been in place, the current one last."""
         placed = read_versioned(self.disk, self.first / PLACED_NAME, _Placed, _damaged)
         return ("", *(placed.names if placed is not None else ()))
 
     @property
     def since_ns(self) -> int:
-        """The run publishes records from this time on. Once in place, it publishes all results of later input."""
+        """The time of the earliest records that the run publishes. Once in place, it publishes all results of later
+        input."""
         return NEVER_NS if self.name in self.order else self.from_ns
 
     def check(self) -> None:
@@ -68,17 +70,17 @@ class Replay:
             )
 
     def directory(self, named: Path) -> Path:
-        """The directory in which the replay publishes the stream of directory ``named``."""
+        """Returns the directory to which the replay publishes the stream that the topology publishes to ``named``."""
         return state_of(named, self.name)
 
     def place(self) -> None:
-        """Puts the replay in place. Durable when it returns. Raises OSError."""
+        """Puts the replay in place, durably. Raises OSError."""
         if self.name not in self.order:
             names = (*self.order[1:], self.name)
             self.disk.replace(self.first / PLACED_NAME, msgspec.json.encode(_Placed(names)) + b"\n")
 
     def retire(self, named: Path) -> None:
-        """Marks the stream that the replay replaces, if any, once the replay is in place."""
+        """Once the replay is in place, marks the stream that it replaces, if any, as retired."""
         if self.name not in self.order[1:]:
             return
         before = state_of(named, self.order[self.order.index(self.name) - 1])
@@ -91,7 +93,7 @@ def state_of(first: Path, name: str) -> Path:
 
 
 def replay_of(disk: Disk, state: Path) -> Replay:
-    """The run to which a state directory belongs. Raises UsageError."""
+    """Returns the run to which a state directory belongs. Raises UsageError."""
     found = read_versioned(disk, state / REPLAY_NAME, _Replay, _damaged)
     if found is None:
         return Replay(disk, state)
@@ -100,26 +102,28 @@ def replay_of(disk: Disk, state: Path) -> Replay:
 
 
 def current(disk: Disk, state: Path) -> Path:
-    """Returns the state run under this name: itself, or the replay that replaced it. Raises UsageError."""
+    """Returns the directory of the state that is in place: ``state`` itself, or the replay that replaced it. Raises
+    UsageError."""
     replay = replay_of(disk, state)
     return state if replay.name else state_of(state, replay.order[-1])
 
 
 def begin(disk: Disk, first: Path, name: str, from_ns: int | None) -> Path:
-    """Returns the state of a replay. ``from_ns``: may be ``None`` if it has already begun. Raises UsageError."""
+    """Begins a replay, or continues one. Returns its state's directory. ``from_ns``: may be ``None`` if it has
+    already begun. Raises UsageError."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"--name {name}: write letters, digits, _ and -")
     if not disk.exists(first):
-        raise UsageError(f"{first}: no state of computations, so there is nothing to replay; create it with "
+        raise UsageError(f"{first}: has no state of computations, so there is nothing to replay; create it with "
                          "photon compute run")  # fmt: skip
     state = state_of(first, name)
     if disk.exists(state / REPLAY_NAME):
         if (known := replay_of(disk, state).from_ns) != from_ns and from_ns is not None:
-            raise UsageError(f"{state}: the replay {name} begins at {known} ns, not at {from_ns}; give this one "
+            raise UsageError(f"{state}: the replay {name} begins at {known} ns, not at {from_ns}; choose "
                              "another --name")  # fmt: skip
         return state
     if from_ns is None:
-        raise UsageError(f"{state}: no such replay; --from TIME begins one")
+        raise UsageError(f"{state}: no such replay; begin one with --from TIME")
     if disk.exists(state):
         raise UsageError(f"{state}: is not a replay; choose another --name")
     disk.make_dir(state)

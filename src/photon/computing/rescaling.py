@@ -1,8 +1,8 @@
-"""Splits and merges of a topology's intervals, carried out by its running process, or by the command if none runs.
+"""Splits and merges a topology's intervals, in its running process, or in the command if none is running.
 
-A move is first written into the table (``photon.computing.table``). Then its old owners end, it is carried out
-(``photon.computing.moving``), and the table gets the new intervals. A kill at any moment leaves the move in the
-table: the next process to run the topology first completes it.
+A move is first written to the table (``photon.computing.table``). Then the old owners end, the move is carried out
+(``photon.computing.moving``), and the table gets the new intervals. If the process is killed before that, the move is
+still in the table, and the next process to run the topology completes it first.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def run(
     look: Callable[[list[Status]], None] = lambda found: None,
 ) -> bool:
     """Runs this process's share of the intervals until ``stop``, and carries out their splits and merges; see
-    ``Running``. ``exactly``: only while there are as many intervals as processes. Returns True if all work is done.
-    Raises PhotonError, OSError."""
+    ``Running``. ``exactly``: runs only while there are as many intervals as processes. Returns True if all work is
+    done. Raises PhotonError, OSError."""
     if share == (1, 1) or (share[0] == 1 and site.shared is not None):  # no other process makes a split now
         _sweep(site)
     until_s = site.clock.monotonic() + LEFT_S
@@ -64,8 +64,9 @@ def run(
 
 
 def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Carries out the pending move, if any. Only for the holder of ``Site.alone``, or the process whose share has its
-    first interval, once its owners have ended. Raises PhotonError, OSError: then the move stays pending."""
+    """Carries out the pending move, if any. The caller must hold ``Site.alone``, or be the process that runs the
+    move's first interval, after its owners have ended. If it raises PhotonError or OSError, the move stays
+    pending."""
     known = site.table.look()
     if known.move is not None:
         with ExitStack() as held:
@@ -80,7 +81,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
 
 
 def _made(site: Site, intervals: Intervals, move: Move) -> str:
-    """Carries out a move. Returns the reason if it was refused, else an empty text."""
+    """Carries out a move. Returns the reason if it was refused; otherwise ""."""
     with ExitStack() as closing:
 
         def opened(interval: Interval) -> Store:
@@ -119,8 +120,8 @@ def _level(site: Site, move: Move) -> None:
 
 
 def _sweep(site: Site) -> None:
-    """Removes stores of former intervals, or of refused ones, and reports of owners now on other machines. Does
-    nothing while a move is pending, which may lack only the table's update."""
+    """Removes the stores of former intervals and of refused moves, and the status of owners now on other machines.
+    Does nothing while a move is pending, as it may lack only the table's update."""
     # Listed before the table is read: the stores of a move that begins afterwards are not among them
     stores, reports = list(site.state.glob("*.db")), list(site.state.glob(f"*{STATUS_SUFFIX}"))
     if site.table.look().move is not None:
@@ -140,8 +141,9 @@ def _remove(site: Site, interval: str) -> None:
 
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
-    """Lets the running process carry out a move, or does so itself. Returns the new intervals. Raises UsageError if
-    another move is pending, PhotonError if it was refused, and errors of ``settled``."""
+    """Has the running process carry out a move, or carries it out itself if none is running. Returns the new
+    intervals. Raises UsageError if another move is pending, PhotonError if it was refused, and the errors of
+    ``settled``."""
     site.table.begin(move)
     known = settled(site, within_s)
     if known.refused:
@@ -164,8 +166,8 @@ def settled(site: Site, within_s: float) -> Known:
 
 
 def reload(site: Site, within_s: float) -> bool:
-    """Makes all owners run the site's topology. False if none runs; then the next start does. Raises PhotonError if
-    they take too long."""
+    """Makes all owners run the site's topology. Returns False if none is running; the next start will use it. Raises
+    PhotonError if they take too long."""
     site.table.look()
     with suppress(Busy), site.alone():
         site.adopt()

@@ -1,4 +1,5 @@
-"""One key's row: state, timers, and records set aside, as msgpack: [version, state, timers, wall timers, …]."""
+"""A key's row, with its state, timers, and records set aside, as msgpack: [version, state, timers, wall timers,
+…]."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ value_of = msgspec.msgpack.Decoder().decode
 
 
 def decode(data: bytes, where: str) -> Body:
-    """Raises ComputingError."""
+    """Decodes a row. ``where``: names it in errors. Raises ComputingError."""
     try:
         return decoded(data, Body, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -48,12 +49,13 @@ def decode(data: bytes, where: str) -> Body:
 
 
 def chunk(computation: str, number: int) -> str:
-    """Returns the name of a row of records set aside together, so that adding to a key costs only the addition."""
+    """Returns the name of a row that holds one chunk of a key's set-aside records. Setting more aside writes a new
+    chunk and leaves the others as they are."""
     return f"{computation}/{number}"
 
 
 def computation_of(name: str) -> str:
-    """Returns the computation of a row or chunk."""
+    """Returns the computation to which a row or chunk belongs."""
     return name.partition("/")[0]
 
 
@@ -66,5 +68,5 @@ def taken_of(records: Iterable[Record]) -> list[Taken]:
 
 
 def fresh(taken: Iterable[Taken]) -> list[Taken]:
-    """Records with fresh copies of their original values."""
+    """Returns records with fresh copies of their original values."""
     return [(Record(value_of(value), record.time_ns, record.stream), value) for record, value in taken]

@@ -37,8 +37,8 @@ class Running:
         locked: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``only``: the intervals to run; empty for those of ``share`` (this process, of how many). ``locked``: their
-        locks are already held. Raises Busy, UsageError, and errors of an engine or a publisher."""
+        """``only``: the intervals to run; if empty, the intervals of ``share`` (this process, number of processes).
+        ``locked``: their locks are already held. Raises Busy, UsageError, and errors of an engine or a publisher."""
         self.site = site
         self._tell = tell
         self._share = None if only else share
@@ -86,7 +86,7 @@ class Running:
         return owner
 
     def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Reading] = ()) -> list[Reading]:
-        """Returns the injectors of all sources of this owner. ``known``: those that it has."""
+        """Returns the injectors of all sources that an owner reads. ``known``: the ones that it already has."""
         site, kept = self.site, {each.stream: each for each in known}
         found = []
         for stream, source in site.topology.sources.items():
@@ -98,9 +98,10 @@ class Running:
         return found
 
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
-        """Runs until ``stop``. A share also ends when it changes, or when part of it must be split or merged; a
-        ``once`` run of all intervals ends when all is done. Then commits and publishes the input taken. Returns True
-        at the end. ``look`` gets the state once a second. Raises the errors that end an owner."""
+        """Runs until ``stop`` is set. The run of a share also ends when the share changes, or when part of it must be
+        split or merged; a ``once`` run of all intervals ends when everything is processed. At the end, it commits and
+        publishes the input taken. Returns False if ``_follow`` returned False. ``look`` gets the status once a
+        second. Raises the errors that end an owner."""
         goes_on, pauses = True, POLLS.pauses()
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
@@ -122,9 +123,9 @@ class Running:
         return goes_on
 
     def _follow(self) -> bool:
-        """Follows a change.
+        """Follows changes of the intervals and the topology.
 
-        False means that this process must run other intervals, or one must be split or merged.
+        Returns False if this process must run other intervals, or must split or merge one.
         """
         known = self.site.table.look()
         if known.intervals.all != self._intervals.all:
@@ -150,8 +151,8 @@ class Running:
         return known.move is None or self._share is None or set(known.move.old).isdisjoint(self._here)
 
     def level(self, within_s: float) -> None:
-        """Lets all owners here read each shared input up to the furthest position of any of them. Raises
-        ComputingError if that takes too long, and the errors of ``run``."""
+        """Makes all owners here read each shared input up to the furthest position that any of them has reached.
+        Raises ComputingError if that takes too long, and the errors of ``run``."""
         shared = [stream for stream, source in self.site.topology.sources.items() if source.shared]
         upto = {stream: furthest(owner.engine.position(stream) for owner in self._owners) for stream in shared}
         for owner in self._owners:
@@ -168,8 +169,8 @@ class Running:
             owner.engine.commit()
 
     def rest(self, upto: Mapping[str, bytes], stop: threading.Event, look: Callable[[list[Status]], None]) -> bool:
-        """Lets all owners read up to these positions, by source, and publish the results. False if stopped. Raises
-        the errors of ``run``."""
+        """Makes all owners read up to these positions, by source, and publish the results. Returns False if stopped.
+        Raises the errors of ``run``."""
         for owner in self._owners:
             owner.upto = upto
         while not stop.is_set():
@@ -186,8 +187,8 @@ class Running:
         return not stop.is_set()
 
     def say(self) -> list[Status]:
-        """Writes the status of each owner; with the first interval also the watermarks of published streams. Raises
-        Fenced if an interval was given to another machine: an idle owner learns of it here."""
+        """Writes the status of each owner, and, if this process has the first interval, the watermarks of published
+        streams. Raises Fenced if an interval was given to another machine; an idle owner finds out only here."""
         self._said_s = self.site.clock.monotonic()
         if self.site.shared is not None:
             self.site.shared.check_given(self._here)
@@ -231,8 +232,8 @@ class Running:
 
 
 def say_watermarks(site: Site, here: Collection[str], journals: dict[str, PublishedWatermark]) -> None:
-    """Journals the watermark of each published stream: the lowest of all owners, on all machines. Done by the process
-    with the first interval. ``here``: the intervals of this one; ``journals``: the open ones."""
+    """Journals the watermark of each published stream: the lowest of all owners on all machines. Only the process
+    with the first interval does so. ``here``: the intervals of this process; ``journals``: the open journals."""
     intervals = site.table.look().intervals
     if intervals.all[0].id not in here:
         return

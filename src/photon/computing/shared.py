@@ -1,4 +1,4 @@
-"""A topology with its state in HBase, whose intervals are spread over processes on several machines.
+"""Keeps a topology's state in HBase, so that its intervals can be spread over processes on several machines.
 
 ``hbase.json`` in a machine's state directory names the HBase servers and the table. Besides the rows of
 ``photon.computing.store``, HBase has
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
-    """``hbase.json``."""
+    """The content of ``hbase.json``: the HBase servers, and the table that has the state."""
 
     thrift: list[str]  # host:port of each Thrift 2 server
     table: str = TABLE
@@ -51,7 +51,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computi
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine that owns an interval. ``name``: for people."""
+    """The machine that owns an interval. ``name``: for display."""
 
     machine: str
     name: str
@@ -90,17 +90,17 @@ class Shared:
         return on_hbase(self.rows, self._topology, interval)
 
     def intervals(self, made: bytes) -> bytes:
-        """The topology's intervals; ``made`` if there are none yet."""
+        """Returns the topology's intervals; stores ``made`` if there are none yet."""
         return self._first(prefix_of(self._topology, ""), made)
 
     @property
     def id(self) -> str | None:
-        """Id of the intervals. `None` if there are none."""
+        """The id of the intervals; ``None`` if there are none."""
         [cell] = self._read([prefix_of(self._topology, "")])
         return _decoded(cell.value, _Id).id if cell else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
-        """Gives intervals to this machine, even if another one owns them."""
+        """Gives intervals to this machine, even if another machine owns them."""
         new = msgspec.json.encode(Given(machine=self.place.machine, name=name))
         for each in intervals:
             row = self._row(each, b"g")
@@ -117,14 +117,13 @@ class Shared:
         return {each: _decoded(cell.value, Given) for each, cell in zip(intervals, found, strict=True) if cell}
 
     def check_given(self, intervals: Sequence[str]) -> None:
-        """Raises Fenced if one belongs to another machine."""
+        """Raises Fenced if one of these intervals belongs to another machine."""
         for interval, given in self.given(intervals).items():
             if given.machine != self.place.machine:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """Checks that an interval still publishes in the directory where it has published so far. Raises UsageError
-        for another one."""
+        """Raises UsageError if an interval would publish a stream to another directory than before."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:
             raise UsageError(
@@ -137,7 +136,7 @@ class Shared:
         self.rows.put([Put(self._row(status.interval, b"s"), [cell])])
 
     def statuses(self, intervals: Sequence[str]) -> list[Status]:
-        """The last status of the owners on all machines."""
+        """Returns the last status of the owners on all machines."""
         out = []
         for cell in self._read([self._row(each, b"s") for each in intervals]):
             with contextlib.suppress(ComputingError):  # written by another release
@@ -151,7 +150,7 @@ class Shared:
         return prefix_of(self._topology, interval) + kind
 
     def _first(self, row: bytes, value: bytes) -> bytes:
-        """Returns the stored value; stores ``value`` if there was none."""
+        """Returns the stored value; if there is none, stores and returns ``value``."""
         if self.rows.commit(Change(row, [Cell(_COLUMN, 1, value)], None), []):
             return value
         [cell] = self._read([row])
@@ -168,7 +167,7 @@ def machine_id() -> str:
 
 
 def _id_of(disk: Disk, directory: Path) -> bytes:
-    """The id in the directory; made on the first call."""
+    """Returns the id kept in the directory, which the first call makes."""
     path = directory / EMBEDDED_STATE / DIRECTORY_NAME
     if not disk.exists(path):
         disk.make_dir(path.parent)

@@ -1,6 +1,6 @@
 """The state of a topology on one machine, and its locks. The state directory has ``intervals.json`` (the keys of each
-owner: ``photon.computing.table``), and for each interval its store, its status and its lock. Processes that run it
-hold ``run.lock`` shared; one that runs it alone, or changes it while it is stopped, holds it exclusively.
+owner: ``photon.computing.table``), and for each interval its store, its status and its lock. Processes that run the
+topology hold ``run.lock`` shared; one that runs it alone, or changes it while it is stopped, holds it exclusively.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEFT_S = 20.0  # time that processes with a killed parent may take to end
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Published output, read as a source."""
+    """Published output that is read as a source."""
 
     places: Mapping[str, OutputPlace]
     kinds: tuple[str, ...]  # kinds of records
@@ -48,7 +48,7 @@ class Reads:
 
     @property
     def place(self) -> object:
-        """Equal for readers of the same data: see ``Reading.place``."""
+        """A value that is equal for readers of the same data; see ``Reading.place``."""
         return (dict(self.places), self.kinds)
 
 
@@ -79,12 +79,12 @@ class Site:
         return replay_of(self.disk, self.state)
 
     def intervals(self, processes: int = 1) -> Intervals:
-        """The state's intervals; a new state gets ``processes`` of them. Raises UsageError."""
+        """Returns the state's intervals; a new state gets ``processes`` of them. Raises UsageError."""
         self.table.make(processes, None if self.shared is None else self.shared.intervals)
         return self.table.look().intervals
 
     def adopt(self) -> None:
-        """Makes this topology the current one. Call at a start: other processes run it too, or follow."""
+        """Makes this topology the current one. Call it at a start; other running processes follow."""
         self.topology.version = self.table.adopt(self.topology.shape)
         for to in self.topology.published.values():
             self.replay.retire(self.base / to)
@@ -94,15 +94,15 @@ class Site:
         return self.table.look().id
 
     def alone(self) -> AbstractContextManager[None]:
-        """Locks the state, to run it alone or to change it while it is stopped. Raises Busy, and UsageError for a
-        state on Spark."""
+        """Locks the state, to run the topology alone or to change it while it is stopped. Raises Busy, and UsageError
+        for a state on Spark."""
         self._check()
         return self._held("run.lock")
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Shares the state's lock with other processes that run the topology. Raises like ``alone``, and UsageError
-        if a run with ``once`` was interrupted, as only ``runs`` completes it."""
+        if a run with ``once`` was interrupted, since only ``runs`` can complete it."""
         self._check()
         with self._held("run.lock", FREE_S, shared=True):
             if self.disk.exists(self.table.path) and self.table.look().closing == "closing":
@@ -113,7 +113,7 @@ class Site:
     def _check(self) -> None:
         self.disk.make_dir(self.state)
         if self.disk.exists(self.state / SPARK_NAME):
-            raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
+            raise UsageError(f"{self.state}: is the state of a photon compute run --on spark; name another --state")
         self.replay.check()
 
     def locked(self, interval: str, wait_s: float = 0.0) -> AbstractContextManager[None]:
@@ -131,10 +131,10 @@ class Site:
             os.close(held)
 
     def runs(self, once: bool, run: Callable[[bool], bool], ends: Mapping[str, bytes] | None = None) -> None:
-        """Calls ``run`` with True if the records published now are all of the input; ``run`` returns True if it
-        reached the end. Then all timers are called, and watermarks return to their former values, for later input.
-        First completes an interrupted ``once`` run, with its input. ``ends``: an earlier result of ``ends()``. Only
-        for the holder of ``alone``."""
+        """Calls ``run``, with True for a ``once`` run: the records published now are all of its input. ``run``
+        returns True if it reached the end. Then all timers have been called, and watermarks return to their former
+        values, for later input. An interrupted ``once`` run is completed first, with its own input. ``ends``: an
+        earlier result of ``ends()``. The caller must hold ``alone``."""
         before = self.table.look().closing
         if before == "reopening" or (not before and self.shared is not None):
             self._reopen()  # an adopted interval may be at the end of the other machine's run
@@ -157,8 +157,8 @@ class Site:
         return {name: set(logs_of(position)) for name, position in read.items()}
 
     def ends(self) -> dict[str, bytes]:
-        """The current published end of each source: the same for all owners, whenever they reach it. Otherwise one
-        owner would read further, with a later watermark, and another's records in the next run would be late."""
+        """Returns the current published end of each source, which is the same for all owners. Otherwise one owner
+        would read further, with a later watermark, and another's records in the next run would be late."""
         found = {stream: self._reads(source) for stream, source in self.topology.sources.items()}
         return {
             stream: position_of({name: place.end(self.disk) for name, place in reads.places.items()})
@@ -175,7 +175,7 @@ class Site:
         tell: Callable[[str], None],
         known: Reading | None,
     ) -> Reading:
-        """Opens a source; returns ``known`` if that reads the same."""
+        """Opens a source; returns ``known`` if it reads the same data."""
         reads = self._reads(source)
         place = reads.place if isinstance(reads, Reads) else reads
         if known is not None and known.place == place:
@@ -189,11 +189,13 @@ class Site:
         return Injector(self.disk, source.stream, reads.places, reads.kinds, position, reads.said(tell))
 
     def _reads(self, source: Source) -> Reads | LogPlace:
-        """A replay reads the files of the first run, which go back further than the topic may."""
+        """Returns what a source reads. A replay reads the first run's files, which may go back further than the
+        topic."""
         return self.reads(source, self.base, self.replay.first / "upstream" / source.stream)
 
     def _relay(self, place: LogPlace) -> Callable[[], Copier] | None:
-        """Returns the function that opens a topic's relay; `None` for a replay, as the run in place has the relay."""
+        """Returns the function that opens a topic's relay; ``None`` for a replay, since the run in place has the
+        relay."""
         address = place.topic
         if address is None or not self.relays or self.replay.name != self.replay.order[-1]:
             return None
@@ -208,23 +210,23 @@ class Site:
         self.table.close("")
 
     def follow(self, version: int, shape: str) -> None:
-        """Reloads the topology at this version. Raises UsageError, TopologyError; then the old one stays."""
+        """Reloads the topology at this version. If it raises UsageError or TopologyError, the old topology stays."""
         if self.load is None:
-            raise UsageError(f"{self.topology.name} cannot be changed while it runs, as it is run by a program")
+            raise UsageError(f"{self.topology.name} is run by a program, so it cannot be changed while it runs")
         topology = self.load()
         if topology.shape != shape:
-            raise UsageError(f"the file of {self.topology.name} has been changed again: photon compute reload")
+            raise UsageError(f"the file of {self.topology.name} has changed again; run photon compute reload")
         topology.version = version
         self.topology = topology
 
     @property
     def published(self) -> dict[str, Path]:
-        """Stream -> directory."""
+        """Returns the directory of each published stream."""
         return {stream: self.replay.directory(self.base / to) for stream, to in self.topology.published.items()}
 
     @cached_property
     def shared(self) -> Shared | None:
-        """The shared state in HBase. `None` if all state is in the directory."""
+        """The shared state in HBase; ``None`` if all state is in the directory."""
         place = read_place(self.disk, self.state)
         return None if place is None else Shared(place, self.topology.name)
 
@@ -236,7 +238,7 @@ class Site:
         return self.shared.store(interval)
 
     def here(self) -> list[str]:
-        """The intervals of this machine. Raises UsageError if it has none."""
+        """Returns the intervals of this machine. Raises UsageError if it has none."""
         names = list(self.intervals().by_id)
         if self.shared is None:
             return names
@@ -259,11 +261,11 @@ class Site:
         return here
 
     def share(self, process: int, of: int) -> list[str]:
-        """The intervals that process number ``process`` (from 1) of ``of`` runs on this machine."""
+        """Returns the intervals that process number ``process`` (from 1) of ``of`` runs on this machine."""
         return self.here()[process - 1 :: of]
 
     def statuses(self) -> list[Status]:
-        """The last status of all owners, on other machines too. Raises OSError, RowsFailed."""
+        """Returns the last status of all owners, including those on other machines. Raises OSError, RowsFailed."""
         names = list(self.table.look().intervals.by_id)
         found = read_status(self.disk, self.state) if self.shared is None else self.shared.statuses(names)
         return [each for each in found if each.interval in names]
@@ -275,13 +277,14 @@ class Site:
             shared.close()
 
     def refuse_shared(self, what: str, instead: str) -> None:
-        """Raises UsageError if the state is in HBase: ``what`` names the operation that is not possible there."""
+        """Raises UsageError if the state is in HBase. ``what``: the operation that is not possible there;
+        ``instead``: advice."""
         if read_place(self.disk, self.state) is not None:
             raise UsageError(f"{self.state}: the state of {self.topology.name} is in HBase: {what}; {instead}")
 
 
 def reopen(store: Store, interval: str) -> None:
-    """Resets the watermarks of an owner at the end of all input to their former values."""
+    """Resets an owner's watermarks from the end of time to their former values."""
     known = standing.decode(store.standing(), interval)
     if known.is_at_end:
         known.reopen()
@@ -291,12 +294,12 @@ def reopen(store: Store, interval: str) -> None:
 def keep_in_hbase(
     site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
 ) -> tuple[list[str], bool]:
-    """``photon compute init``: keeps the state of this topology in HBase, and assigns these intervals to this
-    machine; by default all unassigned ones. Returns its intervals, and True if HBase's table was made. Raises
-    UsageError, ComputingError."""
+    """Implements ``photon compute init``: keeps this topology's state in HBase, and assigns ``intervals`` to this
+    machine (default: all unassigned ones). Returns the machine's intervals, and True if the table was created in
+    HBase. Raises UsageError, ComputingError."""
     before = read_place(site.disk, site.state)
     if before is None and (site.state / TABLE_NAME).exists():
-        raise UsageError(f"{site.state}: has a state in SQLite; name another one with --state")
+        raise UsageError(f"{site.state}: already has a state in SQLite; name another directory with --state")
     place = Place(
         thrift=list(thrift), table=table, durable=durable, machine=before.machine if before else machine_id()
     )
@@ -323,7 +326,8 @@ def keep_in_hbase(
 
 
 def statuses(state: Path) -> list[Status]:
-    """The last status of all owners, on other machines too. Raises UsageError if there is no state."""
+    """Returns the last status of all owners, including those on other machines. Raises UsageError if there is no
+    state."""
     disk = RealDisk()
     state = current(disk, state)
     if not disk.exists(state / SPARK_NAME):

@@ -1,8 +1,8 @@
-"""One computation over an interval of keys: user code, serial per key, with atomic effects on a key.
+"""Runs one computation over an interval of keys: calls user code serially for each key, with atomic effects.
 
-Rows that changed since the last commit are *dirty*; they override the store's. The effect of one call of user code on
-a key becomes a dirty row at its end. If it fails, it has no effect; its records are then run one by one, and set
-aside in the key's row from the first one that fails.
+Rows that changed since the last commit are *dirty*; they override the store's. When a call of user code for a key
+ends, its effect becomes a dirty row. A call that fails has no effect: its records are run again one by one, and the
+first one that fails is set aside in the key's row with all after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _decode, _encode = rows.decode, rows.encode
 
 
 class Fault(NamedTuple):
-    """A fault of a computation and key.
+    """A failure of a computation on one key.
 
     The key's input, including later records, is set aside until it is retried, unless ``end`` says otherwise.
     """
@@ -50,7 +50,7 @@ class Fault(NamedTuple):
 
 
 class Tally:
-    """Counters for metrics."""
+    """A stage's counters, for metrics."""
 
     __slots__ = ("late", "past", "records", "timers")
 
@@ -59,12 +59,12 @@ class Tally:
 
 
 def cost(row: Row) -> int:
-    """Memory of a cached row in bytes."""
+    """Returns the memory that a cached row takes, in bytes."""
     return 300 + len(row.key) + len(row.data or b"")
 
 
 class _OfKey:
-    """The entries of the current key: as of this call, of the last commit, or in the store."""
+    """The entries of the current key. Reads changes of this call first, then uncommitted ones, then the store."""
 
     def __init__(self, computation: str, store: Store, dirty: dict[tuple[str, str], Row]) -> None:
         self._computation, self._store, self._dirty = computation, store, dirty
@@ -74,20 +74,20 @@ class _OfKey:
         self._read: dict[tuple[str, str], bytes | None] = {}  # values in the store
 
     def begin(self, key: str) -> dict[str, bytes | None]:
-        """Begins a call; returns its changes, which are still empty."""
+        """Begins a call for a key. Returns the dict of its changes, still empty."""
         self._key = key
         self._changed = {}
         return self._changed
 
     def keep(self, key: str, changed: dict[str, bytes | None]) -> None:
-        """Keeps the changes of a successful call."""
+        """Makes the changes of a successful call dirty rows."""
         if changed:
             self._since.setdefault(key, set()).update(changed)
             for name, data in changed.items():
                 self._dirty[name, key] = Row(name, key, data)
 
     def clear(self) -> None:
-        """Drops the changes, as they are committed now."""
+        """Forgets the changes. Call it once they are committed."""
         self._since.clear()
         self._read.clear()
 
@@ -183,7 +183,7 @@ class Stage:
         return keys
 
     def run(self, groups: dict[str, list[Taken]], now_ns: int) -> None:
-        """Runs records by key, those of a key in order."""
+        """Runs records grouped by key, in order within each key."""
         self._context.now_ns = now_ns
         for key, records in groups.items():
             low_ns = self._low_of(key)
@@ -195,9 +195,9 @@ class Stage:
 
     # -- timers
     def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int, int]:
-        """Returns keys with timers up to this time, earliest first; the time up to which to call their timers; and
-        the time up to which no key is missing. With more than ``most`` keys both times are earlier than ``until_ns``;
-        if as many have timers at one time, the last one is earlier still."""
+        """Returns at most ``most`` keys with timers up to ``until_ns``, earliest first; the time up to which to call
+        their timers; and the time up to which no key is missing. If there are more, both times may be before
+        ``until_ns``, and a later call returns the rest."""
         if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
             return [], until_ns, until_ns
         found = self._found(until_ns, wall, most + 1)
@@ -234,7 +234,7 @@ class Stage:
             self._each([(key, ()) for key in keys], low_ns, NEVER_NS)
 
     def fire_wall(self, keys: Sequence[str], until_ns: int, now_ns: int) -> None:
-        """Calls the timers of these keys up to a time of the wall clock."""
+        """Calls the wall-clock timers of these keys up to ``until_ns``."""
         if keys:
             self._context.now_ns = now_ns
             self._each([(key, ()) for key in keys], NEVER_NS, until_ns)
@@ -247,8 +247,8 @@ class Stage:
 
     # -- records set aside
     def retry(self, key: str, now_ns: int) -> None:
-        """Continues where the key was blocked: runs the timers that were due then, its records under the watermark of
-        that time, and then its timers up to the present watermark."""
+        """Continues where the key was blocked: calls the timers that were due then, runs its records under the
+        watermark of that time, and calls its timers up to the current watermark."""
         row = self._row(key)
         if row is None or row.data is None:
             return
@@ -270,7 +270,7 @@ class Stage:
         return self.aside.get(NOWHERE, 1) - 1
 
     def nowhere(self) -> list[Taken]:
-        """Takes out the records that had no key."""
+        """Removes and returns the records set aside for lack of a key."""
         row = self._row(NOWHERE)
         if row is None or row.data is None:
             return []
@@ -293,7 +293,7 @@ class Stage:
 
     # -- commit
     def committed(self) -> None:
-        """Moves the dirty rows to the cache. Call it when they are in the store."""
+        """Moves the dirty rows to the cache. Call it once they are in the store."""
         for row in self.dirty.values():
             self.forget(row.key)
             self.cache[row.key] = row
@@ -368,8 +368,8 @@ class Stage:
     def _run(
         self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0
     ) -> Callable[[], None]:
-        """Runs the records. Returns a function that keeps their effect. Call that outside the guard, as the time
-        limit may end this one at any line."""
+        """Runs the records. Returns a function that keeps their effect; call it outside the guard, since the time
+        limit may end this method at any line."""
         row = self.dirty.get(key) or self.cache.get(key)
         body = rows.empty() if row is None or row.data is None else _decode(row.data, self.name)
         if body.blocked or key == NOWHERE:
@@ -429,7 +429,8 @@ class Stage:
         return max(self.low_ns, number_of(self.floors, hash_of(key))) if self.floors else self.low_ns
 
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
-        """Calls timers up to a time, in order, including those that they set. Returns the number."""
+        """Calls timers up to ``until_ns``, in order, including timers that these calls set. Returns the number of
+        calls."""
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
         called, limit, first_ns = 0, len(timers) + self._timers_of_key, NEVER_NS
         while due := sorted(each for each in timers if each[0] <= until_ns):
@@ -466,12 +467,12 @@ class Stage:
         if state is not None:
             body.state, body.events, body.walls = state, list(events or ()), list(walls or ())
             if type(state) is not dict:
-                raise Misused(f"its state is a {type(state).__name__}, not a dict")
+                raise Misused(f"its state must be a dict, not a {type(state).__name__}")
         data: bytes | None = _encode(body)
         if data == rows.EMPTY:
             data = None
         elif state is not None and len(data or b"") > self._state_bytes:
-            raise Misused(f"its state and timers have {len(data or b'')} bytes, more than {self._state_bytes}")
+            raise Misused(f"its state and timers take {len(data or b'')} bytes; the limit is {self._state_bytes}")
         before = self.dirty.get(key) or self.cache.get(key)
         if before is not None and before.data == data:
             return None
@@ -521,7 +522,7 @@ class Stage:
         self.faults.append(Fault(self.name, key, reason))
 
     def _report(self, key: str, reason: str, *failed: Taken) -> None:
-        """Produces to the stream of errors the record, or else the timer, on which the code failed."""
+        """Produces to the stream of errors: the record, if any, on which the code failed, with key and reason."""
         if not self._errors:
             return
         said: dict[str, Any] = {"key": key, "reason": reason}

@@ -1,4 +1,4 @@
-"""An owner's state besides its rows: positions, cursors, and watermarks. Committed with each batch."""
+"""An owner's state besides its rows: positions, cursors and watermarks. It is committed with each batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
 
 class Inherited(msgspec.Struct, array_like=True, frozen=True):
-    """The remains of an interval that was split or merged."""
+    """The rest of an interval that was split or merged, kept until all its messages are delivered."""
 
     last: int  # its last number
     successors: tuple[str, ...]
@@ -55,14 +55,15 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return self.cursors.get(sender) or ((interval.low, interval.high, 0),)
 
     def take(self, sender: str, interval: Interval, upto: int) -> None:
-        """Records that all messages from ``sender`` for this interval up to this number were taken."""
+        """Notes that all messages from ``sender`` for this interval up to number ``upto`` were taken."""
         pieces = [(low, high, max(number, upto)) for low, high, number in self.taken(sender, interval)]
         if len({number for _, _, number in pieces}) == 1:
             pieces = [(interval.low, interval.high, pieces[0][2])]
         self.cursors[sender] = tuple(pieces)
 
     def hear(self, sender: str, stream: str, watermark: Watermark) -> bool:
-        """Notes a watermark; True if it moved. A watermark never goes back; ``waiting`` is that of the newest one."""
+        """Notes a sender's watermark. Returns True if it changed. A watermark never goes back; ``waiting`` is always
+        the newest value."""
         known = self.heard.setdefault(sender, {})
         before = known.get(stream, NOTHING)
         now = Watermark(
@@ -74,9 +75,8 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return now != before
 
     def see(self, sender: str, number: int, ids: Iterable[int]) -> None:
-        """Records weak productions that were taken. Those sent before ``number`` was committed are not repeated once
-        everything up to ``number`` was taken: productions unacknowledged before that commit have a number below
-        it."""
+        """Notes weak productions that were taken. Forgets older ones once everything up to ``number`` was taken: they
+        were sent before that commit, so they will not be repeated under their ids."""
         seen = self.seen.setdefault(sender, {})
         if seen and number <= least(self.cursors.get(sender, ((0, 0, 0),))):
             for each in [each for each, then in seen.items() if then < number]:
@@ -86,12 +86,12 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 
     @property
     def is_at_end(self) -> bool:
-        """True if any watermark is at the end of time."""
+        """True if a watermark is at the end of time."""
         heard = (mark.exact_ns for marks in self.heard.values() for mark in marks.values())
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
     def reached(self, computation: str) -> int:
-        """The computation's watermark; if it is at the end of time, the previous one."""
+        """Returns the computation's watermark; if that is the end of time, the previous one."""
         low_ns, _ = self.lows.get(computation, (NEVER_NS, 0))
         return low_ns if low_ns < ENDED_NS else self.before.get(computation, NEVER_NS)
 
@@ -109,7 +109,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         self.heard = {sender: {} for sender in self.heard}
 
     def end(self, sender: str, successors: Iterable[str]) -> None:
-        """Ends the sender; from now on its keys' new owners count as senders."""
+        """Notes that the sender has ended; the new owners of its keys now count as senders."""
         self.ended.add(sender)
         self.seen.pop(sender, None)
         self.heard.pop(sender, None)
@@ -118,8 +118,8 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
                 self.heard.setdefault(each, {})
 
     def low(self, stream: str, senders: Collection[str], exact: bool) -> tuple[int, int]:
-        """The lowest watermark of a stream over all possible senders (MillWheel 4.5: all expected ones, even if
-        silent), and the number of records before it that may still come."""
+        """Returns the lowest watermark of a stream over all possible senders (MillWheel 4.5: all expected ones, even
+        if silent), and the number of records before it that may still come."""
         low_ns, waiting = ENDED_NS, 0
         for sender in senders:
             mark = self.heard.get(sender, {}).get(stream, NOTHING)
@@ -138,7 +138,7 @@ def least(pieces: Pieces) -> int:
 
 
 def decode(data: bytes, interval: str) -> Standing:
-    """Raises ComputingError."""
+    """Decodes a standing. Raises ComputingError."""
     if not data:
         return Standing()
     try:

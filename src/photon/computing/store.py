@@ -1,9 +1,9 @@
 """The persistent state of an interval's owner: one row for each key, in a store of rows (``photon.rows``).
 
-A store belongs to one interval of keys. Acquiring it returns a *sequencer*, higher than all before; each commit
-compares it, so that an owner that does not know it was replaced writes nothing (MillWheel 6.2). A commit is atomic:
-it takes effect at one moment, a change of the interval's own row that compares its previous head, with sequencer and
-version:
+A store belongs to one interval of keys. Acquiring it returns a *sequencer* higher than all before. Each commit
+compares the sequencer, so an owner that does not know it was replaced writes nothing (MillWheel 6.2). A commit is
+atomic: it takes effect when the interval's own row is changed, by a compare-and-set of its head, which has sequencer
+and version:
 
     i                     c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
     r NUMBER              c:r, the redo beyond REDO_PARTS
@@ -11,8 +11,8 @@ version:
     k COMPUTATION 0 KEY 0 PART  likewise: entries of its state, and records set aside
     o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions in flight
 
-In memory and in SQLite the rows of a commit are written in that step. HBase changes one row at a time, so there are
-these steps, and a crash after each:
+In memory and in SQLite the same step writes all rows of a commit. HBase changes one row at a time, so a commit has
+these steps. After each, a crash means:
 
     1. redo beyond REDO_PARTS      nothing has happened
     2. the interval's row, if it has the head that this owner wrote last: THE MOMENT
@@ -20,7 +20,7 @@ these steps, and a crash after each:
     4. it returns; the next one begins
 
 Each commit has a version one higher than the last, and all its cells have that version. So a row has the value of the
-highest commit, regardless of the order of writes. Hence the rules:
+latest commit, regardless of the order of writes. This gives four rules:
 
 - **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by any owner at any time: it writes the
   committed data, at the version of the commit.
@@ -33,8 +33,8 @@ highest commit, regardless of the order of writes. Hence the rules:
 - **A removed row stays as an empty cell**: a compaction of HBase forgets deletions, and then a slow write would
   restore the row. After GRACE_S, when no earlier write can still arrive, the cell is deleted.
 
-Timers are in memory, read from the rows at the start. Checksums (CRC-32) in front of metas, standing and redo, and in
-the meta of data in parts, notice flipped bits.
+Timers are kept in memory, and are read from the rows at the start. Checksums (CRC-32) detect flipped bits: they
+precede metas, standing and redo, and are in the meta of data in parts.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ Cells = Mapping[bytes, Cell]  # column -> its cell
 
 
 class Row(NamedTuple):
-    """The row of one computation and key. ``data``: see ``row``; ``None`` means removed. The times are those of its
-    next timers; ``aside`` is the number of records and timers waiting for the computation to be fixed."""
+    """The row of one computation and key. ``data``: see ``row``; ``None`` means removed. ``event_ns``, ``wall_ns``:
+    the times of its next timers. ``aside``: number of records and timers waiting for the computation to be fixed."""
 
     computation: str
     key: str
@@ -151,7 +151,7 @@ class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Timers:
-    """The keys' next timers, in order."""
+    """The next timer of each key, in order of time."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
@@ -206,15 +206,15 @@ class _Index:
 class Store:
     """The store of one interval.
 
-    Raises ComputingError, RowsFailed; then a commit was written completely or not at all.
+    If a call raises ComputingError or RowsFailed, its commit was written either completely or not at all.
     """
 
     def __init__(
         self, rows: Rows, interval: Interval | None, *, where: object, base: bytes = b"", clock: Clock | None = None,
         closes: bool = False,
     ) -> None:  # fmt: skip
-        """Creates only the interval's own row. ``interval``: ``None`` means that the row exists. ``where``: for
-        people; ``base``: see ``prefix_of``; ``closes``: the rows are closed with this store."""
+        """Creates only the interval's own row. ``interval``: ``None`` means that the row exists. ``where``: used in
+        messages; ``base``: see ``prefix_of``; ``closes``: ``close`` also closes ``rows``."""
         self._rows, self._base, self._where, self._closes = rows, base, where, closes
         self._clock = clock or SystemClock()
         self._head: _Head | None = None  # the last one written by this store as owner
@@ -230,12 +230,12 @@ class Store:
 
     # -- the interval's row
     def successors(self) -> tuple[str, ...]:
-        """The intervals that replaced a retired one; otherwise empty."""
+        """The intervals that replaced this one, if it is retired; otherwise empty."""
         return self._now()[1].successors
 
     def acquire(self, owner: str, *, revive: bool = False) -> int:
-        """Returns the sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: reopens
-        a retired store. Raises Retired."""
+        """Makes a new owner, which fences earlier ones, and returns its sequencer. ``owner``: shown to operators.
+        ``revive``: reopens a retired store. Raises Retired."""
         while True:
             before, head, cells = self._now()
             if head.successors and not revive:
@@ -257,7 +257,7 @@ class Store:
         return self._opened(data) if data else data
 
     def commit(self, sequencer: int, commit: Commit) -> None:
-        """Commits durably. Raises Fenced, Retired; then nothing was written."""
+        """Commits durably. If it raises Fenced or Retired, nothing was written."""
         head = self._owned(sequencer)
         version = head.version + 1
         puts = self._puts(commit, version)
@@ -329,26 +329,26 @@ class Store:
 
     # -- rows
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
-        """The existing rows among these keys."""
+        """Returns the rows that exist, by key."""
         found = self._rows.read([Read(self._key_row(computation, key), (b"c",)) for key in keys])
         rows = (self._row(_by_column(cells)) for cells in found)
         return {row.key: row for row in rows if row is not None}
 
     def scan(self) -> Iterator[Row]:
-        """All rows, for a split or a merge."""
+        """Yields all rows, for a split or a merge."""
         for _, cells in self._scan(b"k", b"c", PAGE_WHOLE_ROWS):
             if (row := self._row(_by_column(cells))) is not None:
                 yield row
 
     def parts(self, prefix: str, key: str) -> Iterator[Row]:
-        """Returns, in order, the key's rows whose computation begins with ``prefix``, such as entries of state."""
+        """Yields, in order, the key's rows whose computation begins with ``prefix``, such as entries of its state."""
         begin = self._key_row(prefix, key)
         for _, cells in self._scan_from(begin, behind(begin), b"c", PAGE_WHOLE_ROWS):
             if (row := self._row(_by_column(cells))) is not None:
                 yield row
 
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
-        """At most ``limit`` keys whose next timer is not after ``until_ns``, by time."""
+        """Returns at most ``limit`` keys whose next timer is not after ``until_ns``, ordered by time."""
         timers = self._index().timers.get((computation, wall))
         return [] if timers is None else timers.due(until_ns, limit)
 
@@ -357,7 +357,7 @@ class Store:
         return [(*place, count) for place, count in self._index().aside.items()]
 
     def chunks(self) -> Iterable[Chunk]:
-        """Unacknowledged chunks, by sender and number."""
+        """Returns the unacknowledged chunks, ordered by sender and number."""
         found = []
         for _, each in self._scan(b"o", b"c", PAGE_WHOLE_ROWS):
             cells = _by_column(each)
@@ -366,7 +366,7 @@ class Store:
         return sorted(found, key=lambda chunk: (chunk.sender, chunk.last))
 
     def close(self) -> None:
-        """Waits for a sweep under way."""
+        """Waits for a running sweep, then closes the store."""
         if self._sweeping is not None:
             self._sweeping.join(SWEEP_S)
         if self._closes:
@@ -380,7 +380,7 @@ class Store:
         return Row(meta.computation, meta.key, data, meta.event_ns, meta.wall_ns, meta.aside)
 
     def _scan(self, kind: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
-        """Yields the rows of a kind that have this column or family."""
+        """Yields the rows of a kind that have this column, or a column of this family."""
         return self._scan_from(self._base + kind, behind(self._base + kind), column, limit)
 
     def _scan_from(self, begin: bytes, end: bytes, column: bytes, limit: int) -> Iterator[tuple[bytes, list[Cell]]]:
@@ -417,7 +417,7 @@ class Store:
 
     # -- writing
     def _puts(self, commit: Commit, version: int) -> list[Put]:
-        """Writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
+        """Returns the writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
         puts: dict[bytes, Put] = {}
         for row in commit.rows:
             at = self._key_row(row.computation, row.key)
@@ -453,7 +453,7 @@ class Store:
         return Put(row, [Cell(_META, version, b""), Cell(b"c0", version, b"")])
 
     def _key_row(self, computation: str, key: str) -> bytes:
-        """Returns a row's name. Rows of one key share a prefix that no other key's row has."""
+        """Returns the name of a key's row. All rows of a key share a prefix that no other key's rows have."""
         own, _, part = computation.partition("/")
         plain = f"{own}\0{key}".encode()
         if len(plain) > KEY_BYTES_MAX or plain.count(b"\0") > 1:
@@ -477,7 +477,7 @@ class Store:
         return self._opened(meta.data + self._joined(cells, b"c", meta.parts, cells[_META].version))
 
     def _opened(self, sealed: bytes) -> bytes:
-        """Checks and returns the data that ``_sealed`` took."""
+        """Checks and returns the data that was given to ``_sealed``."""
         data = sealed[_CRC.size :]
         if sealed[: _CRC.size] != _CRC.pack(crc32(data)):
             raise self._damaged(
@@ -487,7 +487,7 @@ class Store:
         return data
 
     def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
-        """Joins the parts of a value. Parts of older versions are left over from a longer value."""
+        """Joins the parts of a value. Ignores parts of older versions, which are left over from a longer value."""
         parts = [cells.get(b"%s%d" % (prefix, n)) for n in range(count)]
         data = [each.value for each in parts if each is not None and each.version == version]
         if len(data) < count:
@@ -505,8 +505,8 @@ class Store:
 
     # -- removed rows
     def _sweep_sometimes(self, head: _Head) -> _Head:
-        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as a
-        process may not run long enough. An atomic store leaves no rows to sweep."""
+        """Sweeps if due, and returns the head with the next removal mark. The mark is kept in the interval's row,
+        because a process may not run long enough. An atomic store leaves no rows to sweep."""
         if self._rows.atomic:
             return head
         now_ns = self._clock.now_ns()
@@ -524,7 +524,7 @@ class Store:
             return
 
     def sweep(self, upto: int) -> None:
-        """Deletes rows that were removed up to a version."""
+        """Deletes the cells of rows that were removed up to version ``upto``."""
         for kind in (b"k", b"o"):
             gone: list[Delete] = []
             for row, [cell] in self._scan(kind, _META, PAGE_ROWS):
@@ -541,32 +541,33 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def in_memory(interval: Interval) -> Store:
-    """Returns a store for tests, which lives as long as it is referenced, across engines."""
+    """Returns a store for tests. It keeps its content across engines, as long as it is referenced."""
     return Store(MemoryRows(GROUPS), interval, where="memory")
 
 
 def in_file(path: Path, interval: Interval | None = None) -> Store:
-    """Opens a separate SQLite file; creates it if missing."""
+    """Opens a store in its own SQLite file, which it creates if missing."""
     rows = SqliteRows(path, GROUPS, APPLICATION, survives_power=True, one_thread=True)
     return Store(rows, interval, where=path, closes=True)
 
 
 def on_hbase(rows: Rows, topology: str, interval: Interval, clock: Clock | None = None) -> Store:
-    """Returns one of the stores that share ``rows``."""
+    """Returns the store of one interval; several stores share ``rows``."""
     if "\0" in topology or "\0" in interval.id:
-        raise UsageError(f"the topology {topology!r}: its name must not hold a zero byte")
+        raise UsageError(f"the topology {topology!r}: its name must not contain a zero byte")
     return Store(
         rows, interval, base=prefix_of(topology, interval.id), where=f"HBase, {topology} {interval.id}", clock=clock
     )
 
 
 def hbase_rows(addresses: Sequence[str], table: str) -> HBaseRows:
-    """``addresses``: host:port of each Thrift 2 server. Opens nothing yet. Raises UsageError."""
+    """Returns HBase's rows, without connecting yet. ``addresses``: host:port of each Thrift 2 server. Raises
+    UsageError."""
     return HBaseRows(addresses, "--hbase", table, GROUPS, threads=THREADS, call_s=CALL_SECONDS_MAX)
 
 
 def prefix_of(topology: str, interval: str) -> bytes:
-    """The prefix of all rows of the interval."""
+    """Returns the prefix of all rows of the interval."""
     return b"%s\0%s\0" % (topology.encode(), interval.encode())
 
 
@@ -583,7 +584,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _split(data: bytes) -> tuple[bytes, list[bytes]]:
-    """Returns (data, no parts) if the data fits into the meta, else (its checksum, parts)."""
+    """Returns (data, []) if the data fits into the meta; otherwise (its checksum, its parts)."""
     return (data, []) if len(data) <= INLINE_BYTES else (_CRC.pack(crc32(data)), _parts(data))
 
 

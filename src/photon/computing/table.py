@@ -1,4 +1,4 @@
-"""``intervals.json`` in a state: the keys of each owner, the pending move of keys, the topology's version.
+"""Reads and writes ``intervals.json`` in a state: each owner's keys, the pending move, and the topology's version.
 
 All processes of a topology check it once a second and follow its changes. As JSON::
 
@@ -6,7 +6,8 @@ All processes of a topology check it once a second and follow its changes. As JS
      "version":2,"shape":"…","move":[["i0"],[[0,2147483648,"i1"],[2147483648,4294967296,"i2"]]]}
 
 A move is written here before it begins, so an interrupted one is repeated at the next start. ``version`` grows with
-each change of the topology, which ``shape`` identifies: an owner accepts nothing from owners with a newer version.
+each change of the topology; an owner accepts nothing from owners with a newer version. ``shape`` identifies the
+topology.
 """
 
 from __future__ import annotations
@@ -67,15 +68,16 @@ class Known:
 
 
 class Table:
-    """The state of one topology; any process may change it. Raises UsageError if it is unreadable, or belongs to
+    """The table of one topology, which any process may change. Raises UsageError if it is unreadable, or belongs to
     another topology."""
 
     def __init__(self, disk: Disk, state: Path, topology: str | None = None) -> None:
-        """``topology``: ``None`` accepts any."""
+        """``topology``: ``None`` accepts a table of any topology."""
         self._disk, self._state, self.path, self._topology = disk, state, state / NAME, topology
 
     def make(self, processes: int, agree: Callable[[bytes], bytes] | None = None) -> None:
-        """Creates the table unless it exists. ``agree``: returns the proposal of the first of several machines."""
+        """Creates the table unless it exists. ``agree``: called with this machine's table; returns the table that the
+        first machine made."""
         self._disk.make_dir(self._state)
         with self._changing():
             if not self.path.exists():
@@ -98,7 +100,7 @@ class Table:
         with self._changing():
             known, free = self._read(), self.look().free
             if known.move is not None:
-                raise UsageError(f"{self._state}: another split or merge is in progress; wait for its end")
+                raise UsageError(f"{self._state}: another split or merge is in progress; wait until it ends")
             if [each.id for each in move.new] != [f"i{free + n}" for n in range(len(move.new))]:
                 raise UsageError(f"{self._state}: its intervals were split or merged meanwhile; check them again")
             free += len(move.new)
@@ -117,8 +119,8 @@ class Table:
             self._write(replace(self._read(), closing=closing, ends=said))
 
     def adopt(self, shape: str, *, again: bool = False) -> int:
-        """Makes the topology of this shape the current one for all, and returns its version: a new one if the shape
-        differs, or with ``again``, as different code may have the same shape."""
+        """Makes the topology of this shape the current one for all processes. Returns its version, which is new if
+        the shape differs, or if ``again`` is set, as different code may have the same shape."""
         with self._changing():
             known = self._read()
             if known.shape != shape or again:
@@ -144,7 +146,7 @@ class Table:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Locks the table. Others wait, as a change is quick."""
+        """Locks the table for a change. Others wait, since a change is quick."""
         descriptor = os.open(self._state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

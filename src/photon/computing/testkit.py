@@ -1,4 +1,4 @@
-"""For users' tests: runs a computation or a topology over records and watermarks, as the engine does.
+"""Runs a computation or a topology over records and watermarks in users' tests, as the engine does.
 
 from photon.computing.testkit import run
 
@@ -37,7 +37,7 @@ class Ran:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """State by key, if there is one computation."""
+        """Returns the state by key, if there is one computation."""
         return {key: state for (_, key), state in self.states.items()}
 
     def __getitem__(self, stream: str) -> Sequence[Record]:
@@ -53,7 +53,7 @@ def run(
     key: str | Callable[[Record], str] = "key",
     now_ns: int = 0,
 ) -> Ran:
-    """Runs all records, then the watermarks in turn. ``key``: function of a record, or field of its value.
+    """Runs all records, then the watermarks in turn. ``key``: a function of the record, or a field of its value.
     ``now_ns``: the wall clock for the whole run."""
     return run_steps(computation, [*records, *watermarks], outputs=outputs, key=key, now_ns=now_ns)
 
@@ -66,7 +66,7 @@ def run_steps(
     key: str | Callable[[Record], str] = "key",
     now_ns: int = 0,
 ) -> Ran:
-    """Like ``run``, with watermarks between records."""
+    """Like ``run``, but with watermarks between records."""
     field = key if isinstance(key, str) else ""
     key_of: Callable[[Record], str] = (lambda record: str(record.value[field])) if isinstance(key, str) else key
     topology = Topology("test")
@@ -75,7 +75,7 @@ def run_steps(
 
 
 def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, now_ns: int = 0) -> Ran:
-    """Runs ``inputs`` (source -> input) in turn. Returns the productions of every stream."""
+    """Runs the inputs, given by source, one after another. Returns the productions of every stream."""
     published = topology.published
     topology.published = {stream: "" for part in topology.parts.values() for stream in part.outputs}
     intervals = even(1)

@@ -1,4 +1,5 @@
-"""A graph of computations: named streams with one producer each, and a key for each consumer (MillWheel 4). Pure."""
+"""A graph of computations: named streams, each with one producer, and a key function for each consumer (MillWheel 4).
+Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ PERCENTILE = "99%"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream from outside. ``shared``: the owner of each interval reads all of it and keeps its own keys; otherwise
-    the owner of the first interval reads it and sends each record to its key's owner, and the others declare that
-    they read nothing (``Engine.leave``). ``options`` are for the injector."""
+    """A stream from outside the topology. ``shared``: each interval's owner reads the whole stream and keeps its own
+    keys; otherwise the owner of the first interval reads it and sends each record to its key's owner, and the others
+    declare that they read nothing (``Engine.leave``). ``options``: for the injector."""
 
     stream: str
     shared: bool = True
@@ -28,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A computation in its place."""
+    """A computation with its inputs and outputs."""
 
     name: str
     computation: Computation
@@ -39,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on growth, for each process. Raises TopologyError."""
+    """Limits on the growth of each process. Raises TopologyError."""
 
     cache_bytes: int = 256 << 20  # rows cached in memory; those with the latest timers are evicted first
     state_bytes: int = 1 << 20  # encoded size per key; a key with larger state is set aside
@@ -60,15 +61,16 @@ class Limits:
             value = getattr(self, each.name)
             least = 0 if each.name in ("straggler_ns", "skew_ns", "aside", "timers_of_key") else 1
             if (value is not None or each.default is not None) and (type(value) is not int or value < least):
-                raise TopologyError(f"Limits: {each.name} is {value!r}, not an int of at least {least}")
+                raise TopologyError(f"Limits: {each.name} must be an int of at least {least}, not {value!r}")
 
 
 class Topology:
-    """A graph that is built by calls, then ``checked``. ``Engine.change`` adds and removes parts while it runs."""
+    """A graph of computations. Build it with its methods, then call ``checked``. ``Engine.change`` changes it at run
+    time."""
 
     def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
-        """``version``: higher for each change of a topology whose intervals have several owners. An owner with an
-        older version accepts nothing from one with a newer version. ``photon compute`` increases it."""
+        """``version``: must grow with each change if the intervals have several owners, as an owner accepts nothing
+        from an owner with a newer version. ``photon compute`` increases it itself."""
         self.name = name
         self.version = version
         self.limits = limits
@@ -77,7 +79,7 @@ class Topology:
         self.published: dict[str, str] = {}  # stream -> directory; see ``publish``
 
     def source(self, stream: str, *, shared: bool = True, **options: Any) -> str:
-        """Adds a stream from outside; returns its name. See ``Source``."""
+        """Adds a stream from outside the topology, and returns its name. See ``Source``."""
         self._new(stream)
         self.sources[stream] = Source(stream, shared, options)
         return stream
@@ -85,8 +87,9 @@ class Topology:
     def joined(
         self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined", join: str = ""
     ) -> str:
-        """Adds the output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or a
-        directory of ``photon join`` or of a published stream; ``join``: needed if the deployment has several."""
+        """Adds the output of all datacentres of a deployment as a stream. ``deployment``: its settings file, or the
+        directory of a ``photon join`` output or a published stream; ``join``: needed if the deployment has
+        several."""
         options: dict[str, Any] = {"join": join} if join else {}
         return self.source(stream, deployment=deployment, kinds=tuple(kinds), **options)
 
@@ -108,11 +111,11 @@ class Topology:
         stream of their fields.
 
         ``format``, ``key``, ``time``, ``settings``: as for a side of a join (docs/adapters.md#formats). A line
-        without ``key`` is left out and reported. ``within_ns``: longest delay of a line after its event time, on
-        which the watermark relies; without it timers are only called by ``--once``. ``idle_after_ns``:
-        logs that cannot be read hold the watermark back for this time; ``None`` means until they can.
-        ``kafka_client``: file with properties of Kafka's client (docs/kafka.md). Logs may be appended to, renamed and
-        compressed; the lines of a rewritten log count again."""
+        without ``key`` is left out and reported. ``within_ns``: the longest delay of a line after its event time, on
+        which the watermark relies; without it only ``--once`` calls timers. ``idle_after_ns``: logs that cannot be
+        read hold the watermark back for this time; ``None`` means until they can be read. ``kafka_client``: a file
+        with properties of Kafka's client (docs/kafka.md). Logs may be appended to, renamed and compressed; the lines
+        of a rewritten log count again."""
         side = {"format": format, "key": key, "time": dict(time), **settings}
         bounds = {"within_ns": within_ns, "idle_after_ns": idle_after_ns}
         return self.source(stream, shared=False, log=directory, side=side, files=tuple(files),
@@ -125,9 +128,9 @@ class Topology:
         outputs: Iterable[str] = (),
         watermark: str = PERCENTILE,
     ) -> None:
-        """Adds a computation. ``inputs``: stream -> function that returns a record's key, a non-empty str, or the
-        name of the field that is the key. ``watermark``: the sources' watermark that moves its timers, EXACT or
-        PERCENTILE. Raises TopologyError."""
+        """Adds a computation. ``inputs``: for each stream, a function that returns a record's key (a non-empty str),
+        or the name of the key's field. ``watermark``: EXACT or PERCENTILE, the watermark of the sources that its
+        timers follow. Raises TopologyError."""
         name = name_of(computation)
         if "/" in name:
             raise TopologyError(f"computation {name!r}: its name must not contain /")
@@ -139,7 +142,7 @@ class Topology:
         for stream in outputs:
             self._new(stream, f"computation {name}: ")
         if len(set(outputs)) < len(outputs):
-            raise TopologyError(f"computation {name}: an output is named twice")
+            raise TopologyError(f"computation {name}: lists an output twice")
         keys = {stream: _field(key) if isinstance(key, str) else key for stream, key in inputs.items()}
         self.parts[name] = Part(name, computation, keys, outputs, watermark == EXACT)
 
@@ -150,15 +153,15 @@ class Topology:
         del self.parts[name]
 
     def publish(self, stream: str, directory: str) -> None:
-        """Writes the stream to files that ``photon read`` and Spark read exactly once. ``COMPUTATION.errors``, if
-        published, has the records on which that computation's code failed, with key and reason."""
+        """Publishes a stream to files, from which ``photon read`` and Spark read each record exactly once. The stream
+        ``COMPUTATION.errors`` has the records on which that computation's code failed, with key and reason."""
         if stream in self.published:
             raise TopologyError(f"the stream {stream!r} is published twice")
         self.published[stream] = directory
 
     def checked(self) -> tuple[Part, ...]:
-        """Returns the topology's parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle,
-        or weak productions for a computation that would count them twice."""
+        """Checks the topology. Returns its parts, producers before consumers. Raises TopologyError for an unknown
+        stream, a cycle, or weak productions for a computation that would count them twice."""
         producer = {stream: part.name for part in self.parts.values() for stream in part.outputs}
         known = producer.keys() | self.sources.keys()
         for part in self.parts.values():
@@ -192,20 +195,21 @@ class Topology:
 
     @property
     def shape(self) -> str:
-        """A digest of the streams between computations, not of code: if equal, owners may exchange productions."""
+        """A digest of the streams between computations, not of their code. Owners with equal shapes may exchange
+        productions."""
         parts = sorted((each.name, sorted(each.inputs), each.outputs, each.exact) for each in self.parts.values())
         sources = sorted((each.stream, each.shared, sorted(each.options.items())) for each in self.sources.values())
         return sha256(repr((parts, sources, sorted(self.published.items()))).encode()).hexdigest()[:16]
 
     @property
     def sends(self) -> bool:
-        """True if an owner may have messages for owners of other intervals."""
+        """True if owners may have to send messages to owners of other intervals."""
         own = {name for name, source in self.sources.items() if source.shared}
         return any(stream not in own for part in self.parts.values() for stream in part.inputs)
 
     def _new(self, stream: str, who: str = "") -> None:
         if not stream or any(sign in stream for sign in "/:\0"):
-            raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or contain / or :")
+            raise TopologyError(f"{who}a stream is named {stream!r}; its name must not be empty or contain / or :")
         if stream in self.sources or any(stream in part.outputs for part in self.parts.values()):
             raise TopologyError(f"{who}the stream {stream!r} already has a producer")
 

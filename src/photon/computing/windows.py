@@ -1,17 +1,17 @@
-"""Windows: aggregates by key over each minute, over the last hour at any minute, or over a visit::
+"""Aggregates records by key in windows: each minute, the last hour at every minute, or a visit::
 
     clicks = Windows("clicks", tumbling(MINUTE_NS), {"n": count(), "cents": sum_of(lambda r: r.value["cents"])})
     topology.add(clicks, {joined: lambda record: record.value["user"]})
     topology.publish("clicks", "streams/clicks")
 
-Once the watermark has passed a window's end its record is produced to the stream of this name::
+Once the watermark has passed a window's end, the window's record is produced to the stream of this name::
 
     {"key": "ann", "from_ns": 0, "to_ns": 60000000000, "waiting": 0, "n": 3, "cents": 12}
 
-A record that comes later, by at most ``lateness_ns``, is added, and the whole window produced again to
-``NAME.corrections``, with the windows that it ``replaces``; one that is too late for a window goes to ``NAME.late``
-as it is. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is its last
-nanosecond, so that a window of an hour takes in its own minutes' records.
+A record that comes after that, by at most ``lateness_ns``, is added, and the whole window is produced again to
+``NAME.corrections``, with the windows that it ``replaces``; a record that is too late for a window goes unchanged to
+``NAME.late``. ``early_ns`` produces unfinished windows to ``NAME.early``. The time of a window's record is the
+window's last nanosecond, so that an hour's window takes in the records of its minutes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _BASE = math.log((1 + ACCURACY) / (1 - ACCURACY))
 # -- aggregates
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A window's summary of its records, in values that a state may hold, and its final result. ``merge``: for
-    sessions joined by a record.
+    """Summarises a window's records in values that a state may hold, and computes the final result. ``merge``: for
+    sessions that a record connects.
     """
 
     start: Callable[[], Any]
@@ -60,18 +60,19 @@ def max_of(of: Of) -> Aggregate:
 
 
 def top(n: int, of: Of) -> Aggregate:
-    """The ``n`` greatest values, the greatest first. To rank, let ``of`` return [rank, value]."""
+    """Keeps the ``n`` greatest values, the greatest first. To rank by something else, let ``of`` return [rank,
+    value]."""
     return _list(of, lambda values: sorted(values, reverse=True)[:n])
 
 
 def collect(of: Of) -> Aggregate:
-    """All values, in order of arrival; ``Limits.state_bytes`` bounds them."""
+    """Keeps all values, in order of arrival; ``Limits.state_bytes`` bounds them."""
     return _list(of, list)
 
 
 def quantile(share: float, of: Of) -> Aggregate:
-    """The value that this share of the values does not exceed, within 1 %: numbers are counted by their magnitude
-    (as a DDSketch does), so that a window keeps at most some hundred counts."""
+    """Computes the quantile ``share`` of the values, within 1 %. It counts numbers by magnitude (like a DDSketch), so
+    that a window keeps at most a few hundred counts."""
 
     def add(kept: dict[int, int], record: Record) -> dict[int, int]:
         bucket = _bucket(of(record))
@@ -116,8 +117,8 @@ def _middle(bucket: int) -> float:
 # -- windows
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``every_ns``: time from one window's start to the next one's; 0 means a session, which ends ``size_ns`` after
-    its last record."""
+    """The shape of windows. ``every_ns``: time between the starts of two windows; 0 means a session, which ends
+    ``size_ns`` after its last record."""
 
     size_ns: int
     every_ns: int
@@ -132,13 +133,13 @@ class Shape:
 
 
 def tumbling(size_ns: int, offset_ns: int = 0) -> Shape:
-    """Consecutive windows. ``offset_ns``: time from 1970, UTC, to the start of a window, as for days of a time
-    zone."""
+    """Makes consecutive windows. ``offset_ns``: shifts their starts from 1970-01-01 UTC, for instance for days of a
+    time zone."""
     return _checked(Shape(size_ns, size_ns, offset_ns))
 
 
 def sliding(size_ns: int, every_ns: int) -> Shape:
-    """A window of this size every ``every_ns``."""
+    """Makes windows of ``size_ns`` that start every ``every_ns``."""
     if not 0 < every_ns <= size_ns <= every_ns * WINDOWS_MAX:
         raise TopologyError(
             f"windows of {size_ns} ns every {every_ns} ns: a record must be in at least one and at most "
@@ -148,21 +149,21 @@ def sliding(size_ns: int, every_ns: int) -> Shape:
 
 
 def session(gap_ns: int) -> Shape:
-    """A window of records, each less than ``gap_ns`` after the previous one."""
+    """Makes windows of records that are each less than ``gap_ns`` after the previous one."""
     return _checked(Shape(gap_ns, 0))
 
 
 def _checked(shape: Shape) -> Shape:
     if shape.size_ns <= 0:
-        raise TopologyError(f"a window of {shape.size_ns} ns: give it a size of at least 1 ns")
+        raise TopologyError(f"a window of {shape.size_ns} ns: its size must be at least 1 ns")
     return shape
 
 
 class Windows(Computation):
     """Aggregates records in windows. Its streams are NAME, NAME.corrections, NAME.late and NAME.early.
 
-    The state has, by its end, each window as [begin, the aggregates' values by name, the produced windows that its
-    next record replaces, True if a record came since the last early result].
+    The state maps each window's end to [begin, the aggregates' values by name, the produced windows that its next
+    record replaces, True if a record came since the last early result].
     """
 
     def __init__(
@@ -174,11 +175,11 @@ class Windows(Computation):
         lateness_ns: int = 0,
         early_ns: int = 0,
     ) -> None:
-        """``aggregates``: field of the window's record -> aggregate. ``lateness_ns``: how long after its end, by the
-        watermark, a window is kept for corrections. ``early_ns``: unfinished windows with new records are produced
-        whenever the watermark passes a multiple of it; 0 means never. Raises TopologyError."""
+        """``aggregates``: an aggregate for each field of the window's record. ``lateness_ns``: how long after its
+        end, by the watermark, a window is kept for corrections. ``early_ns``: unfinished windows with new records are
+        produced whenever the watermark passes a multiple of this; 0 means never. Raises TopologyError."""
         if taken := {"key", "from_ns", "to_ns", "waiting", "replaces"} & set(aggregates):
-            raise TopologyError(f"windows {name}: rename {', '.join(sorted(taken))}, which each window has already")
+            raise TopologyError(f"windows {name}: rename {', '.join(sorted(taken))}; windows have such fields")
         if min(lateness_ns, early_ns) < 0:
             raise TopologyError(f"windows {name}: lateness_ns and early_ns must not be negative")
         self.name = name
@@ -236,14 +237,14 @@ class Windows(Computation):
         }  # fmt: skip
 
     def _fixed(self, ctx: Context, time_ns: int, end: int) -> tuple[list[Any] | None, int]:
-        """Returns the window of this end, and the end; ``None`` for a window that is over."""
+        """Returns the window that ends at ``end``, and its end; ``None`` instead of a window that is over."""
         window = ctx.state.get(end)
         if window is None and not ctx.is_late(end + self._lateness_ns):
             window = [end - self._shape.size_ns, {}, [], False]
         return window, end
 
     def _session(self, ctx: Context, time_ns: int, end: int) -> tuple[list[Any] | None, int]:
-        """Like ``_fixed``; merges sessions joined by a record."""
+        """Like ``_fixed``, but for sessions; merges the sessions that a record connects."""
         touched = [at for at, window in ctx.state.items() if time_ns < at and window[0] < end]
         if not touched and ctx.is_late(end + self._lateness_ns):
             return None, end
@@ -260,7 +261,7 @@ class Windows(Computation):
 
 
 class Each(Computation):
-    """A step without state: produces to NAME each value that ``of`` returns for a record."""
+    """A computation without state: produces to NAME each value that ``of`` returns for a record."""
 
     def __init__(self, name: str, of: Callable[[Record], Iterable[Any]]) -> None:
         self.name, self.outputs, self._of = name, (name,), of

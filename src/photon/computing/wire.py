@@ -1,7 +1,7 @@
-"""Data that enters and leaves an engine: input with its position, messages between owners of intervals,
+"""The data that enters and leaves an engine: input with its position, messages between owners of intervals, and
 acknowledgements.
 
-Formats: msgpack of arrays; a message has a version.
+It is encoded as msgpack arrays; a message has a version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Watermark(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records of a source, in order. ``begin``: the engine must be at this position (None means that it has none
-    yet), otherwise the batch is a repetition and dropped; ``end``: the position after the records. Positions are
-    opaque. ``watermark``: that of the source, sampled *before* the records were read up to ``end``."""
+    """Records of a source, in order. ``begin``: the position at which the engine must be (``None``: it has none yet);
+    at any other, the batch is a repetition and dropped. ``end``: the position after the records. Positions are
+    opaque. ``watermark``: the source's watermark, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None
@@ -56,8 +56,8 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version", tag=1):
-    """Everything unacknowledged that ``sender`` has for ``target`` up to the number ``upto``: complete by itself, so
-    it may be lost, duplicated and delayed."""
+    """All unacknowledged items that ``sender`` has for ``target`` up to the number ``upto``. A message is complete in
+    itself, so it may be lost, duplicated or delayed."""
 
     sender: str
     target: str  # an interval's id, or PUBLISH and a stream
@@ -79,7 +79,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version",
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):
-    """``target`` has committed everything from ``sender`` up to ``upto``, and weak productions with these ids."""
+    """Says that ``target`` has committed everything from ``sender`` up to ``upto``, and the weak productions with
+    these ids."""
 
     sender: str
     target: str
@@ -97,16 +98,16 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 
 
 def decode_message(data: bytes) -> Message:
-    """Raises ComputingError."""
+    """Decodes a message. Raises ComputingError."""
     try:
         return decoded(data, Message, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"not a valid message of an engine: {error}") from None
+        raise ComputingError(f"not a valid message: {error}") from None
 
 
 def decode_ack(data: bytes) -> Ack:
-    """Raises ComputingError."""
+    """Decodes an acknowledgement. Raises ComputingError."""
     try:
         return msgspec.msgpack.decode(data, type=Ack)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"not a valid acknowledgement of an engine: {error}") from None
+        raise ComputingError(f"not a valid acknowledgement message: {error}") from None

@@ -1,4 +1,4 @@
-"""Tables kept up to date by transactions and observers, after Google's Percolator (OSDI 2010).
+"""Tables that transactions and observers keep up to date, after Google's Percolator (OSDI 2010).
 
 ``docs/tables.md`` (Inside) has the rules. The names exported here follow semantic versioning.
 """

@@ -1,7 +1,7 @@
-"""The basic types of tables: requests to a store of rows, timestamps, and errors.
+"""The basic types of tables: requests to a store of rows, interfaces for timestamps, and errors.
 
-Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
-store (``store.py``) knows nothing of transactions.
+The names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8
+bytes. A store (``store.py``) knows nothing of transactions.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ class TablesError(PhotonError):
 
 class Conflict(TablesError):
     """Another client has written, or is about to write, a cell of this transaction. The transaction had no effect,
-    and never will: begin again (``retrying``)."""
+    and will have none: begin again (``retrying``)."""
 
 
 class OutcomeUnknown(TablesError):
-    """The store stopped answering at the commit: later readers decide the outcome. The transaction takes effect
+    """The store stopped answering during the commit. Later readers decide the outcome: the transaction takes effect
     completely or not at all."""
 
 
 class TooOld(TablesError):
-    """The transaction began before the safe point: versions that it needs may be gone. Begin again."""
+    """The transaction began before the safe point, so versions that it needs may be gone. Begin again."""
 
 
 class StoreFailed(TablesError):
-    """The store or the oracle did not answer. It is unknown which part of the request was done."""
+    """The store or the oracle did not answer. It is unknown which parts of the request were done."""
 
 
 class BadName(UsageError):
-    """A name or value that tables cannot hold."""
+    """Tables cannot hold this name or value."""
 
 
 # -- the store -------------------------------------------------------------------------------------------------------
 class Cell(NamedTuple):
-    """The place of a value."""
+    """Names a column in a row of a table."""
 
     table: str
     row: str
@@ -59,7 +59,7 @@ class Read(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The content of a column. A column may have a meta without a version, but not a version without a meta."""
+    """A column's content. A column may have a meta without a version, but never a version without a meta."""
 
     meta: bytes | None
     commit: int = 0  # the timestamp of ``version``
@@ -71,8 +71,8 @@ RowRead = Mapping[str, Held]  # column -> its content; empty columns may be left
 
 
 class Mutation(NamedTuple):
-    """One conditional change of one row: if the meta of ``cell`` is ``expected`` (``None`` means absent), the rest is
-    written in one step; otherwise nothing is."""
+    """A conditional change of one row: if the meta of ``cell`` is ``expected`` (``None`` means absent), everything
+    else is written in one step; otherwise nothing is."""
 
     cell: Cell
     expected: bytes | None
@@ -98,14 +98,14 @@ STATE = Cell(SYSTEM, "tables", "state")
 
 # -- timestamps ------------------------------------------------------------------------------------------------------
 class Oracle(Protocol):
-    """Hands out timestamps from 1 on, each once. A timestamp requested after another one was received is higher,
-    across all clients, restarts and leaders. Safe for many threads."""
+    """Hands out timestamps, beginning with 1, each once. If a timestamp is requested after another was received, it
+    is higher, across all clients, restarts and leaders. Thread-safe."""
 
     @property
     def round_trips(self) -> int: ...  # to servers, so far
 
     def timestamp(self) -> int:
-        """Raises StoreFailed."""
+        """Returns a new timestamp. Raises StoreFailed."""
         ...
 
     def close(self) -> None: ...
@@ -117,5 +117,5 @@ class Liveness(Protocol):
     token: str  # this client's: printable ASCII without spaces, at most 100 characters
 
     def dead(self, token: str) -> bool:
-        """True if the client is certainly dead. False means it may be alive."""
+        """True if the client is certainly dead; False if it may be alive."""
         ...

@@ -1,4 +1,4 @@
-"""The encoding of a column's meta and its versions, as readable bytes.
+"""Encodes a column's meta and its versions as readable bytes.
 
     commit  C1 COMMIT START MARKS
     lock    L1 START WALL_MS TOKEN COMMIT LAST_START MARKS\n["table","row","column"]\n=VALUE
@@ -17,7 +17,7 @@ from photon.tables.api import Cell, StoreFailed
 
 
 class Commit(NamedTuple):
-    """The newest version of a column, and the number of roll-backs since. (commit, marks) never decreases."""
+    """The newest version of a column, and the number of roll-backs after it. (commit, marks) never decreases."""
 
     commit: int
     start: int  # the start timestamp of the transaction that wrote it
@@ -66,7 +66,7 @@ def commit_meta(at: Commit) -> bytes:
 
 
 def rolled_back(before: Commit) -> bytes:
-    """Returns the meta after a roll-back, which the cell has never had before."""
+    """Returns the meta after a roll-back, which differs from all earlier metas of the cell."""
     return b"C1 %d %d %d" % (before.commit, before.start, before.marks + 1)
 
 
@@ -91,7 +91,7 @@ def version_of(start: int, value: bytes | None) -> bytes:
 
 
 def value_of(version: bytes | None) -> bytes | None:
-    """The value in a version; ``None`` if the column was deleted or never written."""
+    """Returns the value in a version; ``None`` if the column was deleted or never written."""
     if version is None:
         return None
     _, is_value, value = version.partition(b"=")
@@ -99,6 +99,6 @@ def value_of(version: bytes | None) -> bytes | None:
 
 
 def start_of(version: bytes) -> int:
-    """The start timestamp of the transaction that wrote the version."""
+    """Returns the start timestamp of the transaction that wrote the version."""
     start = version.partition(b"=")[0]
     return int(start[:-1] if start.endswith(b"-") else start)

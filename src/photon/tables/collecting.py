@@ -1,4 +1,5 @@
-"""Removes old versions (rule 9): publish a safe point, wait a grace period, resolve older locks, remove."""
+"""Removes old versions (rule 9): publishes a safe point, waits a grace period, resolves older locks, removes
+versions."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ ROWS = 500  # rows per page
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:
     """Removes versions that cannot be read by any transaction that begins now, began in the last ``keep_s`` seconds,
-    or is held; takes that long plus a grace period. Returns the number of versions removed. Raises StoreFailed."""
+    or is held. Takes ``keep_s`` plus a grace period. Returns the number of versions removed. Raises StoreFailed."""
     safe_point = around.timestamp()
     around.sleep(keep_s)
     return remove(around, resolver, move_safe_point(around, system, safe_point))
 
 
 class Collector:
-    """Collects old versions whenever they have been kept long enough. Of several collectors over one store, the first
-    to move the safe point works; if it dies, the next one finishes."""
+    """Removes old versions whenever they have been kept long enough. If several collectors run over one store, the
+    first to move the safe point does the work; if it dies, the next one finishes."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:
         self._around = around
@@ -48,16 +49,16 @@ class Collector:
                 stop.wait(min(keep_s, self._around.limits.patience_s))
 
     def step(self, seen: int, safe_point: int) -> int:
-        """Moves the safe point to ``safe_point``, a timestamp that is now old enough, and collects. ``seen``: the
-        published value before that timestamp was taken. Returns the number of versions removed. Raises
-        StoreFailed."""
+        """Moves the safe point to ``safe_point``, a timestamp that is now old enough, and removes old versions.
+        ``seen``: the safe point published before that timestamp was taken. Returns the number of versions removed.
+        Raises StoreFailed."""
         moved = move_safe_point(self._around, self._system, safe_point, seen)
         return remove(self._around, self._resolver, moved) if moved > seen else 0
 
 
 def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen: int | None = None) -> int:
-    """Publishes the safe point, limited by held snapshots; never moves it back. Returns its position; if another
-    client has moved it from ``seen``, does nothing and returns ``seen``. Raises StoreFailed."""
+    """Moves the published safe point to ``wanted``, but not past a held snapshot, and never back. Returns its
+    position; if another client has moved it from ``seen``, does nothing and returns ``seen``. Raises StoreFailed."""
     mine = 0
 
     def moved(state: State) -> State:
@@ -78,7 +79,7 @@ def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen:
 
 
 def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
-    """Waits a grace period, then removes the versions that no one can read after a published safe point. Returns
+    """Waits a grace period, then removes the versions that no reader can need after a published safe point. Returns
     their number. Raises StoreFailed."""
     around.sleep(around.limits.grace_s)
     removed = 0
@@ -94,7 +95,7 @@ def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
 
 
 def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
-    """Yields cells with locks of transactions that began before ``before``, and the locks."""
+    """Returns the cells locked by transactions that began before ``before``, and their locks."""
     found, begin = [], ""
     while True:
         page = store.scan(table, begin, None, None, 0, ROWS)
@@ -110,7 +111,8 @@ def locks(store: Store, table: str, before: int) -> list[tuple[Cell, bytes]]:
 
 
 def _resolve(around: Surroundings, resolver: Resolver, table: str, safe_point: int) -> None:
-    """Resolves all locks of transactions that began before the safe point; those still committing are aborted."""
+    """Resolves all locks of transactions that began before the safe point; transactions that are still committing are
+    aborted."""
     patience = Patience(around)
     while found := locks(around.store, table, safe_point):
         for cell, meta in found:

@@ -1,4 +1,4 @@
-"""Opens tables as configured by ``[tables]`` of a deployment file."""
+"""Opens tables as configured in ``[tables]`` of a deployment file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def open_configured(path: Path) -> Tables:
 
 
 def open_tables(settings: Settings, base: Path) -> Tables:
-    """``base``: directory for relative paths in the settings. Raises UsageError, StoreFailed."""
+    """Opens the tables of a deployment. ``base``: directory for relative paths in the settings. Raises UsageError,
+    StoreFailed."""
     tables = settings.tables
     if tables is None:
         raise UsageError("tables: is not in the configuration; add [tables], with file or thrift")

@@ -1,5 +1,5 @@
-"""Loads a stream of records into tables, exactly once: its cursor is written in the transaction that writes the
-results."""
+"""Loads a stream of records into tables, exactly once: the transaction that writes the results also writes the
+cursor."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ AT_ONCE = 100  # records in a transaction
 
 
 class LoadedElsewhere(TablesError):
-    """Another program loads under the same name."""
+    """Another program is loading under the same name."""
 
 
 class Source(Protocol):
-    """Like ``photon.library.Output``: returns the records after a cursor, in batches with the cursor after each."""
+    """A source of records in batches, such as ``photon.library.Output``."""
 
     def batches(
         self, *, cursor: bytes | None = None, follow: bool = False, lines: int | None = None
     ) -> Iterable[Any]:
-        """Yields objects with ``records()`` and ``cursor`` (text as bytes)."""
+        """Yields the batches after ``cursor``: objects with ``records()`` and the cursor after them, ``cursor`` (text
+        as bytes)."""
         ...
 
 
 @contextmanager
 def alone(around: Surroundings, name: str) -> Iterator[None]:
-    """Keeps other programs from loading under ``name`` meanwhile: they fail at their start, and this one continues.
-    Raises LoadedElsewhere, StoreFailed."""
+    """Keeps other programs from loading under ``name`` during the block: they fail at their start. Raises
+    LoadedElsewhere, StoreFailed."""
     if not _locked(around, name):
         host, _, process = (around.locks.holder(CURSORS, name) or around.liveness.token).partition("/")
         who = f"process {process.partition('/')[0]} on {host}"
-        raise LoadedElsewhere(f"{name}: {who} already loads under this name; stop it, or use another name")
+        raise LoadedElsewhere(f"{name}: {who} is already loading under this name; stop it, or use another name")
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(around, name, ended), name="loading", daemon=True)
     renewing.start()
@@ -74,8 +75,9 @@ def load(
     at_once: int = AT_ONCE,
     follow: bool = False,
 ) -> int:
-    """Runs ``work(transaction, record)`` for each record after the cursor ``name``, ``at_once`` in a transaction by
-    ``run`` (``Tables.run``); returns their number. A killed program continues after its last commit.
+    """Runs ``work(transaction, record)`` for each record after the cursor ``name``, with ``at_once`` records per
+    transaction. ``run``: ``Tables.run``. Returns the number of records. A killed program continues after its last
+    commit.
 
     Raises LoadedElsewhere, OutcomeUnknown (start again, as the cursor tells which records are done), and errors from
     ``work`` and the source.
@@ -97,7 +99,7 @@ def _step(
 ) -> None:
     row = transaction.table(CURSORS).row(name)
     if row.get("cursor") != before:
-        raise LoadedElsewhere(f"{name}: another program loads under this name; stop it, or use another name")
+        raise LoadedElsewhere(f"{name}: another program is loading under this name; stop it, or use another name")
     for record in records:
         work(transaction, record)
     row.set("cursor", after)

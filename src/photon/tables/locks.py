@@ -1,5 +1,5 @@
-"""Advisory locks, so that threads and processes of observers do not work on the same row, and programs do not load
-under the same name. Correctness does not depend on them, so they need no lease and no durable state."""
+"""Advisory locks, which keep threads and processes of observers from working on the same row, and programs from
+loading under the same name. Correctness does not depend on them, so they need no lease and no durable state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from photon.tables.store import Store
 
 
 class RowLocks:
-    """Excludes other threads of this process by a set in memory, and other processes by a note in each row, WALL_MS
-    TOKEN of the client working on it: three round trips for any number of rows. A note is valid while its client may
-    be alive, and for at most ``age_s`` by wall clock. It is written without a check, so two clients at the same
-    moment may both take the row, and one of them then has a conflict."""
+    """Locks rows. A set in memory excludes other threads of this process; a note in each row, WALL_MS TOKEN of the
+    client working on it, excludes other processes. Any number of rows takes three round trips. A note is valid while
+    its client may be alive, and for at most ``age_s`` by the wall clock. It is written without a check, so two
+    clients may take a row at the same moment; one of them then gets a conflict."""
 
     def __init__(self, store: Store, liveness: Liveness, clock: Clock, age_s: float) -> None:
         self._held: set[tuple[str, str]] = set()
@@ -46,12 +46,12 @@ class RowLocks:
         return free
 
     def renew(self, table: str, rows: Sequence[str]) -> None:
-        """Notes that rows are still locked. Raises StoreFailed."""
+        """Writes the notes of locked rows again, with the current time. Raises StoreFailed."""
         claim = f"{self._clock.now_ns() // 1_000_000} {self._liveness.token}"
         self._store.claim(table, rows, claim.encode())
 
     def holder(self, table: str, row: str) -> str:
-        """Returns the token of the client that locked a row last; empty if nobody did. Raises StoreFailed."""
+        """Returns the token of the client whose note is in a row; empty if there is none. Raises StoreFailed."""
         return (self._store.claims(table, [row])[0] or b"").decode(errors="replace").partition(" ")[2]
 
     def release(self, table: str, rows: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ class RowLocks:
             self._held.difference_update((table, row) for row in rows)
 
     def _holds(self, claim: bytes | None) -> bool:
-        """True for a valid claim of another client; an unreadable one is ignored."""
+        """True if the claim is another client's and still valid; an unreadable claim is ignored."""
         wall_ms, _, token = (claim or b"").decode(errors="replace").partition(" ")
         if not wall_ms.isdigit() or token == self._liveness.token or self._liveness.dead(token):
             return False

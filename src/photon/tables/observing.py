@@ -1,4 +1,5 @@
-"""Observers: functions that run after a column has changed, and the workers that run them (rules 2, 7, 8 and 10)."""
+"""Observers, which are functions that run after a column has changed, and workers that run them (rules 2, 7, 8,
+10)."""
 
 from __future__ import annotations
 
@@ -71,14 +72,16 @@ class Observer:
 def observer(
     tables: Tables, table: str, column: str, *, name: str | None = None, time_limit_s: float = 10.0
 ) -> Callable[[Work], Work]:
-    """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
-    column has changed, in a separate transaction, whose commit acknowledges all changes before its start. ``name``
+    """``@observer(tables, table="clicks", column="campaign")`` makes a function run with (transaction, row) after the
+    column has changed, in its own transaction, whose commit acknowledges all changes before its start. Several
+    changes may share one run; for each change at most one run commits. Effects outside the tables may happen several
+    times.
 
-    (default: the function's): if renamed, it runs again for pending notifications. Several changes may share one run;
-    for each change at most one run commits. Effects outside the tables may happen several times.
+    ``name`` (default: the function's name): an observer with a new name runs again for pending notifications.
 
-    ``time_limit_s``: limit for the function's own code in one run, without the time in tables; 0 means no limit. A
-    run that raises or takes longer has no effect and is retried. A blocking call can only be ended once it returns.
+    ``time_limit_s``: limit on one run of the function's own code, not counting time spent in tables; 0 means no
+    limit. A run that raises or takes longer has no effect and is retried. A blocking call cannot be interrupted until
+    it returns.
     """
 
     def decorated(work: Work) -> Work:
@@ -93,7 +96,7 @@ def observer(
 
 
 class ObserverFailed(TablesError):
-    """An observer's code raises or hangs; its pending changes are not lost. ``cells``: a line for each cell."""
+    """An observer's code raised or hung; its pending changes are not lost. ``cells``: one line for each cell."""
 
     exit_code = 3
 
@@ -104,8 +107,8 @@ class ObserverFailed(TablesError):
 
 
 class _Guarded(Transaction):
-    """The transaction of one run: time spent in the store is not charged to the observer, and calls of the store are
-    never interrupted."""
+    """The transaction of one run. Time spent in the store does not count toward the observer's limit, and calls of
+    the store are never interrupted."""
 
     guard: Watched | None = None
 
@@ -146,7 +149,7 @@ class Worker:
     """Runs the observers of a program, in any number of threads and processes."""
 
     def __init__(self, tables: Tables, *, locks: RowLocks | None = None) -> None:
-        """``locks`` defaults to those of ``tables``."""
+        """``locks``: by default, the locks of ``tables``."""
         self._tables = tables
         self._around = tables.around
         self._locks = locks or tables.around.locks
@@ -164,8 +167,8 @@ class Worker:
         self._log = structlog.get_logger("photon.tables")
 
     def publish(self) -> None:
-        """Makes every writer notify these observers from now on. New ones are notified of all existing rows. Takes a
-        grace period. Raises StoreFailed."""
+        """Makes every writer notify these observers. Also notifies new observers of all existing rows. Takes a grace
+        period. Raises StoreFailed."""
         observers = self._tables.observers
 
         def published(state: State) -> State:
@@ -193,8 +196,8 @@ class Worker:
             begin = page[-1][0] + "\0"
 
     def run(self, stop: threading.Event, *, threads: int = 4) -> None:
-        """Runs until ``stop`` is set, which an unexpected error of a thread also does. Raises that error, and
-        StoreFailed only from ``publish``."""
+        """Runs until ``stop`` is set, or a thread has an unexpected error, which is then raised. Raises StoreFailed
+        only from ``publish``."""
         self.publish()
         self._threads = threads
         unexpected: list[Exception] = []
@@ -215,7 +218,7 @@ class Worker:
             each.join(max(0.0, until - self._around.clock.monotonic()))
         if left := [each.name for each in workers if each.is_alive()]:
             self._log.warning(
-                "some observers did not return and are abandoned; their rows will run again", threads=left
+                "some observers did not return and were abandoned; they will run again for their rows", threads=left
             )
         if unexpected:
             raise unexpected[0]
@@ -234,7 +237,8 @@ class Worker:
                 self._rest()
 
     def _rest(self) -> None:
-        """Waits for work. One thread at a time polls, and wakes another if there is more work than it takes."""
+        """Waits for work. One thread at a time polls, and wakes another if there is more work than it takes
+        itself."""
         with self._news:
             self._resting += 1
             waited_s = min(IDLE.delay(self._idle) * self._resting, REST_S_MAX)
@@ -246,7 +250,7 @@ class Worker:
             self._news.notify()
 
     def drain(self) -> int:
-        """Runs until no work is left; returns the number of committed runs. A failing observer blocks only its
+        """Runs until no work is left. Returns the number of committed runs. A failing observer blocks only its own
         cell. Raises ObserverFailed at the end, StoreFailed, and Conflict after a minute of conflicts."""
         runs = 0
         failures: dict[tuple[str, str, str], str] = {}
@@ -287,8 +291,8 @@ class Worker:
                 raise met
 
     def step(self) -> int:
-        """Takes some free rows from a random place on, and runs their observers. Returns the number of notifications
-        handled."""
+        """Takes some free rows, beginning at a random place, and runs their observers. Returns the number of
+        notifications handled."""
         if not self._names:
             return 0
         first, begin = self._place()
@@ -307,7 +311,7 @@ class Worker:
         return 0
 
     def _tend_all(self, table: str, dirty: Sequence[Dirty]) -> int:
-        """Runs the observers of rows; those busy at another worker are retried at the end."""
+        """Runs the observers of rows. Observers that met a conflict are retried at the end."""
         done = 0
         seen_to: list[Notification] = []
         for again in (True, False):
@@ -347,7 +351,7 @@ class Worker:
 
     def _tend(self, table: str, row: str, column: str) -> tuple[int, bool, bool]:
         """Runs the observers of a cell that have not acknowledged its last change. Returns the number of commits,
-        True if earlier notifications may be forgotten, and False if this program must run there again."""
+        True if earlier notifications may be forgotten, and False if this program has more to do there."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
         failed: ObserverFailed | None = None
@@ -369,7 +373,7 @@ class Worker:
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
         """Runs an observer.
 
-        Returns True if it ran, and True if all earlier notifications are decided and acknowledged.
+        Returns True if it ran, and True if this observer needs no earlier notification any more.
         """
         tables = self._tables
         raw = _Guarded(self._around, tables.resolver, tables.system)
@@ -411,7 +415,7 @@ class Worker:
         return ObserverFailed([f"the observer {observer.name} of {cell} {what}"])
 
     def _acknowledged(self, table: str, row: str, column: str, names: Iterable[str]) -> bool:
-        """True if observers of other programs have seen the last change."""
+        """True if these observers, of other programs, have seen the last change."""
         raw = Transaction(self._around, self._tables.resolver, self._tables.system)
         columns = [f"{column}@{name}" for name in names]
         raw.prefetch([(table, row, (column, *columns))])
@@ -440,5 +444,5 @@ def _cells(page: Iterable[Notification]) -> list[Dirty]:
 
 
 def _decided(held: Held, reader: Transaction) -> bool:
-    """True if no notification from before the reader's start is undecided or newer than it."""
+    """True if no write is pending on the column, and its newest one was committed before the reader's start."""
     return not is_lock(held.meta) and read_meta(held.meta)[0] < reader.start

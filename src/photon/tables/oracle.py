@@ -1,8 +1,9 @@
-"""Timestamps: the replicated state of a Raft group, the leader's logic, and a client with one pending request.
+"""The timestamp oracle: the replicated state of a Raft group, the leader's logic, and a client with one pending
+request.
 
-A range of timestamps is allocated by a committed entry. The leader answers from its range in memory, a batch of
-requests at a time, and only after confirming that no other leader has allocated since the batch arrived, so that a
-deposed leader hands out nothing.
+A committed entry allocates a range of timestamps. The leader answers batches of requests from its range in memory,
+but only after confirming that no other leader has allocated since the batch arrived. So a deposed leader hands out
+nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WAITING_MAX = 100_000  # waiting requests at a leader; more are refused
 
 
 class Range(NamedTuple):
-    """Timestamps from ``first`` on, before ``end``."""
+    """Timestamps in [``first``, ``end``)."""
 
     first: int
     end: int
@@ -30,7 +31,7 @@ class Range(NamedTuple):
 
 # -- replicated ------------------------------------------------------------------------------------------------------
 def allocate(timestamps: int) -> bytes:
-    """The command that allocates a range."""
+    """Returns the command that allocates a range."""
     return b"A1 %d" % timestamps
 
 
@@ -41,7 +42,7 @@ class OracleMachine:
         self.end = 1
 
     def apply(self, index: int, command: bytes) -> Range | None:
-        """The range of an ``allocate``; ``None`` for any other command."""
+        """Applies a command. Returns the range of an ``allocate``; ``None`` for any other command."""
         kind, _, number = command.partition(b" ")
         if kind != b"A1" or not number.isdigit():
             return None
@@ -61,15 +62,15 @@ class OracleMachine:
 # -- the leader ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Propose ``allocate(timestamps)``; then call ``allocated`` with its result, or ``failed``."""
+    """Tells the host to propose ``allocate(timestamps)``, then call ``allocated`` with its result, or ``failed``."""
 
     timestamps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Confirm that this replica leads, in a round that begins now, and has applied everything committed by then; then
-    call ``confirmed`` with the machine's ``end``, or ``failed``."""
+    """Tells the host to confirm, in a round that begins now, that this replica leads and has applied everything
+    committed before; then to call ``confirmed`` with the machine's ``end``, or ``failed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nothing was handed out: retry, perhaps elsewhere."""
+    """Tells the host to refuse a request: nothing was handed out, and the client may retry, perhaps elsewhere."""
 
     ticket: int
 
@@ -89,7 +90,7 @@ Action = Allocate | Confirm | Answer | Refuse
 
 
 class OracleLeader:
-    """The logic of a replica that believes it is the leader; pure. Tickets come from the host, each used once."""
+    """The logic of a replica that believes it is the leader. Pure. The host chooses tickets, and uses each once."""
 
     def __init__(self, *, range_size: int = RANGE) -> None:
         self._range_size = range_size
@@ -107,8 +108,8 @@ class OracleLeader:
         return self._begin()
 
     def confirmed(self, end: int) -> list[Action]:
-        """Notes that this replica led after the batch had arrived, and that ``end`` was then the end of the
-        allocation."""
+        """Notes that this replica led after the batch arrived, and that ``end`` was then the end of the allocated
+        timestamps."""
         self._busy = False
         if end != self._end:  # another leader has allocated since, and may have handed out higher ones
             self._next = self._end = 0
@@ -123,7 +124,7 @@ class OracleLeader:
         return self._serve()
 
     def failed(self) -> list[Action]:
-        """Refuses all requests, as this replica does not lead, or does not know whether it does."""
+        """Refuses all requests, because this replica does not lead, or does not know if it does."""
         self._busy = False
         self._next = self._end = 0
         refused: list[Action] = [Refuse(ticket) for ticket, _ in (*self._batch, *self._waiting)]
@@ -169,9 +170,10 @@ class _Ticket:
 
 
 class BatchedOracle:
-    """An ``Oracle`` over ``ask(n)``, which returns the first of n consecutive timestamps, or raises StoreFailed.
+    """An ``Oracle`` that gets timestamps from ``ask(n)``, which returns the first of n consecutive ones, or raises
+    StoreFailed.
 
-    At most one request is pending; callers that arrive meanwhile share the next request.
+    At most one request is pending; callers that arrive in the meantime share the next one.
     """
 
     round_trips = 0
@@ -200,7 +202,8 @@ class BatchedOracle:
         return self._lead()
 
     def _lead(self) -> int:
-        """Makes the request for this caller and all waiting ones; then one of the later callers takes over."""
+        """Makes one request for this caller and all waiting ones, then lets a caller that came later make the next
+        one."""
         with self._lock:
             batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
         try:
@@ -225,7 +228,7 @@ class BatchedOracle:
 
 
 class MemoryOracle:
-    """An ``Oracle`` for one process, and only for its lifetime."""
+    """An ``Oracle`` in memory, for a single process."""
 
     round_trips = 0
 

@@ -1,5 +1,5 @@
-"""Runs the observers of a program's file in this process, and maintains its stores: collects old versions, and
-watches their state."""
+"""Runs the observers in a program's file in this process, and maintains its stores: removes old versions, and watches
+their state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ COUNTED = {
 
 
 def tables_of(file: Path) -> list[Tables]:
-    """Runs the file; returns the ``Tables`` objects that it defines. Raises UsageError, one line with the place, if
-    it fails."""
+    """Runs the file, and returns the ``Tables`` objects that it defines. If that fails, raises UsageError, with the
+    place in one line."""
     found: list[Tables] = []
     for each in vars(load_python(file, "observers")).values():
         if isinstance(each, Tables) and each not in found:
@@ -43,7 +43,7 @@ class Program:
         self.tables: Sequence[Tables] = [each for each in tables_of(file) if each.observers]
         if not self.tables:
             raise UsageError(
-                f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)"
+                f"{file}: has no observers; decorate functions with @observer(tables, table=..., column=...)"
             )
         self._watches = [Watch(each.around, each.system) for each in self.tables]
 
@@ -56,8 +56,8 @@ class Program:
         return sum((tables.counts for tables in self.tables), start=Counter())
 
     def drain(self) -> None:
-        """Runs until no work is left. Raises like ``Worker.publish`` and ``Worker.drain``; ObserverFailed at the end,
-        for all tables."""
+        """Runs until no work is left. Raises like ``Worker.publish`` and ``Worker.drain``, but ObserverFailed only at
+        the end, for all tables."""
         failed: list[str] = []
         for tables in self.tables:
             worker = Worker(tables)
@@ -70,7 +70,7 @@ class Program:
             raise ObserverFailed(failed)
 
     def run(self, stop: threading.Event, *, threads: int) -> None:
-        """Runs until ``stop`` is set, which also happens on a failure. Raises StoreFailed if the observers cannot be
+        """Runs until ``stop`` is set; a failure also sets it. Raises StoreFailed if the observers cannot be
         published."""
         failed: list[Exception] = []
 

@@ -1,4 +1,5 @@
-"""Resolves another client's lock: its transaction's outcome is decided at the primary (rules 1, 3 and 5)."""
+"""Resolves another client's lock by the outcome of its transaction, which is decided at the primary (rules 1, 3,
+5)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ SEEN_MAX = 10_000  # remembered blocking locks
 
 
 class Resolver:
-    """The resolver of one client; safe for many threads."""
+    """The resolver of one client. Thread-safe."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -20,8 +21,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def settle(self, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
-        """``meta`` is a lock on ``cell``. True means that it is gone or has changed: read again. False means that its
-        holder seems to be alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
+        """Resolves ``meta``, a lock on ``cell``. Returns True if the lock is gone or has changed: read again. Returns
+        False if its holder seems to be alive: wait. ``force``: rolls back such a holder, too. Raises StoreFailed."""
         lock = read_meta(meta)
         assert isinstance(lock, Lock)
         primary = lock.primary
@@ -57,7 +58,7 @@ class Resolver:
         return now - first > age_s
 
     def commit_of(self, primary: Cell, start: int) -> int:
-        """The commit timestamp of the transaction that began at ``start``; 0 if it is not committed (yet)."""
+        """Returns the commit timestamp of the transaction that began at ``start``; 0 if it is not committed (yet)."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         return self._commit_of(primary, state.before if isinstance(state, Lock) else state, start)
@@ -73,7 +74,7 @@ class Resolver:
         return 0
 
     def _fence(self, primary: Cell, meta: bytes | None, before: Commit) -> bool:
-        """Prevents a late prewrite of the primary from succeeding."""
+        """Changes the primary's meta, so that a late prewrite of the primary fails. Returns True if it did."""
         return self._around.store.mutate([Mutation(primary, meta, rolled_back(before))])[0] is True
 
     def _roll_back(self, cell: Cell, meta: bytes | None, lock: Lock) -> bool:

@@ -1,5 +1,5 @@
-"""The state of a store of tables: pending work of observers, and the age of the safe point. ``photon doctor`` and the
-metrics of observers use it."""
+"""Reads the state of a store of tables for ``photon doctor`` and the observers' metrics: pending work of observers,
+and the age of the safe point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a store. If ``problem`` is set, it did not answer, and the rest is unknown."""
+    """The state of a store. If ``problem`` is set, the store did not answer, and the rest is unknown."""
 
     problem: str = ""
     dirty: int = 0  # cells that wait for observers, at most DIRTY_MAX of each table
@@ -29,7 +29,7 @@ class Standing:
 
 
 def look(around: Surroundings, system: SystemView) -> Standing:
-    """Reads the state, at a cost that depends on the number of notifications. Never raises StoreFailed."""
+    """Reads the state. The cost depends on the number of notifications. Never raises StoreFailed."""
     try:
         state = system.look()
         return _dirty(around, state)
@@ -60,8 +60,8 @@ def left_behind(around: Surroundings, lock: Lock) -> bool:
 
 
 def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
-    """Cells with abandoned locks, and the number of cells examined: at most ``cells_max`` of each table. Raises
-    StoreFailed."""
+    """Returns cells with abandoned locks, and the number of cells examined, about ``cells_max`` of each table at
+    most. Raises StoreFailed."""
     found, looked = [], 0
     for table in around.store.tables():
         begin, seen = "", 0
@@ -78,7 +78,7 @@ def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
 
 
 class Watch:
-    """Reads the state regularly, in a separate thread."""
+    """Reads the state periodically; ``run`` is for a separate thread."""
 
     def __init__(self, around: Surroundings, system: SystemView) -> None:
         self._around = around
@@ -99,9 +99,9 @@ class Watch:
             stop.wait(LOOK_S)
 
     def oldest_dirty_s(self) -> float:
-        """Seconds for which the oldest notification has been the same; 0 if there is none."""
+        """Returns for how many seconds the oldest notification has been the same; 0 if there is none."""
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """Seconds since the safe point was last moved; if it was never moved, since this watch began."""
+        """Returns the seconds since the safe point was last moved; if it never was, since this watch began."""
         return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

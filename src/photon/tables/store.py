@@ -1,6 +1,6 @@
 """The cells of tables in a store of rows.
 
-A row's key is the table's name, a zero byte, and the row's. Three families:
+A row's key is the table's name, a zero byte, and the row's name. There are three families:
 
     m:COLUMN             the meta, always at version 1, so that a read as of any moment has it
     w:COLUMN             versions, at their commit timestamps
@@ -44,24 +44,24 @@ T = TypeVar("T")
 
 class Store:
     """The cells of tables. The store knows nothing of transactions: metas and versions are opaque bytes (``cell.py``
-    has their encoding). Safe for many threads and processes. All methods raise StoreFailed if the rows do not answer,
-    except ``mutate`` and ``decide``."""
+    has their encoding). Safe for use by many threads and processes. All methods except ``mutate`` and ``decide``
+    raise StoreFailed if the rows do not answer."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     @property
     def round_trips(self) -> int:
-        """Round trips to servers so far."""
+        """The number of round trips to servers so far."""
         return self._rows.round_trips
 
     def create(self) -> bool:
-        """Creates HBase's table; False if it already exists, or if the file existed when it was opened."""
+        """Creates the table in HBase. Returns False if it, or the SQLite file, already existed."""
         return self._asked(self._rows.create)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """Returns an answer for each read: a row as of one moment, though different reads may be as of different
-        moments. Takes one round trip if possible."""
+        """Returns an answer for each read. Each answer is a row as of one moment; the moments of different answers
+        may differ. Takes one round trip if possible."""
         wanted = [
             api.Read(f"{table}\0{row}".encode(), _columns(columns and tuple(columns), upto == 0), upto or _META_AT)
             for table, row, columns, upto in reads
@@ -71,11 +71,11 @@ class Store:
     def mutate(
         self, mutations: Sequence[Mutation], *, first_decides: bool = False, wait: bool = True
     ) -> list[bool | None]:
-        """Returns an answer for each mutation: done, refused (never done), or ``None``, meaning that it may be done
-        now, later, or never. They run concurrently, in any order, separately.
+        """Runs mutations separately, concurrently, in any order. Returns an answer for each: True for done, False for
+        refused (it will never be done), ``None`` if it may be done now, later, or never.
 
-        ``first_decides``: the first is completed before any other begins, and the others begin only if it was done;
-        otherwise they are answered as refused. Without ``wait``: see ``decide``."""
+        ``first_decides``: the first mutation is completed before any other begins; unless it was done, the others are
+        not begun, and are answered as refused. Without ``wait``: see ``decide``."""
         if not mutations:
             return []
         changes = [_change(each) for each in mutations]
@@ -83,8 +83,8 @@ class Store:
         return [None if isinstance(each, RowsFailed) else each for each in answers]
 
     def decide(self, mutations: Sequence[Mutation]) -> bool | None:
-        """Returns the answer to the first, as in ``mutate`` with ``first_decides``. Does not wait for the others,
-        which are done before the call returns, or later, or never."""
+        """Like ``mutate`` with ``first_decides``, but returns only the answer to the first mutation, without waiting
+        for the others: they may be done before the call returns, later, or never."""
         return self.mutate(mutations, first_decides=True, wait=False)[0]
 
     def flush(self) -> None:
@@ -94,9 +94,9 @@ class Store:
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
     ) -> list[tuple[str, RowRead]]:
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that have a
-        value in ``columns`` (``None`` means any). Fewer than ``limit`` means that there are no more. Each row is as
-        in ``read``."""
+        """Returns up to ``limit`` rows in [``begin``, ``end``), in order, that have a value in one of ``columns``
+        (``None`` means any). ``end``: ``None`` means the table's end. If there are fewer than ``limit``, there are no
+        more. Each row is as in ``read``."""
         stop = _end(table) if end is None else _key(table, end)
         found = self._scan(
             _key(table, begin), stop, _columns(columns and tuple(columns)), limit, upto=max(upto, _META_AT)
@@ -104,14 +104,14 @@ class Store:
         return [(_row(key), _held(cells)) for key, cells in found]
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell newer than ``after``, with their timestamps, in any order."""
+        """Returns all versions of a cell newer than ``after``, with their timestamps, in any order."""
         read = api.Read(_key(cell.table, cell.row), [_VERSIONS + cell.column.encode()], every=True)
         [found] = self._asked(lambda: self._rows.read([read]))
         return [(each.version, each.value) for each in found if each.version > after]
 
     def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
-        """Up to ``limit`` notifications of rows from ``begin`` on, ordered by row, column, start. The cost depends on
-        the number of notifications, not of cells."""
+        """Returns up to ``limit`` notifications of the rows from ``begin``, ordered by row, column, start. The cost
+        depends on the number of notifications, not on the number of cells."""
         found: list[Notification] = []
         first = _key(table, begin)
         while len(found) < limit:
@@ -126,7 +126,7 @@ class Store:
         return found[:limit]
 
     def notify(self, notifications: Sequence[Notification]) -> None:
-        """Writes notifications, regardless of the cells' content."""
+        """Writes notifications, whatever the cells contain."""
         puts = [
             Put(_key(table, row), [api.Cell(_notified(column, start), NOW, b"")])
             for table, row, column, start in notifications
@@ -134,13 +134,14 @@ class Store:
         self._asked(lambda: self._rows.put(puts))
 
     def forget(self, notifications: Sequence[Notification]) -> None:
-        """Removes exactly these notifications. Later ones with another start timestamp stay, even a lower one."""
+        """Removes exactly these notifications. Notifications with another start timestamp stay, even if it is
+        lower."""
         gone = [Delete(_key(table, row), _notified(column, start)) for table, row, column, start in notifications]
         self._asked(lambda: self._rows.delete(gone))
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """Removes, in up to ``limit`` rows from ``begin`` on, the versions of each column that are older than its
-        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
+        """Removes old versions in up to ``limit`` rows from ``begin``: in each column, those older than its newest
+        version at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
         done)."""
         found = self._scan(_key(table, begin), _end(table), (_VERSIONS,), limit + 1, upto=safe_point, every=True)
         removed, gone = 0, []
@@ -155,7 +156,7 @@ class Store:
         return removed, _row(found[limit][0]) if len(found) > limit else None
 
     def tables(self) -> list[str]:
-        """Names of the non-empty tables, without the system's."""
+        """Returns the names of all non-empty tables except the system's."""
         found, begin = [], b""
         while rows := self._scan(begin, None, (_META,), 1):
             table = rows[0][0].partition(b"\0")[0]
@@ -195,7 +196,8 @@ class Store:
 
 class AtomicStore(Store):
     """A store that commits a transaction in one step, and is its own oracle (rule 11). A client takes a range of
-    timestamps at a time, and hands one out only after a read shows that no other client has taken a range since."""
+    timestamps at a time, and hands one out only after a read has shown that no other client has taken a range
+    since."""
 
     def __init__(self, rows: AtomicRows, range_size: int = RANGE) -> None:
         super().__init__(rows)
@@ -217,15 +219,16 @@ class AtomicStore(Store):
             return self._next - 1
 
     def commit(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> bool | None:
-        """Does all mutations that ``mutations`` makes, or none, in one step; answers as ``mutate`` does for one.
-        ``mutations`` is given the commit timestamp and the meta of ``STATE``, both as of this step, and may raise."""
+        """Does all mutations that ``mutations`` returns, or none, in one step. Answers as ``mutate`` does for one
+        mutation. ``mutations`` gets the commit timestamp and the meta of ``STATE``, both as of this step, and may
+        raise."""
 
         with self._stepping:
             done = self._step(mutations)
         return None if isinstance(done, RowsFailed) else done
 
     def _step(self, mutations: Callable[[int, bytes | None], Sequence[Mutation]]) -> api.Answer:
-        """Like ``commit``, after taking a new range of timestamps if necessary."""
+        """Like ``commit``; takes a new range of timestamps if necessary."""
         taken = 0
 
         def made(cells: list[api.Cell]) -> list[Change]:
@@ -257,9 +260,8 @@ def in_memory() -> Store:
 
 
 def in_file(path: Path) -> AtomicStore:
-    """Opens a store in a SQLite file. kill -9 loses nothing; a power cut may lose the last transactions, each
-    completely and with everything after it (timestamps, cursors), so that a former state remains. Raises
-    StoreFailed."""
+    """Opens a store in a SQLite file. kill -9 loses nothing. A power cut may lose the last transactions: the file is
+    then as it was at an earlier moment, including timestamps and cursors. Raises StoreFailed."""
     try:
         return AtomicStore(SqliteRows(path, GROUPS, APPLICATION, survives_power=False, one_thread=False))
     except RowsFailed as error:
@@ -267,14 +269,15 @@ def in_file(path: Path) -> AtomicStore:
 
 
 def on_hbase(addresses: Sequence[str], table: str) -> Store:
-    """``addresses``: host:port of each Thrift 2 server. Opens nothing yet. Raises UsageError."""
+    """Returns a store in HBase, without connecting yet. ``addresses``: host:port of each Thrift 2 server. Raises
+    UsageError."""
     return Store(
         HBaseRows(addresses, "tables.thrift", table, GROUPS, threads=CONNECTIONS_MAX, call_s=CALL_SECONDS_MAX)
     )
 
 
 def _failed(error: RowsFailed) -> StoreFailed:
-    hint = ": create it with photon table init" if isinstance(error, TableMissing) else ""
+    hint = "; create it with photon table init" if isinstance(error, TableMissing) else ""
     return StoreFailed(f"{error}{hint}")
 
 
@@ -316,7 +319,7 @@ def _change(mutation: Mutation) -> Change:
 
 
 def _held(cells: Iterable[api.Cell]) -> dict[str, Held]:
-    """The columns of a row, by name."""
+    """Returns the columns of a row, by name."""
     metas: dict[str, bytes] = {}
     found: dict[str, Held] = {}
     for each in cells:

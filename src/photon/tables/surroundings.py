@@ -1,4 +1,5 @@
-"""The context that all transactions of a program share: store, oracle, clocks, randomness, and learned habits."""
+"""The context that all transactions of a program share: store, oracle, clocks, randomness, and learned read
+patterns."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ HABIT_COLUMNS_MAX = 16
 
 @dataclass
 class Limits:
-    """Times in seconds."""
+    """Time limits, in seconds."""
 
     lock_age_s: float = LOCK_AGE_S
     grace_s: float = GRACE_S
@@ -37,8 +38,9 @@ class Limits:
 
 
 class ProcessLiveness:
-    """A token names the machine, the process and its start, so that a dead process on the same machine is noticed at
-    once. Processes on other machines cannot be checked; there the age of a lock decides."""
+    """Tells if processes are alive. A token names the machine, the process and its start, so that a dead process on
+    the same machine is noticed at once. Processes on other machines cannot be checked; for them, the age of a lock
+    decides."""
 
     def __init__(self) -> None:
         self._host = socket.gethostname()[:60].replace(" ", "-") or "localhost"
@@ -51,8 +53,8 @@ class ProcessLiveness:
 
 
 def _started(process: int) -> str:
-    """Returns the start of a process of this machine, in ticks since the boot, and the boot's id; empty if there is
-    no such process."""
+    """Returns when a process of this machine started, in ticks since boot, and the boot's id; empty if there is no
+    such process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19] + "-" + boot
@@ -63,7 +65,7 @@ def _started(process: int) -> str:
 
 
 class Patience:
-    """Waits longer each time, up to ``patience_s`` in total; each wait is random, from half to the full value."""
+    """Waits longer each time, up to ``patience_s`` in total; each wait is randomly shortened, by half at most."""
 
     def __init__(self, around: Surroundings, patience_s: float | None = None) -> None:
         self._around = around
@@ -72,7 +74,7 @@ class Patience:
         self._until = around.clock.monotonic() + patience_s
 
     def wait(self) -> bool:
-        """Waits; False once patience is over."""
+        """Waits once. Returns False, without waiting, once ``patience_s`` is over."""
         around = self._around
         if around.clock.monotonic() >= self._until:
             return False
@@ -82,7 +84,7 @@ class Patience:
 
 @dataclass
 class Surroundings:
-    """The context of one client. ``counts``: operations, for metrics."""
+    """The context of one client. ``counts``: number of operations, for metrics."""
 
     store: Store
     oracle: Oracle
@@ -102,7 +104,7 @@ class Surroundings:
         self.locks = RowLocks(self.store, self.liveness, self.clock, self.limits.lock_age_s)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """Like the store's ``read``, retried while it fails. Finally raises StoreFailed."""
+        """Reads from the store, with retries. Raises StoreFailed once patience is over."""
         self.counts["reads"] += 1
         patience = None
         while True:
@@ -114,13 +116,13 @@ class Surroundings:
                     raise
 
     def read_cells(self, cells: Sequence[Cell]) -> list[Held]:
-        """The metas of cells, now."""
+        """Returns the current metas of cells."""
         found = self.read([Read(cell.table, cell.row, (cell.column,), 0) for cell in cells])
         nothing = Held(None)
         return [row.get(cell.column, nothing) for cell, row in zip(cells, found, strict=True)]
 
     def timestamp(self) -> int:
-        """Raises StoreFailed once patience is over."""
+        """Returns a new timestamp. Raises StoreFailed once patience is over."""
         patience = None
         while True:
             try:
@@ -134,7 +136,7 @@ class Surroundings:
         return self.clock.now_ns() // 1_000_000
 
     def learn(self, table: str, first: str, then: str) -> None:
-        """Notes that a transaction read ``then`` of a row after ``first``."""
+        """Notes that a transaction read column ``then`` of a row after ``first``."""
         known = self.habits.get((table, first), ())
         if then not in known and len(known) < HABIT_COLUMNS_MAX and len(self.habits) < HABITS_MAX:
             self.habits[table, first] = (*known, then)

@@ -1,6 +1,6 @@
-"""The tables' own data: the safe point and the observed columns, in one register of the system's table.
+"""The tables' own data: the safe point and the observed columns, kept in one register of the system's table.
 
-Published data is valid for all clients after a grace period, as clients reread a copy older than half of it.
+All clients use published data after a grace period, because they reread copies that are older than half of one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOLD_S_MAX = 7 * 86_400.0
 
 
 class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """The register's JSON."""
+    """The register's content, as JSON."""
 
     safe_point: int = 0  # no transaction that began earlier may read
     moved_ms: int = 0  # when it was last moved, by the mover's wall clock
@@ -41,7 +41,7 @@ def decode(meta: bytes | None) -> State:
 
 
 class _Seen(NamedTuple):
-    """One reading of the register, replaced as a whole because threads share it."""
+    """One reading of the register. It is only replaced as a whole, because threads share it."""
 
     at_s: float
     meta: bytes | None
@@ -74,8 +74,8 @@ class SystemView:
         return state
 
     def check(self, start: int) -> None:
-        """Verifies, after a read, that a transaction that began at ``start`` could still read all versions. Raises
-        TooOld."""
+        """Raises TooOld if a transaction that began at ``start`` may have missed versions. Call it after each
+        read."""
         self._fresh()
         if start < self._seen.state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
@@ -86,7 +86,7 @@ class SystemView:
         return self._all_observed()
 
     def observed_in(self, meta: bytes | None) -> set[tuple[str, str]]:
-        """Like ``observed``, but with the register's present content."""
+        """Like ``observed``, but takes the register's current content."""
         if meta != self._seen.meta:
             self._see(self._around.clock.monotonic(), meta)
         return self._all_observed()
@@ -96,15 +96,15 @@ class SystemView:
         return self._seen.observed | own if own else self._seen.observed
 
     def observers(self, table: str, column: str) -> list[str]:
-        """Names of the published observers of a column, at most half a grace period old."""
+        """Returns the names of a column's published observers, at most half a grace period old."""
         self._fresh()
         return self._seen.state.observed.get(f"{table}/{column}", [])
 
     def hold(self, start: int, seconds: float) -> None:
-        """Keeps the safe point from passing ``start`` for ``seconds``, or until ``let_go``. Raises TooOld if it has
-        passed, TablesError, StoreFailed."""
+        """Keeps the safe point from passing ``start`` for ``seconds``, or until ``let_go``. Raises TooOld if the safe
+        point has passed ``start``, TablesError, StoreFailed."""
         if not 0 < seconds <= HOLD_S_MAX:
-            raise TablesError(f"a snapshot is held for {seconds:g} s: more than 0, and at most {HOLD_S_MAX:,.0f}")
+            raise TablesError(f"a snapshot cannot be held for {seconds:g} s; the limit is {HOLD_S_MAX:,.0f}")
 
         def held(state: State) -> State:
             now_ms = self._around.wall_ms()
@@ -131,7 +131,7 @@ class SystemView:
             self.look()
 
     def change(self, change: Callable[[State], State]) -> State:
-        """Publishes ``change(state)``, which may be called several times."""
+        """Publishes ``change(state)``, and returns it. ``change`` may be called several times."""
         patience = Patience(self._around)
         while True:
             (held,) = self._around.read_cells([STATE])
@@ -144,7 +144,7 @@ class SystemView:
                 self.look()
                 return after
             if not patience.wait():
-                raise StoreFailed(f"{SYSTEM}: cannot be changed: others keep changing it, or it does not answer")
+                raise StoreFailed(f"{SYSTEM}: cannot be changed: others keep changing it, or the store is silent")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
     if name in names:
         return state
     if sum(map(len, state.observed.values())) >= OBSERVERS_MAX:
-        raise TablesError(f"{SYSTEM}: has {OBSERVERS_MAX} observers already")
+        raise TablesError(f"{SYSTEM}: already has {OBSERVERS_MAX} observers, the maximum")
     observed: dict[str, Any] = {**state.observed, key: sorted([*names, name])}
     return msgspec.structs.replace(state, observed=observed)
 

@@ -1,4 +1,4 @@
-"""The API for programs: ``Tables``, its transactions and snapshots, tables and rows.
+"""The API for programs: ``Tables``, with its transactions, snapshots, tables and rows.
 
 tables = Tables.open("clicks.db")
 with tables.transaction() as t:
@@ -51,7 +51,7 @@ def _has_no_json_number(value: Any) -> bool:
 
 
 class Row:
-    """A row in a transaction or snapshot. Values are those of JSON except null: str, int, float, bool, list, dict."""
+    """A row in a transaction or snapshot. Values are JSON values except null: str, int, float, bool, list, dict."""
 
     __slots__ = ("_table", "_transaction", "key")
 
@@ -64,7 +64,7 @@ class Row:
         return f"<row {self._table}/{self.key}>"
 
     def get(self, column: str) -> Any:
-        """The value, or ``None`` if there is none. Raises BadName, TooOld, StoreFailed."""
+        """Returns the value, or ``None`` if there is none. Raises BadName, TooOld, StoreFailed."""
         value = self._transaction.get(self._table, self.key, column if column in _good_names else name_of(column))
         return None if value is None else orjson.loads(value)
 
@@ -74,7 +74,7 @@ class Row:
         return tuple(map(self.get, columns))
 
     def values(self) -> dict[str, Any]:
-        """All columns that have a value."""
+        """Returns all columns that have a value."""
         for _, found in self._transaction.scan(self._table, self.key, self.key + "\0"):
             return _shown(found)
         return {}
@@ -107,19 +107,19 @@ class Table:
         self.name = name
 
     def row(self, key: str) -> Row:
-        """The row of this key, a text of 1 to 1,000 bytes in UTF-8, without NUL. Raises BadName."""
+        """Returns the row of a key, which has 1 to 1,000 bytes in UTF-8 and no NUL. Raises BadName."""
         if not key or len(key) > KEY_BYTES_MAX // 4 or "\0" in key or not key.isascii():
             key = _checked_key(key)
         return Row(self._transaction, self.name, key)
 
     def scan(self, begin: str = "", end: str | None = None, *, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """Rows that have a value in ``columns`` (``None`` means any), from ``begin`` on, before ``end`` (``None``
-        means the last)."""
+        """Yields the rows in [``begin``, ``end``) that have a value in one of ``columns`` (``None`` means any).
+        ``end``: ``None`` means the table's end."""
         for key, _ in self._transaction.scan(self.name, begin, end, columns):
             yield Row(self._transaction, self.name, key)
 
     def prefetch(self, keys: Iterable[str], *columns: str) -> None:
-        """Reads cells in one round trip, for ``get``."""
+        """Reads cells in one round trip, so that ``get`` finds them in memory."""
         self._transaction.prefetch([(self.name, self.row(key).key, columns) for key in keys])
 
 
@@ -141,7 +141,7 @@ class TransactionFace:
 
 
 class _Writing:
-    """``with tables.transaction() as t``."""
+    """The context manager of ``with tables.transaction() as t``."""
 
     __slots__ = ("_face",)
 
@@ -159,17 +159,16 @@ class _Writing:
 
 
 class Snapshot(TransactionFace):
-    """All tables at one moment. Values set in it are visible only in it, and never written."""
+    """All tables as of one moment. Values set in a snapshot are visible only in it, and never written."""
 
     __slots__ = ()
 
 
 class Tables:
-    """Tables in one store, with timestamps from one oracle. Safe for many threads; a transaction belongs to one
-    thread."""
+    """Tables in one store, with timestamps from one oracle. Thread-safe, but a transaction belongs to one thread."""
 
     def __init__(self, store: Store, oracle: Oracle, around: Surroundings | None = None) -> None:
-        """``around``: the context with clocks and limits, for the same store and oracle."""
+        """``around``: the context, with clocks and limits; it must have the same store and oracle."""
         self.around = around or Surroundings(store, oracle)
         self.observers: list[Any] = []  # registered by ``observer`` in this program
         self._own: set[tuple[str, str]] = set()
@@ -178,8 +177,9 @@ class Tables:
 
     @classmethod
     def open(cls, place: str | Path) -> Tables:
-        """Opens a path: a SQLite file, created if it does not exist. ``*.toml``: as configured in the deployment
-        file. ``:memory:``: lost when the process ends. Raises UsageError, ConfigError, StoreFailed."""
+        """Opens tables. ``place``: a SQLite file, created if missing; a deployment file ``*.toml`` that configures
+        tables; or ``:memory:``, for tables that are lost when the process ends. Raises UsageError, ConfigError,
+        StoreFailed."""
         if str(place) == ":memory:":
             return cls(in_memory(), MemoryOracle())
         if str(place).endswith(".toml"):
@@ -197,18 +197,19 @@ class Tables:
         return counts
 
     def transaction(self) -> _Writing:
-        """A transaction for ``with``: commits at the end of the block unless it raises. Raises Conflict,
-        OutcomeUnknown, TooOld, StoreFailed."""
+        """Returns a transaction for ``with``, which commits at the end of the block unless the block raises. Raises
+        Conflict, OutcomeUnknown, TooOld, StoreFailed."""
         return _Writing(self.begin())
 
     def begin(self) -> TransactionFace:
-        """A transaction without a block; its ``raw.commit()`` commits."""
+        """Returns a transaction to use without ``with``; ``raw.commit()`` commits it."""
         return TransactionFace(Transaction(self.around, self.resolver, self.system))
 
     @contextmanager
     def snapshot(self, *, hold_s: float = 0.0) -> Iterator[Snapshot]:
-        """All tables at this moment, read only. Old versions are kept for it like for others (``keep`` of
-        ``[tables]``, an hour), or for ``hold_s`` while it is open. Raises TooOld, TablesError, StoreFailed."""
+        """Yields all tables as of now, for reading. Old versions are kept for the usual time (``keep`` in
+        ``[tables]``, default an hour); with ``hold_s``, for that many seconds while the snapshot is open. Raises
+        TooOld, TablesError, StoreFailed."""
         raw = Transaction(self.around, self.resolver, self.system)
         if not hold_s:
             yield Snapshot(raw)
@@ -221,9 +222,9 @@ class Tables:
                 self.system.let_go(raw.start)
 
     def run(self, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """Runs ``work(transaction, *arguments)`` and commits; repeats it in a new transaction after a Conflict or
-        TooOld, with back-off. Raises Conflict after a minute of conflicts, OutcomeUnknown, StoreFailed, and errors
-        from ``work``."""
+        """Runs ``work(transaction, *arguments)`` and commits. After a Conflict or TooOld, repeats both in a new
+        transaction, with back-off. Raises Conflict after a minute of conflicts, OutcomeUnknown, StoreFailed, and
+        errors from ``work``."""
         patience = Patience(self.around, TRIES_S)
         while True:
             try:
@@ -235,25 +236,25 @@ class Tables:
 
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
         """Runs ``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once:
-        the cursor ``name`` is a cell of the same transaction. Returns the number of records. Raises LoadedElsewhere
-        if another program does so under this name, and as ``loading.load``, which has more options."""
+        the same transaction writes the cursor ``name``. Returns the number of records. Raises LoadedElsewhere if
+        another program is loading under this name, and the errors of ``loading.load``, which has more options."""
         with alone(self.around, name):
             return load(self.run, source, work, name=name, follow=follow)
 
     def collect(self, keep_s: float | None = None) -> int:
         """Removes versions that cannot be read by any transaction that begins now, began in the last ``keep_s``
-        seconds (``None``: ``keep`` of ``[tables]``, an hour), or is held; takes that long. Returns their number.
-        Older transactions and snapshots fail with TooOld. Running observers collect automatically."""
+        seconds (``None``: ``keep`` in ``[tables]``, default an hour), or is held. Takes that long. Returns their
+        number. Older transactions and snapshots fail with TooOld. Running observers collect automatically."""
         keep_s = self.around.limits.keep_s if keep_s is None else keep_s
         return collect(self.around, self.resolver, self.system, keep_s)
 
     def observe(self, table: str, column: str) -> None:
-        """Makes this program's writes notify observers of a column, even before a worker has published it."""
+        """Makes this program's writes notify observers of a column, even before a worker has published them."""
         self._own.add((table, column))
 
     def flush(self) -> None:
-        """Waits until commits are completely written: they are valid once their primaries are written, and the other
-        cells follow later. Other clients complete the commits of a client that died before that."""
+        """Waits until commits are completely written. A commit is valid once its primary is written; the other cells
+        follow later. If a client dies before that, other clients complete its commits."""
         self.around.store.flush()
 
     def close(self) -> None:
@@ -271,8 +272,8 @@ class Tables:
 def retrying(
     tables: Tables,
 ) -> Callable[[Callable[Concatenate[Any, Arguments], Result]], Callable[Arguments, Result]]:
-    """``@retrying(tables)`` turns a function of a transaction into one that runs it, and repeats it after a Conflict
-    (``Tables.run``). Effects outside the tables may happen several times. The function itself is available as
+    """``@retrying(tables)`` makes a function of a transaction run in one, and repeats it after a Conflict
+    (``Tables.run``). Effects outside the tables may happen several times. The original function is available as
     ``work``, for ``Tables.load``."""
 
     def decorated(work: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Arguments, Result]:
@@ -310,5 +311,5 @@ def _checked_key(key: str) -> str:
 
 
 def _shown(values: dict[str, bytes]) -> dict[str, Any]:
-    """Leaves out the columns of observers (``COLUMN@OBSERVER``)."""
+    """Decodes values, leaving out the columns of observers (``COLUMN@OBSERVER``)."""
     return {column: orjson.loads(value) for column, value in values.items() if "@" not in column}

@@ -1,6 +1,6 @@
-"""A transaction reads as of its start and writes at its end (rules 1 to 4). ``docs/tables.md`` has the rules.
+"""Transactions, which read as of their start and write at their end (rules 1 to 4). ``docs/tables.md`` has the rules.
 
-Only calls of the store or the oracle may be interrupted; nothing is shared between two of them.
+Only calls of the store or the oracle may be interrupted; two transactions share nothing in memory.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ ROWS_KEPT = 10_000
 
 
 class Transaction:
-    """Raw cells: values are bytes. Belongs to one thread. Programs use ``tables.py``."""
+    """A transaction on raw cells, whose values are bytes. It belongs to one thread. Programs use ``tables.py``."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView, *, start: int = 0) -> None:
-        """``start``: 0, or a timestamp given to this client."""
+        """``start``: a timestamp that this client got; 0 takes a new one."""
         self._around = around
         self._resolver = resolver
         self._system = system
@@ -62,7 +62,7 @@ class Transaction:
 
     # -- reading -----------------------------------------------------------------------------------------------------
     def get(self, table: str, row: str, column: str) -> bytes | None:
-        """Raises TooOld, StoreFailed."""
+        """Returns the value, as this transaction sees it. Raises TooOld, StoreFailed."""
         if self.writes:
             cell = Cell(table, row, column)
             if cell in self.writes:
@@ -70,7 +70,7 @@ class Transaction:
         return value_of(self.held(table, row, column).version)
 
     def held(self, table: str, row: str, column: str, *also: str) -> Held:
-        """The content of the column at the start. ``also``: columns of the row needed next."""
+        """Returns a column's content as of the start. ``also``: columns of the row that will be needed next."""
         key = table, row
         known = self._read.get(key)
         habits: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Transaction:
         return self._read[key][column]
 
     def prefetch(self, wanted: Iterable[tuple[str, str, Sequence[str]]]) -> None:
-        """Reads (table, row, columns) in one round trip, for ``get``."""
+        """Reads (table, row, columns) in one round trip, so that ``get`` finds them in memory."""
         reads = []
         for table, row, columns in wanted:
             known = self._read.get((table, row), {})
@@ -96,7 +96,7 @@ class Transaction:
             self._fetch(reads)
 
     def _fetch(self, reads: list[Read], optional: Sequence[str] = ()) -> None:
-        """Reads until no lock is in the way, except on ``optional`` columns."""
+        """Reads, and resolves locks that are in the way, except on ``optional`` columns."""
         patience = None
         while True:
             blocked: list[Read] = []
@@ -128,7 +128,7 @@ class Transaction:
         return locks
 
     def _settled(self, locks: Iterable[tuple[Cell, bytes]]) -> bool:
-        """Resolves locks. True if all are gone or have changed; False if some must be waited for."""
+        """Resolves locks. Returns True if all are gone or have changed; False if some must be waited for."""
         self._around.counts["locks_met"] += 1
         try:
             gone = [self._resolver.settle(cell, meta) for cell, meta in locks]
@@ -139,8 +139,8 @@ class Transaction:
     def scan(
         self, table: str, begin: str = "", end: str | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[tuple[str, dict[str, bytes]]]:
-        """Rows from ``begin`` on, before ``end``, with their values at the start and this transaction's writes from
-        before the scan began; rows without a value are left out. Raises TooOld, StoreFailed."""
+        """Yields the rows in [``begin``, ``end``) with their values as of the start, and this transaction's writes
+        from before the scan. Rows without a value are left out. Raises TooOld, StoreFailed."""
         own: dict[str, dict[str, bytes | None]] = {}
         for cell, value in self.writes.items():
             inside = cell.table == table and cell.row >= begin and (end is None or cell.row < end)
@@ -190,14 +190,14 @@ class Transaction:
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def write(self, table: str, row: str, column: str, value: bytes | None) -> None:
-        """``None`` deletes. Raises TablesError if there are too many cells."""
+        """Sets a value for the commit; ``None`` deletes. Raises TablesError if the transaction has too many cells."""
         self.writes[Cell(table, row, column)] = value
         if len(self.writes) > CELLS_MAX:
             raise TablesError(f"a transaction writes more than {CELLS_MAX} cells; split it")
 
     def commit(self) -> int:
-        """Returns the commit timestamp, 0 if there was nothing to write. Raises Conflict, OutcomeUnknown, TooOld,
-        StoreFailed; after all but OutcomeUnknown it had no effect, and never will."""
+        """Commits. Returns the commit timestamp; 0 if there was nothing to write. Raises Conflict, OutcomeUnknown,
+        TooOld, StoreFailed; after all but OutcomeUnknown, the transaction had no effect, and will have none."""
         if not self.writes:
             return 0
         cells = sorted(self.writes)  # sorted, so that of transactions on the same cells the first succeeds
@@ -218,7 +218,7 @@ class Transaction:
             self._system.check(self.start)
             now = self._system.observed()
             if now is not observed and any((cell[0], cell[2]) in now - observed for cell in cells):
-                raise Conflict("a written column is now observed")
+                raise Conflict("a column that it writes has a new observer")
             timestamp = self._around.timestamp()
         except Exception:
             self._give_up(cells[0])
@@ -273,7 +273,7 @@ class Transaction:
             self._lock_all(cells[at : at + AT_ONCE], metas, uncertain, observed, primary=cells[0])
 
     def _metas(self, cells: Iterable[Cell]) -> dict[Cell, bytes | None]:
-        """Returns the cells' metas, and reads those that this transaction has not read yet."""
+        """Returns the cells' metas. Reads the ones that this transaction has not read yet."""
         metas: dict[Cell, bytes | None] = {}
         blind = []
         for cell in cells:
@@ -298,7 +298,7 @@ class Transaction:
         *,
         primary: Cell,
     ) -> None:
-        """Locks cells. ``uncertain``: cells whose prewrite was sent with an unknown outcome."""
+        """Locks cells. ``uncertain``: cells whose prewrite was sent, but has an unknown outcome."""
         patience = Patience(self._around)
         token = self._around.liveness.token.encode()
         while cells:
@@ -327,8 +327,8 @@ class Transaction:
             cells = left
 
     def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:
-        """Returns cells that this transaction has not locked. For uncertain cells the expected meta stays the same,
-        as it is the fence (rule 4)."""
+        """Reads cells again. Returns the ones that this transaction has not locked. An uncertain cell keeps its
+        expected meta, which is the fence (rule 4)."""
         left = []
         for cell, held in zip(cells, self._around.read_cells(cells), strict=True):
             now = read_meta(held.meta)
@@ -358,7 +358,7 @@ class Transaction:
         raise Conflict(f"{'/'.join(cell)}: another client is writing it")
 
     def _prolong(self, primary: Cell) -> None:
-        """Prolongs the lock, as a sign that a long commit is still running."""
+        """Renews the primary's lock, to show that a long commit is still running."""
         meta, before = self._locked[primary]
         lock = read_meta(meta)
         wall_ms = self._around.wall_ms()
@@ -377,7 +377,7 @@ class Transaction:
         self._locked[primary] = longer, before
 
     def _commit(self, cells: list[Cell], timestamp: int) -> None:
-        """Returns after the primary's commit; the other cells follow, or are completed by clients that find them."""
+        """Commits the primary. The other cells follow, or are completed by clients that find them."""
         primary = cells[0]
         done = commit_meta(Commit(timestamp, self.start, 0))
         patience = None
@@ -398,8 +398,8 @@ class Transaction:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
 
     def _committed_at(self, primary: Cell) -> int:
-        """The commit timestamp; 0 if the lock still exists. Raises Conflict if it is not committed, OutcomeUnknown,
-        StoreFailed."""
+        """Returns the commit timestamp; 0 if the lock still exists. Raises Conflict if the transaction was rolled
+        back, OutcomeUnknown, StoreFailed."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         if isinstance(state, Lock) and state.start == self.start:
@@ -415,7 +415,7 @@ class Transaction:
         raise Conflict(f"{'/'.join(primary)}: was taken by another client while this one got no answer")
 
     def _give_up(self, primary: Cell) -> None:
-        """Frees the locked cells while the store answers; clients that find the rest free them."""
+        """Frees the locked cells. If the store does not answer, clients that find them free them."""
         if primary in self._locked:
             cells = [primary, *(cell for cell in self._locked if cell != primary)]
             back = [Mutation(cell, self._locked[cell][0], rolled_back(self._locked[cell][1])) for cell in cells]

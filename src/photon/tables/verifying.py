@@ -1,4 +1,4 @@
-"""Checks the invariants of all cells, one by one, for ``photon table verify``."""
+"""Checks the invariants of each cell for ``photon table verify``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Findings:
 
 
 def verify(around: Surroundings, tables: Iterable[str]) -> Findings:
-    """Checks all cells, each by itself, so that it may run during normal operation. Raises StoreFailed."""
+    """Checks each cell separately, so that it may run during normal operation. Raises StoreFailed."""
     found = Findings()
     for table in tables:
         _verify_table(around, table, found)

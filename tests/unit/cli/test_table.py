@@ -86,7 +86,7 @@ def test_observers_of_a_program_run_and_are_counted(database: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x = 1\n", "no observers; decorate functions"),
+        ("x = 1\n", "has no observers; decorate functions"),
         ("x = 1\n1 / 0\n", "program.py:2: ZeroDivisionError"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
         ("def\n", "SyntaxError"),

@@ -394,7 +394,7 @@ def test_input_is_held_back_while_productions_are_not_acknowledged() -> None:
     assert feed(engine, ["a"], 11)
     engine.commit()
     assert not feed(engine, ["a"])
-    assert "were not acknowledged yet" in engine.held
+    assert "are not acknowledged yet" in engine.held
     values(engine)
     assert feed(engine, ["a"])
     assert engine.held == ""
@@ -582,7 +582,7 @@ def test_messages_of_others_are_not_taken() -> None:
     assert not engine.receive(Message("x", engine.id, 1, (), parents=("before",)), 0)
     for wrong, why in (
         (lambda: decode_message(b"x"), "not a valid message"),
-        (lambda: decode_ack(b"x"), "not a valid acknowledgement"),
+        (lambda: decode_ack(b"x"), "not a valid acknowledgement message"),
         (lambda: feed(engine, [], source="other"), "no source 'other'"),
     ):
         with pytest.raises(ComputingError, match=why):

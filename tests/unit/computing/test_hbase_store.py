@@ -432,7 +432,7 @@ def test_servers_of_another_hbase_are_refused(
 def test_a_state_in_sqlite_stays_there(command: Callable[..., Result], tmp_path: Path) -> None:
     _feed(tmp_path, range(7))
     assert command("run", "a", "--once").exit_code == 0
-    assert "has a state in SQLite" in refused(command("init", "a", *INIT))
+    assert "already has a state in SQLite" in refused(command("init", "a", *INIT))
 
 
 @pytest.mark.parametrize("what", [("rescale",), ("rescale", "--processes", "4", "--dry-run"), ("reload",)])

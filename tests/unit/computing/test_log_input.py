@@ -94,7 +94,7 @@ def test_what_holds_the_watermark_back_is_named(logs: Logs) -> None:
     logs.read(injector)
     assert injector.mark().exact_ns == NEVER_NS
     assert injector.held_by(exact=True) == [
-        f"{logs.directory}: within_ns is not given, so more lines of any time may be written"
+        f"{logs.directory}: within_ns is not set, so lines of any time may still be written"
     ]
 
 
@@ -312,7 +312,7 @@ def test_the_watermark_of_a_topic_is_when_all_of_it_was_copied_less_the_promise(
         assert topics.read(injector) == [2]
         assert injector.mark().exact_ns > before.exact_ns + 3000 * SECOND_NS
         assert topics.told == [
-            "the log log: topic clicks at k:9092: no answer; its watermark waits until it can be read",
+            "the log log: topic clicks at k:9092: no answer; its watermark stops until it can be read",
             "the log log: the topic can be read again",
         ]
 

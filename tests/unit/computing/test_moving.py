@@ -130,8 +130,8 @@ def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Int
     store = in_file(tmp_path / "i0.db", even(1).all[0])
     three = [in_file(tmp_path / f"t{n}.db", each) for n, each in enumerate(even(3, "t").all)]
     for wrong, why in (
-        (lambda: split(store, 0, ("a", "b"), new_store), "does not split the interval i0"),
-        (lambda: Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")]), "do not fit together"),
+        (lambda: split(store, 0, ("a", "b"), new_store), "cannot split the interval i0"),
+        (lambda: Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")]), "overlap or leave a gap"),
         (lambda: Intervals([Interval(0, 5, "a")]), "end at"),
         (lambda: merge((three[0], three[2]), "c", new_store, topology()), "t0 and t2 are not neighbours"),
     ):

@@ -78,7 +78,7 @@ def test_lines_are_output_records(tmp_path: Path) -> None:
     found = decode(batch.data)
     assert (found.event_id, found.key, found.event_time_ns, found.torn) == ([b"i0:1"], [b"acme"], [10], [None])
     assert batch.records()[0]["foreign"] == {"raw": "/wA=", "text": "abc", "7": None}
-    with pytest.raises(UsageError, match="not usable in file names"):
+    with pytest.raises(UsageError, match="cannot be used in file names"):
         Publisher(DISK, tmp_path, "a/b")
 
 

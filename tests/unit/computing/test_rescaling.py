@@ -77,7 +77,7 @@ def test_the_next_step_to_so_many_is_an_even_one() -> None:
     assert [len(each) for each in names] == [4, 4, 2, 3, 1]
     for wrong, why in (
         (lambda: split_of(even(2), "i7", None, 2), "no interval i7: there are i0, i1"),
-        (lambda: split_of(even(2), "i0", HASHES - 1, 2), "does not split i0"),
+        (lambda: split_of(even(2), "i0", HASHES - 1, 2), "cannot split i0"),
         (lambda: merge_of(even(3), "i0", "i2", 3), "are not neighbours"),
     ):
         with pytest.raises(UsageError, match=why):

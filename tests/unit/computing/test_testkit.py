@@ -175,16 +175,16 @@ def does(*steps: str | int) -> Ran:
         ("unprintable", "Unprintable: which cannot be printed"),
         ("unstorable", "ValueError: \\udcffxxx"),
         ("much", "its production to 'out' has 2097157 bytes, more than 1048576"),
-        ("large", "bytes, more than 1048576"),
+        ("large", "bytes; the limit is 1048576"),
         ("recursive", "RecursionError"),
-        ("no dict", "its state is a list, not a dict"),
+        ("no dict", "its state must be a dict, not a list"),
         ("tuple", "its state has a tuple, which would be read back as another type"),
         ("set key", "its state has a frozenset, which"),
         ("date", "its state has a datetime, which"),
         ("unknown", "it has no output 'nowhere', only out"),
-        ("no time", "is not an int of nanoseconds: 1.5"),
-        ("no tag", "the tag of a timer is a int, not str"),
-        ("no moment", "the time of the timer 'a' is not an int of nanoseconds"),
+        ("no time", "must be an int of nanoseconds, not 1.5"),
+        ("no tag", "the tag of a timer must be a str, not int"),
+        ("no moment", "the time of the timer 'a' must be an int of nanoseconds"),
         ("surrogate", "UnicodeEncodeError"),
         ("timer", "ValueError: in a timer"),
         ("again", "10001 timers were called at once; it keeps setting timers in the past"),
@@ -354,9 +354,9 @@ def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added(monkeypatch
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"cache_bytes": 0}, "cache_bytes is 0, not an int of at least 1"),
-        ({"skew_ns": 1.5}, "skew_ns is 1.5, not an int of at least 0"),
-        ({"aside": None}, "aside is None"),
+        ({"cache_bytes": 0}, "cache_bytes must be an int of at least 1, not 0"),
+        ({"skew_ns": 1.5}, "skew_ns must be an int of at least 0, not 1.5"),
+        ({"aside": None}, "aside must be an int"),
     ],
 )
 def test_limits_are_checked(wrong: dict[str, Any], why: str) -> None:
@@ -379,7 +379,7 @@ def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
     assert engine.held.endswith("s ahead of slow")
     mark = Watermark(55 * SECOND_NS, 55 * SECOND_NS)
     assert engine.take(Input("slow", None, b"1", [Record("x" * 100, 0)], mark), 0)
-    assert ["more than 100" in fault.line for fault in engine.faults()] == [True]
+    assert ["the limit is 100" in fault.line for fault in engine.faults()] == [True]
 
 
 def test_a_timer_that_is_set_between_two_that_are_due_comes_between_them() -> None:
@@ -461,7 +461,7 @@ def test_a_record_without_a_key_of_an_input_that_was_removed_is_dropped() -> Non
     assert again.counts()[-2:] == (1, 2)
     assert [fault.line for fault in again.faults()] == [
         "computation picky, a record without key: KeyError: 'who'; put aside, to be retried",
-        "computation picky, a record without key: its input old was removed; dropped",
+        "computation picky, a record without key: its input stream old was removed; dropped",
     ]
 
 

@@ -225,8 +225,8 @@ def test_an_error_in_a_users_function_names_its_line() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (lambda: tumbling(0), "a size of at least 1 ns"),
-        (lambda: session(-1), "a size of at least 1 ns"),
+        (lambda: tumbling(0), "size must be at least 1 ns"),
+        (lambda: session(-1), "size must be at least 1 ns"),
         (lambda: sliding(5, 6), "at least one and at most 1000"),
         (lambda: sliding(5000, 1), "at least one and at most 1000"),
         (lambda: Windows("w", tumbling(1), {"key": count()}), "windows w: rename key"),

@@ -24,7 +24,7 @@ SLOTS = {"east": {"e-1": 3, "e-2": 2}, "west": {"w-1": 4}}
 GONE = FileTrouble("east", "e-1", "joined/e-1-000001.jsonl.gz", "/o/joined/e-1-000001.jsonl.gz",
                    "was published, but is gone", 10, 12)  # fmt: skip
 CUT = GONE._replace(file="joined/e-1-000002.jsonl.gz", why="is cut short after line 5", first=12, last=15)
-WRONG = GONE._replace(why="checksum wrong, all 3,915 lines whole")
+WRONG = GONE._replace(why="checksum wrong, but all 3,915 lines are complete")
 
 
 def told(evidence: Evidence) -> list[tuple[CauseKind, str, int]]:
@@ -59,7 +59,7 @@ def test_nobody_knows_which_of_two_files_held_them() -> None:
 
 def test_a_wrong_checksum_lost_nothing() -> None:
     (cause,), attributed = causes_of(Evidence([WRONG], SLOTS, {lost(10): 4}), COMMANDS)
-    assert cause.say == "joined/e-1-000001.jsonl.gz: checksum wrong, all 3,915 lines whole"
+    assert cause.say == "joined/e-1-000001.jsonl.gz: checksum wrong, but all 3,915 lines are complete"
     path = WRONG.path
     assert cause.command == f"gzip -cd {path} | gzip > {path}.new && mv {path}.new {path}"
     assert attributed == {}

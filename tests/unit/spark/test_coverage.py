@@ -71,9 +71,9 @@ NOTHING: dict[Hours, dict[str, int]] = {DAY: {"east": 0, "west": 0}}
         (looked(events=HALF, ledger=READ), NONE, ["1970-01-02: west: 0 events, but its dispatcher has read 7"]),
         (looked(events=NOTHING, counts=[]), NONE, []),  # logs are there, and the dispatchers agree
         (looked(events=NOTHING, counts=[], known=["east"]), NONE, [
-            "0 events: west: there is no foreign log, or no dispatcher's state that agrees"]),
+            "0 events: west: there is no foreign log, or no dispatcher's state to confirm it"]),
         (looked(events=NOTHING, counts=[], files=without("foreign")), NONE, [
-            "0 events: west: there is no foreign log, or no dispatcher's state that agrees"]),
+            "0 events: west: there is no foreign log, or no dispatcher's state to confirm it"]),
         (looked(events=NOTHING, counts=[], known=(), allow_empty=True), NONE, []),
     ],
 )  # fmt: skip

@@ -91,8 +91,8 @@ def test_what_a_night_takes(
     [
         (None, 5.75, r"--to 2026-06-01 18:00: .* name 2026-06-01T12:00 or earlier"),
         (4, 6, "may still wait"),
-        (3, 3, "--from 2026-05-30 00:00: is not before"),
-        (6, None, "is not before"),
+        (3, 3, "--from 2026-05-30 00:00: must be before"),
+        (6, None, "must be before"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(begin: float | None, end: float | None, said: str) -> None:

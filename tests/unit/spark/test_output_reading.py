@@ -59,7 +59,7 @@ def cut_at_half(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "least", "most", "why"),
     [
-        (wrong_checksum, 300, 300, "checksum wrong, all 300 lines whole"),
+        (wrong_checksum, 300, 300, "checksum wrong, but all 300 lines are complete"),
         (cut_at_half, 100, 299, "is cut short after line "),
         (Path.unlink, 0, 0, "was published, but is gone"),
     ],

@@ -92,7 +92,7 @@ def test_the_second_load_under_a_name_is_refused_and_the_first_goes_on() -> None
     assert tables.load(Numbers(), work) == 100
     host = os.uname().nodename
     assert refused == [
-        f"load: process {os.getpid()} on {host} already loads under this name; stop it, or use another name"
+        f"load: process {os.getpid()} on {host} is already loading under this name; stop it, or use another name"
     ]
     assert tables.load(Numbers(), count) == 0
     with tables.snapshot() as now:
@@ -111,7 +111,7 @@ def test_a_program_is_refused_until_the_one_that_loads_is_dead(tmp_path: Path) -
         assert first.stdout is not None
         assert first.stdout.readline() == "0\n"
         with pytest.raises(
-            LoadedElsewhere, match=rf"^load: process {first.pid} on \S+ already loads under this name"
+            LoadedElsewhere, match=rf"^load: process {first.pid} on \S+ is already loading under this name"
         ):
             tables.load(Numbers(), count)
         first.stdin.write("\n")
@@ -142,7 +142,7 @@ def test_a_machine_that_is_gone_is_waited_for_as_long_as_a_lock_is_kept() -> Non
     def work(t: Any, n: int) -> None:
         if n == 0:
             time.sleep(1.5)  # it is alive, and says so
-            with pytest.raises(LoadedElsewhere, match=r"^load: process 7 on one already loads"):
+            with pytest.raises(LoadedElsewhere, match=r"^load: process 7 on one is already loading"):
                 other.load(Numbers(), count)
         if n == 50:
             raise KeyError(n)

@@ -97,7 +97,7 @@ async def test_without_a_majority_the_caller_is_told_in_time() -> None:
 
 @pytest.mark.parametrize("count", [0, AT_ONCE_MAX + 1, 2**32 - 1])
 async def test_a_request_for_none_or_too_many_is_refused(count: int) -> None:
-    assert "must be within 1 and" in (await Oracles().take(count=count)).reason
+    assert "must be between 1 and" in (await Oracles().take(count=count)).reason
 
 
 async def test_its_metrics_count_timestamps_and_entries() -> None:

@@ -35,7 +35,8 @@ def top_words(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 def visits(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """A user's visits, which end half an hour after the last click. A line: ``{"at":…,"user":"ann","page":"/"}``."""
+    """Finds each user's visits, which end half an hour after the last click. A line:
+    ``{"at":…,"user":"ann","page":"/"}``."""
     topology = Topology("visits")
     clicks = topology.log(logs, format="jsonl", key="user", time=AT, within_ns=within_ns)
     kept = {"clicks": count(), "pages": collect(lambda click: click.value["page"])}
@@ -45,8 +46,8 @@ def visits(logs: str, out: str, within_ns: int | None = None) -> Topology:
 
 
 class Pairs(Computation):
-    """Keyed by the field that clicks and queries share: joins each click with its query, in any order. A click whose
-    query has not arrived after an hour is ``alone``."""
+    """Joins each click with its query, in any order of arrival, keyed by the field they share. A click whose query
+    has not arrived within an hour goes to ``alone``."""
 
     outputs = ("pairs", "alone")
 
@@ -69,7 +70,7 @@ class Pairs(Computation):
 
 
 def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> Topology:
-    """A join of two logs. Lines: ``{"at":…,"q":"q1","terms":"rain"}``, ``{"at":…,"q":"q1","click":"c1"}``.
+    """Joins two logs. Lines: ``{"at":…,"q":"q1","terms":"rain"}``, ``{"at":…,"q":"q1","click":"c1"}``.
 
     Its state holds the records of one hour. For several datacentres, for logs that arrive days late, and for billing,
     use ``photon join``.
@@ -83,7 +84,8 @@ def pairs(queries: str, clicks: str, out: str, within_ns: int | None = None) -> 
 
 
 def bill(logs: str, out: str, within_ns: int | None = None) -> Topology:
-    """Sums an advertiser's cents per hour, corrected for a day. A line: ``{"at":…,"advertiser":"acme","cents":5}``.
+    """Sums each advertiser's cents per hour, and publishes corrections for a day. A line:
+    ``{"at":…,"advertiser":"acme","cents":5}``.
 
     The valid record of an hour is the one in ``bill`` or, if corrected, the last one in ``bill.corrections``.
     """

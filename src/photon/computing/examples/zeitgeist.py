@@ -30,7 +30,7 @@ SIGMAS = 4.0
 
 
 class Counter(Computation):
-    """Keyed by query: clicks in each second, including seconds without any."""
+    """Counts the clicks of each second, keyed by query, including seconds without clicks."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         end = (record.time_ns // SECOND + 1) * SECOND
@@ -53,7 +53,7 @@ class Counter(Computation):
 
 
 class Detector(Computation):
-    """Keyed by query: seconds with unexpected counts."""
+    """Finds seconds with unexpected counts, keyed by query."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state.setdefault("counts", {})[str(record.time_ns)] = record.value["count"]
@@ -108,7 +108,7 @@ WIDTH, HEIGHT = 900, 90
 
 
 def page(windows: Iterable[Mapping[str, Any]], anomalies: Iterable[Mapping[str, Any]]) -> str:
-    """One HTML page: clicks per second of each query, spikes and dips marked."""
+    """Makes an HTML page of each query's clicks per second, with spikes and dips marked."""
     counts: dict[str, dict[int, int]] = {}
     for each in windows:
         counts.setdefault(each["query"], {})[each["second"]] = each["count"]

@@ -1,4 +1,4 @@
-"""Timestamps from the registry's replicas, for the threads of one process."""
+"""Gets timestamps from the registry's replicas, for the threads of one process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RegistryOracle(BatchedOracle):
     """An ``Oracle`` with at most one request in flight. Call ``close`` at the end."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None, wait: float = WAIT_SECONDS) -> None:
-        """``addresses``: replica -> host:port. Without ``tls`` plain text is used."""
+        """``addresses``: each replica's host:port. Without ``tls``, connections are not encrypted."""
         super().__init__(self._take, self._close)
         self._addresses = dict(addresses)
         self._names = sorted(addresses)
@@ -76,7 +76,7 @@ class RegistryOracle(BatchedOracle):
         except grpc.RpcError as error:
             known: Any = error
             if known.code() is grpc.StatusCode.UNIMPLEMENTED:
-                return 0, f"replica {name} has no oracle: restart it with a file that has tables.thrift", ""
+                return 0, f"replica {name} has no oracle; restart it with a file that has tables.thrift", ""
             said = unreachable(known, tls=self._tls is not None)
             return 0, f"replica {name} at {self._addresses[name]}: {said}", ""
         return reply.first, f"replica {name}: {reply.reason}", reply.leader_hint

@@ -1,12 +1,12 @@
-"""The oracle on a registry replica: drives oracle.OracleLeader over a Raft group of the registry's host.
+"""The oracle on a registry replica: runs oracle.OracleLeader over a Raft group of the registry's host.
 
-Its confirmation is an entry that allocates nothing: it commits only if a majority still follows this replica, and its
-result is the end of allocated timestamps at that moment. Requests during an entry wait for the next one, so the
-batches grow with the load. An entry without an answer may have been committed: its range is then lost, and none of
-its timestamps are handed out.
+To confirm that it leads, it proposes an entry that allocates nothing: the entry commits only if a majority still
+follows this replica, and its result is the end of allocated timestamps at that moment. Requests that arrive during an
+entry wait for the next one, so batches grow with the load. An entry without an answer may have been committed; its
+range is then lost, and its timestamps are never handed out.
 
-A new oracle begins at the wall clock's microseconds, so that one that replaces a lost one (backups of the registry
-have no timestamps) begins above all those handed out, which are fewer than a million a second.
+A new oracle begins at the wall clock in microseconds. So if it replaces a lost one (backups of the registry have no
+timestamps), it begins above all timestamps handed out, which are fewer than a million per second.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TimestampServer:
 
     async def Take(self, request: pb.TakeRequest, context: Context) -> pb.TakeReply:  # noqa: N802
         if not 1 <= request.count <= AT_ONCE_MAX:
-            return pb.TakeReply(reason=f"count = {request.count}: must be within 1 and {AT_ONCE_MAX}")
+            return pb.TakeReply(reason=f"count = {request.count}: must be between 1 and {AT_ONCE_MAX}")
         if refused := not_leading(self._group.state()):
             return pb.TakeReply(leader_hint=refused.leader, reason="not the leader")
         if not self._group.state().current:  # otherwise it might mistake an old oracle for a new one

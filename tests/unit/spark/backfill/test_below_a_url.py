@@ -229,5 +229,5 @@ def test_who_is_overtaken_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) ->
     for each in (disk, other):
         each.read(PATHS.job)
     other.replace(PATHS.job, b"another")
-    with pytest.raises(BackfillFailed, match="another photon spark backfill works on it"), alone(PATHS):
+    with pytest.raises(BackfillFailed, match="another photon spark backfill is using it"), alone(PATHS):
         disk.replace(PATHS.job, b"mine")

@@ -50,7 +50,7 @@ def test_a_deployment_knows_its_backfills(tmp_path: Path) -> None:
     assert known("j", 0, 9) == known("j", 1, 2) == [paths.output]
     assert known("j", 2, 9) == known("j", 0, 1) == known("other", 0, 9) == []
     assert source_of(DISK, paths.output, "j").datacentre == "d"
-    with pytest.raises(UsageError, match="has no backfill of join other"):
+    with pytest.raises(UsageError, match="holds no backfill of join other"):
         source_of(DISK, paths.output, "other")
     (tmp_path / "backfills" / "s.json").write_bytes(b"{")
     with pytest.raises(BackfillDamaged, match=r"s\.json: unreadable"):

@@ -247,5 +247,5 @@ def test_spark_that_is_elsewhere_ends_the_run(tmp_path: Path) -> None:
     file.write_text(CODE)
     spark = FakeSpark(file)
     spark.batch("raw", records(1), SECOND)
-    with pytest.raises(ComputingError, match="a batch arrived without its watermark"):
+    with pytest.raises(ComputingError, match="a batch came without a watermark"):
         list(spark._operator(Operator(spark._plan, 0), spark._handles[0], [], 60_000))

@@ -41,7 +41,7 @@ PLAIN = {"attribute": "", "code": "ctx.set_timer('a', 1)", "limits": "", "waterm
     ("changed", "said"),
     [
         ({"code": "ctx.set_timer('a', 1); ctx.set_wall_timer('b', 2)"}, "computation sum: has both kinds of timers"),
-        ({"code": "(lambda: ctx.set_wall_timer('b', 2))()"}, "computation sum: has timers of the wall clock"),
+        ({"code": "(lambda: ctx.set_wall_timer('b', 2))()"}, "computation sum: has wall-clock timers"),
         ({"attribute": "idempotent = True"}, "computation sum: has weak (idempotent) productions"),
         ({"attribute": "dedup = False"}, "computation sum: has dedup = False"),
         ({"watermark": "exact"}, "computation sum: follows the exact watermark and other the percentile"),
@@ -76,7 +76,7 @@ def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
     assert "without --on spark" in refused(photon("compute", "run", file, "--on", "spark"))
     (state / "intervals.json").unlink()
     (state / "spark.json").write_text("{}")
-    assert "of photon compute run --on spark" in refused(photon("compute", "run", file))
+    assert "of a photon compute run --on spark" in refused(photon("compute", "run", file))
 
 
 def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:

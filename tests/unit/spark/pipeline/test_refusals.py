@@ -195,7 +195,7 @@ def test_a_log_that_is_gone_between_plan_and_reading_is_told_once_it_is_nowhere(
     assert (app.lost, app._listed) == ([], False)  # it was renamed: the next batch reads it
     app._paths = {}
     app._tell_gone(plan(3, part), [left])
-    assert app.lost == said == ["a.log: is gone, and its last 60 bytes were not read; restore it"]
+    assert app.lost == said == ["a.log: is gone, and its last 60 bytes were never read; restore it"]
     read = Done(Decision(reached=[Reached("id", 70, b"", True, b"")]), Result())
     app._tell_gone(plan(3, part), [read])
     assert len(said) == 1
