@@ -49,7 +49,7 @@ def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)
     results = Results(directory)
-    say(f"rows are kept below {directory}; what is there already is not run again (--fresh: it is)")
+    say(f"results are kept below {directory}; those already there are not measured again (unless --fresh)")
     if "catch-up" in only:
         catch_up.bench(results, SIZES, [system.name for system in SYSTEMS], rounds, say, limit_s=limit_s)
     if "live" in only:

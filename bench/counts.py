@@ -169,7 +169,7 @@ def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> li
     for stage, calls in found.items():
         before = baseline.get(stage)
         if before is None:
-            out.append(f"{stage}: {calls:g}, and no baseline")
+            out.append(f"{stage}: {calls:g}, but it has no baseline")
         elif calls > before * (1 + TOLERANCE):
             more = f"{calls / before - 1:.0%} more than" if before else "and not"
             out.append(f"{stage}: {calls:g}, {more} the {before:g} accepted")

@@ -160,7 +160,7 @@ class Watch:
         """Ends the watcher, which then has written its file. Raises BenchmarkFailed."""
         self._process.terminate()
         if self._process.wait(STOP_S):
-            raise BenchmarkFailed(f"the watcher ended with {self._process.returncode}")
+            raise BenchmarkFailed(f"the watcher ended with exit code {self._process.returncode}")
 
     def kill(self) -> None:
         """Kills the process, even if it is not done."""
@@ -191,7 +191,7 @@ class Feeding:
     def end(self) -> None:
         """Waits until the feeder ends. Raises BenchmarkFailed."""
         if self._process.wait():
-            raise BenchmarkFailed(f"the feeder ended with {self._process.returncode}")
+            raise BenchmarkFailed(f"the feeder ended with exit code {self._process.returncode}")
 
     def kill(self) -> None:
         """Kills the process, even if it is not done."""

@@ -86,7 +86,7 @@ def run(load: Load) -> Figures:
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(root).free < 1.2 * needed:
-        raise BenchmarkFailed(f"not run: it writes {needed / 2**30:.0f} GiB, and the cache has less room")
+        raise BenchmarkFailed(f"not run: it needs {needed / 2**30:.0f} GiB, but less is free in the cache")
     with (
         scratch() as directory,
         deployed(

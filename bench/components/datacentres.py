@@ -2,12 +2,12 @@
 
 Three scenes, each with real processes on fresh state; logs are generated before anything is timed.
 
-- catch-up: ``east`` joins a backlog alone; then ``west`` starts from nothing over a copy of the same logs, and all of
-  it is done. Goal: at least five times the speed of joining.
-- backlog: both start on the same backlog at once. How much is joined twice, and how fast they are together.
-- live: a steady feed into both. Goal: below 5 % wasted, each about half (paper, figures 9 and 12).
+- catch-up: ``east`` joins a backlog alone; then ``west`` starts from nothing over a copy of the same logs, whose
+  events are all registered already. Goal: at least five times the speed of joining.
+- backlog: both start on the same backlog at once. Measures how much they join twice, and their combined speed.
+- live: a steady feed into both. Goal: below 5 % wasted, and each joins about half (paper, figures 9 and 12).
 
-Absolute figures move from machine to machine: compare within one run, quote medians.
+Absolute figures differ between machines: compare within one run, and quote medians.
 """
 
 from __future__ import annotations

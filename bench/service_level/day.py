@@ -164,7 +164,7 @@ def busy_s() -> float:
 
 
 class Sampling(Watch):
-    """Also asks all processes for their metrics, ``POINTS`` times a day."""
+    """Watches processes like ``Watch``, and reads the metrics of all of them ``POINTS`` times a day."""
 
     def __init__(
         self, where: Site, target: Target, follower: Follower, truth: Truth, every_s: float, say: Say
@@ -282,9 +282,9 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
 
 
 def check_writer(late_s: float) -> None:
-    """``late_s``: the longest time between two writes. Raises BenchmarkFailed."""
+    """Checks that the writer never stalled. ``late_s``: longest time between two writes. Raises BenchmarkFailed."""
     if late_s > WRITER_LATE_S:
-        raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; use a quieter machine")
+        raise BenchmarkFailed(f"not measured: the writer of logs stalled for {late_s:.1f} s; use a quieter machine")
 
 
 def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, number: int) -> dict[str, Any]:

@@ -154,9 +154,9 @@ def problems(found: Mapping[str, Any]) -> list[str]:
         if each["restarts"]:
             said.append(f"{name} ended {each['restarts']} times")
         if not each["up"]:
-            said.append(f"{name} does not run in the end")
+            said.append(f"{name} is not running at the end")
         if each["resident_mib"] > each["limit_mib"]:
-            said.append(f"{name} took {each['resident_mib']} MiB, its limit is {each['limit_mib']}")
+            said.append(f"{name} took {each['resident_mib']} MiB, above its limit of {each['limit_mib']}")
     return said
 
 

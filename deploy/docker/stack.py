@@ -129,7 +129,7 @@ class Stack:
         told = self._definitions()
         some = [each for each in old if _reads(_service(each), changed) or self._is_other(each, told)]
         names = ", ".join(map(_service, some)) or "none"
-        self._say(f"restarts {len(some)} processes in turn, some {len(some) * RESTART_SECONDS:.0f} s in all: {names}")
+        self._say(f"restarts {len(some)} processes in turn, in about {len(some) * RESTART_SECONDS:.0f} s: {names}")
         if dry_run:
             self._say("nothing was changed")
             return

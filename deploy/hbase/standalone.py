@@ -381,7 +381,7 @@ def main() -> int:
         return 1
     print(
         f"HBase answers happybase at 127.0.0.1:{ports.thrift}; Thrift 2 for `photon eventstore init`: {ports.admin}\n"
-        f"It stores in {directory} and runs on; stop it with: make hbase-down"
+        f"Its data is in {directory}. It keeps running until you stop it: make hbase-down"
     )
     return 0
 

@@ -359,7 +359,7 @@ class _Mark:
     """The file with the microsecond below which ids may have been handed out. Locked while in use."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        """Raises EventIdError."""
+        """Locks the file and reads the mark. Raises EventIdError."""
         self.path = path
         self._disk = disk
         self._lock = _locked(path)

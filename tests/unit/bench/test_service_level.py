@@ -144,7 +144,7 @@ def test_a_day_without_its_faults_is_a_problem() -> None:
 
 def test_a_day_whose_writer_stood_still_is_not_measured() -> None:
     day.check_writer(2.9)
-    with pytest.raises(BenchmarkFailed, match="stood still"):
+    with pytest.raises(BenchmarkFailed, match="stalled"):
         day.check_writer(6.5)
 
 
