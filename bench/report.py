@@ -1,7 +1,7 @@
 """``docs/benchmarks.md`` with its plots, from ``bench/results.json``:
 ``python -m bench.report [--from DIR] [--check]``.
 
-``--from``: takes the rows of a run first. Everything to be measured has a line, with or without figures. Pure except
+``--from``: first imports the rows of a run. Each planned measurement has a line, even without figures. Pure except
 for ``publish`` and ``main``: a test compares the page with this output.
 """
 

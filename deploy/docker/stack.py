@@ -231,7 +231,7 @@ class Stack:
         return done.stdout
 
     def unhealthy(self, *services: str) -> str:
-        """Names those of these services, or of all, that are not healthy; empty if all are."""
+        """Returns the unhealthy services among those named, or among all; empty if all are healthy."""
         found = []
         for each in self.containers():
             if services and _service(each) not in services:

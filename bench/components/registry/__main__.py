@@ -40,7 +40,7 @@ class Result:
 
 
 class Group:
-    """Replicas of one registry as processes; with a round trip, a proxy between any two of them and the clients."""
+    """Processes of one registry. With a round trip, proxies connect the replicas with each other and with clients."""
 
     def __init__(self, directory: Path, replicas: int, round_trip_s: float = 0.0) -> None:
         self._directory = directory

@@ -110,7 +110,7 @@ class Generator:
             yield begins, lines
 
     def _event_id(self, at: int) -> str:
-        """ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""
+        """Makes ids ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""
         rnd = self._random
         process = f"{rnd.choice(_SERVERS)}:{rnd.choice(_PIDS)}"
         time_us = max(self._epoch_us + at, self._last_us.get(process, 0) + 1)

@@ -208,7 +208,7 @@ class _Run:
         self._feed.copies[victim].held = False
         for name in names:
             self._supervisor.release(name)
-        self._say(f"{victim} returns: its processes start, its logs arrive")
+        self._say(f"{victim} returns: its processes start, and its logs arrive again")
         self._report.catch_up = await self._caught_up(victim, read_before)
         self._say(self._report.catch_up)
         phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())
