@@ -1,8 +1,8 @@
 """Behaviour of the service as a whole: ``python -m bench.service_level run|overload|draw``.
 
 ``run``: compressed days with faults, one after the other on one deployment. Each adds a row once it is verified, so
-later runs add to earlier ones, and an interrupted run continues with the next day. ``overload``: twice the sustained load. ``draw``:
-writes the page and its charts from all rows.
+later runs add to earlier ones, and an interrupted run continues with the next day. ``overload``: twice the sustained
+load. ``draw``: writes the page and its charts from all rows.
 """
 
 from __future__ import annotations

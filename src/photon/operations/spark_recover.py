@@ -203,8 +203,7 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
 
 # -- unregistered events -----------------------------------------------------------------------------------------
 def _not_asked(progress: RepairProgress) -> list[Replayed]:
-    """Returns ranges not yet requested. Call it only when all findings are known, as a range is requested only
-    once."""
+    """Returns ranges not yet requested. Call it once all findings are known, as a range is requested only once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
     return [each for each in requests(progress.wanted) if each not in asked]
 
