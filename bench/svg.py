@@ -1,4 +1,4 @@
-"""A line chart as SVG text: for a few points of a few series, the same bytes for the same figures. Pure."""
+"""Draws line charts with few points and series as SVG text. The same figures give the same bytes. Pure."""
 
 from __future__ import annotations
 
